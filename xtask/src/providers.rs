@@ -208,7 +208,8 @@ fn sip() -> String {
          [deploy/kamailio.cfg](../../deploy/kamailio.cfg) does; Asterisk and FreeSWITCH are in \
          [spec/sip.md](../spec/sip.md).\n\
          6. Have the switch report answers and ends to an account with `provider = \"generic\"`, whose name it \
-         sends as `trunk`. A switch that redirects does not see them.\n\
+         sends as `trunk`: [deploy/kamailio-proxy.cfg](../../deploy/kamailio-proxy.cfg) does. A switch that \
+         redirects does not see them.\n\
          7. Set a destination in the switch for the case that this server does not answer 200 within half a \
          second.\n\
          8. Have a page or a batch hand out a number, call it, and look at the call:\n\n\

@@ -1,5 +1,5 @@
-//! Signatures against the libraries of others: those of telephony providers sign requests, those of
-//! Standard Webhooks verify webhooks.
+//! Signatures and documents against the libraries of others: those of telephony providers sign requests and
+//! make answer documents, those of Standard Webhooks verify webhooks.
 
 use std::process::{Command, Stdio};
 
@@ -23,17 +23,25 @@ pub(crate) fn run_all() -> anyhow::Result<()> {
         cargo.current_dir(root());
         cargo
     };
-    let example = ["-p", "ringwell-calls", "--example", "verify_signatures"];
-    run(cargo().arg("build").args(example))?;
+    run(cargo().args(["build", "-p", "ringwell-calls", "--examples"]))?;
+    let example = |name: &str| Command::new(target_dir().join("debug/examples").join(name));
     for (place, which) in [("twilio", "twilio"), ("python", "others")] {
         let mut python = Command::new(home.join(place).join("bin/python"));
         python.arg(scripts.join("sign.py")).args([which, REQUESTS]);
         let mut signer = python.stdout(Stdio::piped()).spawn().context("cannot start Python")?;
         let requests = signer.stdout.take().context("Python has no output")?;
-        let verifier = target_dir().join("debug/examples/verify_signatures");
-        run(Command::new(verifier).stdin(requests))?;
+        run(example("verify_signatures").stdin(requests))?;
         ensure!(signer.wait()?.success(), "sign.py {which} failed");
+        let mut documents = example("documents").stdout(Stdio::piped()).spawn()?;
+        let lines = documents.stdout.take().context("the documents have no output")?;
+        let mut python = Command::new(home.join(place).join("bin/python"));
+        run(python.arg(scripts.join("documents.py")).arg(which).stdin(lines))?;
+        ensure!(documents.wait()?.success(), "the documents were not printed");
     }
-    let test = ["test", "-p", "ringwell-cli", "--test", "calls", "webhooks"];
-    run(cargo().args(test).env("RINGWELL_TELEPHONY", &home))
+    let test = ["test", "-p", "ringwell-cli", "--test", "calls"];
+    let run_of =
+        |part: &[&str]| run(cargo().args(test).args(part).env("RINGWELL_TELEPHONY", &home));
+    run_of(&["webhooks"])?;
+    run_of(&["drill", "--", "--include-ignored", "--nocapture"])?;
+    run_of(&["parquet", "--features", "parquet"])
 }

@@ -6,10 +6,8 @@ use std::pin::Pin;
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use serde::{Deserialize, Serialize};
 
+pub use crate::confidence::CANDIDATES_MAX;
 use crate::confidence::{Candidate, Confidence, confidence, probabilities};
-
-/// Allocations that are looked at, the newest first.
-pub const CANDIDATES_MAX: usize = 4;
 
 /// The result of a call's attribution.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -149,7 +147,7 @@ impl Attribution {
         let pool_of = |it: &Serving| PoolRef { id: it.pool.0, name: it.name.clone() };
         let own = serving.iter().find(|it| !it.is_overflow);
         let pool = own.or(serving.first()).map(pool_of);
-        let candidates: Vec<Candidate> = held.iter().map(|it| weighed(it, at)).collect();
+        let candidates: Vec<Candidate> = held.iter().map(candidate).collect();
         let chances = probabilities(at, &candidates);
         let allocation = |(held, probability): (&Held, f64)| Allocation {
             allocated_ms: held.allocated_at.0,
@@ -196,6 +194,13 @@ impl Attribution {
         self.outcome != Attributed::Pending
     }
 
+    /// Removes what identifies the visitors of allocations that were made at `at`; whether there was one.
+    pub(crate) fn forget(&mut self, at: &[u64]) -> bool {
+        let all = self.allocation.iter_mut().chain(&mut self.earlier);
+        let theirs = all.filter(|it| at.contains(&it.allocated_ms) && !it.parameters.is_empty());
+        theirs.map(|it| it.parameters.clear()).count() > 0
+    }
+
     /// Removes everything that identifies the visitor.
     pub fn redact(&mut self) {
         for allocation in self.allocation.iter_mut().chain(&mut self.earlier) {
@@ -204,11 +209,8 @@ impl Attribution {
     }
 }
 
-/// A visitor whose lockout still runs is as likely as the delay says. A holder whose lockout is
-/// over may have left: the number was free, and no other visitor took it.
-fn weighed(held: &Held, at: Millis) -> Candidate {
-    let weight = if at < held.locked_until { 1.0 } else { 0.5 };
-    Candidate { allocated_at: held.allocated_at, tapped_at: held.tapped_at, weight }
+fn candidate(held: &Held) -> Candidate {
+    Candidate { allocated_at: held.allocated_at, tapped_at: held.tapped_at }
 }
 
 #[cfg(test)]

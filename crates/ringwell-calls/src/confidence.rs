@@ -11,6 +11,9 @@ use serde::{Deserialize, Serialize};
 /// Most callers dial at once, some after a while, a few keep the number for hours.
 const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
 
+/// Allocations that are looked at, the newest first.
+pub const CANDIDATES_MAX: usize = 4;
+
 /// Below this the call is shown with its candidates, and counted for none of them.
 pub const ABSTAIN_BELOW: f64 = 0.5;
 
@@ -26,8 +29,6 @@ pub struct Candidate {
     pub allocated_at: Millis,
     /// When the visitor tapped the number last, if ever.
     pub tapped_at: Option<Millis>,
-    /// Weight of other evidence: 1 if there is none.
-    pub weight: f64,
 }
 
 /// The confidence in the attribution of a call.
@@ -45,17 +46,35 @@ pub fn density(delay_s: f64) -> f64 {
     DELAYS.iter().map(|(share, mean)| share / mean * (-delay_s / mean).exp()).sum()
 }
 
-/// The probability of each of `candidates` for a call at `at`, in their order. Sums to 1 unless
-/// there are none.
+/// The probability of each of `candidates` for a call at `at`, in their order. Sums to 1, or to less if
+/// there are as many as are looked at: visitors before them may have called, too.
 #[must_use]
 pub fn probabilities(at: Millis, candidates: &[Candidate]) -> Vec<f64> {
     let score = |it: &Candidate| {
-        let weight = if it.has_just_tapped(at) { it.weight * TAP_WEIGHT } else { it.weight };
+        let weight = if it.has_just_tapped(at) { TAP_WEIGHT } else { 1.0 };
         weight * density(delay_s(at, it.tapped_at.unwrap_or(it.allocated_at)))
     };
     let scores: Vec<f64> = candidates.iter().map(score).collect();
-    let sum: f64 = scores.iter().sum();
+    let sum = scores.iter().sum::<f64>() + before(at, candidates);
     scores.iter().map(|score| if sum > 0.0 { score / sum } else { 0.0 }).collect()
+}
+
+/// The score of all visitors before `candidates`, if there may be some: the number went out as often
+/// before as since. Without them, a number that goes from hand to hand would seem surer than it is.
+fn before(at: Millis, candidates: &[Candidate]) -> f64 {
+    let (Some(newest), Some(oldest)) = (candidates.first(), candidates.last()) else { return 0.0 };
+    if candidates.len() < CANDIDATES_MAX {
+        return 0.0;
+    }
+    #[expect(clippy::cast_precision_loss, reason = "four")]
+    let gap = delay_s(newest.allocated_at, oldest.allocated_at) / (candidates.len() - 1) as f64;
+    let delay = delay_s(at, oldest.allocated_at);
+    let of = |(share, mean): &(f64, f64)| {
+        let fall = (-gap / mean).exp();
+        // Allocations of one moment say nothing of how often the number goes out.
+        if fall < 1.0 { share / mean * (-delay / mean).exp() * fall / (1.0 - fall) } else { 0.0 }
+    };
+    DELAYS.iter().map(of).sum()
 }
 
 /// The confidence in the first of `candidates`, the newest allocation. `late` says that its lockout
@@ -111,11 +130,7 @@ mod tests {
     use super::*;
 
     fn candidates(ages_s: &[u64], at: Millis) -> Vec<Candidate> {
-        let of = |age: &u64| Candidate {
-            allocated_at: Millis(at.0 - age * 1000),
-            tapped_at: None,
-            weight: 1.0,
-        };
+        let of = |age: &u64| Candidate { allocated_at: Millis(at.0 - age * 1000), tapped_at: None };
         ages_s.iter().map(of).collect()
     }
 
@@ -143,6 +158,23 @@ mod tests {
         assert_eq!(confidence(at, &[], false), None);
     }
 
+    /// A number that goes out every twenty minutes: four candidates, and many before them.
+    #[test]
+    fn visitors_before_the_oldest_candidate_count_too() {
+        let at = Millis(100_000_000);
+        let ages = |count: u64| (0..count).map(|it| 600 + it * 1_200).collect::<Vec<_>>();
+        let four = probabilities(at, &candidates(&ages(4), at));
+        // What a look at all of them would say.
+        let all: f64 = (0..200_u32).map(|it| density(600.0 + f64::from(it) * 1_200.0)).sum();
+        assert!((four[0] - density(600.0) / all).abs() < 1e-4, "{four:?}");
+        let three = probabilities(at, &candidates(&ages(3), at));
+        assert!((three.iter().sum::<f64>() - 1.0).abs() < 1e-9 && four.iter().sum::<f64>() < 0.99);
+        // All at one moment.
+        assert!(
+            probabilities(at, &candidates(&[60; 4], at)).iter().all(|it| (it - 0.25).abs() < 1e-9)
+        );
+    }
+
     #[test]
     fn a_tap_before_the_call_makes_its_visitor_the_likelier_one() {
         let at = Millis(100_000_000);
@@ -167,8 +199,8 @@ mod tests {
     fn probabilities_sum_to_one_also_for_an_allocation_after_the_call() {
         let at = Millis(1_000);
         let all = [
-            Candidate { allocated_at: Millis(5_000), tapped_at: None, weight: 1.0 },
-            Candidate { allocated_at: Millis(0), tapped_at: None, weight: 0.25 },
+            Candidate { allocated_at: Millis(5_000), tapped_at: None },
+            Candidate { allocated_at: Millis(0), tapped_at: None },
         ];
         let sum: f64 = probabilities(at, &all).iter().sum();
         assert!((sum - 1.0).abs() < 1e-9);

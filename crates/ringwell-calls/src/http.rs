@@ -2,6 +2,7 @@
 //!
 //! Owns paths, limits and forms of answers. Opens no socket.
 
+mod blocks;
 mod calls;
 mod endpoints;
 mod erasures;

@@ -6,6 +6,7 @@
 
 pub mod account;
 pub mod attribution;
+pub mod block;
 pub mod call;
 pub mod caller;
 pub mod confidence;
@@ -16,6 +17,7 @@ pub mod log;
 pub mod markup;
 pub mod number;
 pub mod provider;
+pub mod robocall;
 pub mod route;
 mod router;
 pub mod service;

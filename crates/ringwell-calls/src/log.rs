@@ -4,6 +4,7 @@
 //! Invariants: a provider's call has one row; an event is written in the transaction of the change
 //! that it belongs to; `place` of events rises in the order in which they become visible.
 
+mod blocks;
 mod change;
 mod leaks;
 mod outcome;
@@ -15,6 +16,7 @@ mod writer;
 use ringwell_core::Millis;
 use ringwell_store::{Database, Location, Schema, Step, StoreError};
 
+pub use blocks::{BlockRow, Blocked};
 pub use change::{Applied, CallChange, ReportedEvent};
 pub(crate) use change::{NewEvent, call_id, publish, publish_to};
 pub use outcome::{OutcomeCursor, OutcomeFilter, Recorded};
@@ -35,6 +37,7 @@ const SCHEMA: Schema = Schema {
         Step { both: include_str!("log/3.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/4.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/5.sql"), sqlite: "", postgres: "" },
+        Step { both: include_str!("log/6.sql"), sqlite: "", postgres: "" },
     ],
 };
 

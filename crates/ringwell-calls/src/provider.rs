@@ -183,7 +183,14 @@ pub fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
 /// [`Unreadable`].
 pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report, Unreadable> {
     let report = match account.provider {
-        CallProvider::Twilio | CallProvider::SignalWire => twilio::read(hook, request)?,
+        CallProvider::Twilio | CallProvider::SignalWire => {
+            let report = twilio::read(hook, request)?;
+            // The signed string has no ends of fields: what follows a name could be read into it.
+            if !twilio::is_sid(&report.call) {
+                return Err(Unreadable::NoCall);
+            }
+            report
+        }
         CallProvider::Telnyx => telnyx::read(hook, request)?,
         CallProvider::Plivo => plivo::read(hook, request)?,
         CallProvider::Vonage => vonage::read(hook, request)?,

@@ -5,6 +5,7 @@
 //! log is completed when possible. Source: docs/decisions/035-calls-fail-open.md.
 
 mod attribute;
+mod blocks;
 mod pools;
 mod privacy;
 mod taps;
@@ -22,11 +23,12 @@ use tokio::time::Instant;
 
 use crate::account::Account;
 use crate::attribution::{Attribution, Numbers, Serving};
-use crate::call::CallEvent;
+use crate::block::{Block, Blocks};
+use crate::call::{CallEvent, EventKind, Outcome};
 use crate::caller::Caller;
 use crate::log::{Applied, CallChange, CallRow, Log, ReportedEvent, Tap, Writer};
 use crate::number::{called, promo_number};
-use crate::provider::Stir;
+use crate::provider::{Refusal, Stir};
 use crate::route::{NoTimeZone, Plan, Routes};
 use crate::router::{self, Remembered};
 use crate::webhook::Worker;
@@ -65,6 +67,8 @@ struct Inner {
     stored: Arc<Notify>,
     /// The month's key by which callers are hashed.
     caller_key: Mutex<Option<(String, Vec<u8>)>>,
+    /// Callers who are not connected.
+    blocks: RwLock<Arc<Blocks>>,
     /// Calls whose visitors are being looked up.
     looking: Mutex<HashSet<String>>,
 }
@@ -127,6 +131,8 @@ pub struct Decision {
     pub plan: Option<Plan>,
     /// The visitor who was shown the number, if known in time.
     pub attribution: Option<Attribution>,
+    /// The caller is blocked: what they get instead of a destination.
+    pub refused: Option<Refusal>,
 }
 
 /// A report could not be stored in time. It may be later.
@@ -170,11 +176,13 @@ impl Service {
             routed: Mutex::default(),
             stored,
             caller_key: Mutex::default(),
+            blocks: RwLock::default(),
             looking: Mutex::default(),
         };
         let service = Self { inner: Arc::new(inner) };
         tokio::spawn(service.clone().resume());
         tokio::spawn(service.clone().forget());
+        tokio::spawn(service.clone().follow_blocks());
         Ok(service)
     }
 
@@ -251,8 +259,16 @@ impl Service {
         let until = began_at + settings.deadline;
         let number = call.to.as_deref().and_then(called);
         let serving = self.serving(number.as_deref());
-        let plan = self.plan(number.as_deref(), &serving, call.received);
+        let caller = call.from.as_deref().map_or(Caller::Withheld, Caller::read);
+        let block = self.block(&caller, &serving);
+        let plan = match &block {
+            Some(_) => None,
+            None => self.plan(number.as_deref(), &serving, call.received),
+        };
         let mut change = self.change(&call).await;
+        if let Some(block) = &block {
+            refuse(&mut change, block, call.received);
+        }
         change.destination = plan.as_ref().map(|plan| plan.to[0].clone());
         let id = change.id();
         let mut span = trace("an incoming call", Kind::Server, || Some(id.clone()));
@@ -260,7 +276,7 @@ impl Service {
         let found =
             tokio::time::timeout_at(found_by, self.attribute(number.as_deref(), began)).await;
         change.attribution = found.ok().and_then(Result::ok);
-        let plan = match &settings.routing {
+        let plan = match settings.routing.as_ref().filter(|_| block.is_none()) {
             None => plan,
             // The log gets the last tenth.
             Some(routing) => {
@@ -275,8 +291,8 @@ impl Service {
             span.text("ringwell.attribution", attribution);
             span.text("ringwell.stored", if is_stored { "yes" } else { "not yet" });
         }
-        let caller = call.from.as_deref().map_or(Caller::Withheld, Caller::read);
-        Decision { call: id, number, caller, plan, attribution }
+        let refused = block.map(|block| block.answer);
+        Decision { call: id, number, caller, plan, attribution, refused }
     }
 
     /// The destination by the user's program; `plan` if it does not answer in time.
@@ -367,6 +383,7 @@ impl Service {
             destination: None,
             stir,
             attribution: None,
+            blocked: None,
         }
     }
 
@@ -394,6 +411,18 @@ impl Service {
             self.look_for(change, number, at);
         }
     }
+}
+
+/// A blocked caller's call is over at once, whatever its provider says of it later.
+fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
+    let outcome = match block.answer {
+        Refusal::Rejected => Outcome::Rejected,
+        Refusal::Busy => Outcome::Busy,
+    };
+    let kind = EventKind::Ended(Some(outcome));
+    let event = CallEvent { key: "blocked".to_owned(), kind, at, talk_seconds: None };
+    change.events.push(ReportedEvent { event, received: at });
+    change.blocked = Some(block.id());
 }
 
 /// A span for a call: its reports and webhooks are one trace, even if they are far apart.

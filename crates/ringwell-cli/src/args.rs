@@ -16,7 +16,7 @@ use ringwell_directory::{
 
 use crate::{
     backup, call_log, check, doctor, haproxy, journal, load, plan, pools, restore, ring, shards,
-    sites, snippet, top, ui, webhooks,
+    simulate, sites, snippet, top, ui, webhooks,
 };
 
 const AFTER_HELP: &str = "\
@@ -82,6 +82,9 @@ pub(crate) enum Command {
     /// Calculate how many numbers a pool needs, or what machines a cluster needs
     #[command(after_help = plan::HELP)]
     Plan(Box<plan::Args>),
+    /// Say what would be attributed, by a web site's access log, on a day in virtual time
+    #[command(after_help = simulate::HELP)]
+    Simulate(Box<simulate::Args>),
     /// Look whether this machine and a configuration are fit to serve
     #[command(after_help = doctor::HELP)]
     Doctor(doctor::Args),

@@ -204,7 +204,10 @@ impl Caller {
     fn call(&self, url: &Url, method: Method, path: &str, body: Bytes) -> Result<Value, CallError> {
         let (status, body) = self.send(url, method, path, ("application/json", body))?;
         let json: Option<Value> = serde_json::from_slice(&body).ok();
-        if status == StatusCode::OK {
+        if status == StatusCode::NO_CONTENT {
+            return Ok(Value::Null);
+        }
+        if status.is_success() {
             let reason = "its answer is no JSON".to_owned();
             return json.ok_or_else(|| CallError::Lost { url: url.clone(), reason });
         }

@@ -1,20 +1,24 @@
 //! `ringwell calls`: exports, imports into, and erases from the call log of a running server.
 
+mod blocks;
 pub(crate) mod erase;
 mod export;
 mod layout;
 mod outcomes;
+#[cfg(feature = "parquet")]
+mod parquet;
 
 use std::process::ExitCode;
 
 pub(crate) const HELP: &str = "\
-Works at the addresses of clients, or at the management address. The management token comes from
---token-file or RINGWELL_TOKEN.
+Works at the addresses of clients (--url), also of a server that has a management address. The management
+token comes from --token-file or RINGWELL_TOKEN.
 
 Examples:
   ringwell calls export --since 24h --format csv >calls.csv
   ringwell calls export --since 2026-11-01T00:00:00Z --format google-clicks >upload.csv
-  ringwell calls outcomes sales.csv";
+  ringwell calls outcomes sales.csv
+  ringwell calls block '+1900*' --answer busy";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -33,6 +37,13 @@ enum Command {
     /// Report results of calls, a CSV file of them
     #[command(after_help = outcomes::HELP)]
     Outcomes(outcomes::Args),
+    /// Refuse the calls of a caller from now on
+    #[command(after_help = blocks::HELP)]
+    Block(blocks::Add),
+    /// Connect a blocked caller again
+    Unblock(blocks::Remove),
+    /// List the callers who are not connected
+    Blocks(blocks::List),
 }
 
 /// Runs the command.
@@ -44,5 +55,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::Export(args) => export::run(args),
         Command::Erase(args) => erase::run(args),
         Command::Outcomes(args) => outcomes::run(args),
+        Command::Block(args) => blocks::add(args),
+        Command::Unblock(args) => blocks::remove(args),
+        Command::Blocks(args) => blocks::list(args),
     }
 }

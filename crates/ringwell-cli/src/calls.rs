@@ -17,6 +17,7 @@ use ringwell_store::Location;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 
+use crate::claim::claim;
 use crate::directory::{behind_the_shards, step_back};
 use crate::listener::Listener;
 
@@ -87,6 +88,11 @@ impl Running {
             Some(Database::File(path)) => Location::File(path.clone()),
             Some(Database::Postgres(url)) => Location::Url(url.reveal().to_owned()),
         };
+        // A server that is refused must not have worked on the log before.
+        let claim = match &location {
+            Location::File(path) => Some(claim(path, "call log")?),
+            Location::Url(_) => None,
+        };
         let numbers: Arc<dyn Numbers> = Arc::new(node.clone());
         let open = || {
             runtime.block_on(async {
@@ -104,7 +110,10 @@ impl Running {
         let (end, ended) = oneshot::channel();
         let thread = {
             let (service, serves) = (service.clone(), node.serves.subscribe());
-            let work = move || run(&runtime, &service, listener, serves, ended);
+            let work = move || {
+                let _claim = claim;
+                run(&runtime, &service, listener, serves, ended);
+            };
             thread::Builder::new().name("calls".to_owned()).spawn(work)?
         };
         let (end, thread) = (Mutex::new(Some(end)), Mutex::new(Some(thread)));

@@ -5,7 +5,6 @@
 //! the inventory. Without the database the node continues with its present pools; `/healthz` says
 //! how old they are. Source: docs/spec/directory.md.
 
-mod claim;
 mod follow;
 mod growth;
 mod journals;
@@ -29,6 +28,7 @@ use self::follow::Follower;
 use self::growth::Grower;
 use self::journals::Naming;
 use self::server::Server;
+use crate::claim::claim;
 use crate::listener::CONNECTIONS_MAX;
 use crate::management;
 use crate::one_address::{self, Way};
@@ -71,7 +71,7 @@ pub(crate) fn open(
         Database::Postgres(_) => None,
         Database::File(path) => {
             ringwell_node::disk::create_directory(&config.data)?;
-            Some(claim::claim(path)?)
+            Some(claim(path, "ring pools")?)
         }
     };
     let read = || {

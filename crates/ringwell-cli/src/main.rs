@@ -9,6 +9,7 @@ mod call;
 mod call_log;
 mod calls;
 mod check;
+mod claim;
 mod demo;
 mod directory;
 mod doctor;
@@ -29,6 +30,7 @@ mod restore;
 mod ring;
 mod serve;
 mod shards;
+mod simulate;
 mod sites;
 mod snippet;
 mod story;
@@ -56,6 +58,7 @@ fn main() -> ExitCode {
         Command::Haproxy(args) => haproxy::run(&args),
         Command::Load(args) => load::run(*args),
         Command::Check(args) => check::run(&args),
+        Command::Simulate(args) => simulate::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Pools(args) => pools::run(&args),
         Command::Sites(args) => sites::run(&args),

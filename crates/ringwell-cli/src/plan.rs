@@ -18,8 +18,8 @@ use anyhow::{Context, ensure};
 use ringwell_plan::{Callers, Demand, NUMBERS_MAX};
 
 use crate::texts::print;
-pub(crate) use values::parse_share;
-use values::{parse_amount, parse_callers, parse_lifetime};
+pub(crate) use values::{amount, parse_callers, parse_share, percent, span};
+use values::{parse_amount, parse_lifetime};
 
 pub(crate) const HELP: &str = "\
 A load is what the pool is asked for within one lifetime, overflow included: 40 allocations in the

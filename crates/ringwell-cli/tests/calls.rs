@@ -5,6 +5,10 @@
 
 #[path = "calls/backup.rs"]
 mod backup;
+#[path = "calls/blocks.rs"]
+mod blocks;
+#[path = "calls/drill.rs"]
+mod drill;
 #[path = "calls/erase.rs"]
 mod erase;
 #[path = "calls/export.rs"]
@@ -17,6 +21,8 @@ mod phone;
 mod rate;
 #[path = "calls/routing.rs"]
 mod routing;
+#[path = "calls/simulate.rs"]
+mod simulate;
 mod support;
 #[path = "calls/webhooks.rs"]
 mod webhooks;

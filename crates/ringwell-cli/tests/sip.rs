@@ -1,4 +1,5 @@
-//! Calls by SIP: the real Kamailio with `deploy/kamailio.cfg`, the real `SIPp` as callers.
+//! Calls by SIP: the real Kamailio with `deploy/kamailio.cfg`, the real `SIPp` as callers; in `sip/proxy.rs`
+//! with `deploy/kamailio-proxy.cfg`, and `SIPp` on both sides.
 //!
 //! Debian: `apt-get install kamailio kamailio-utils-modules kamailio-json-modules sip-tester`.
 
@@ -8,6 +9,11 @@
     reason = "also the helpers of tests end a test by failing"
 )]
 
+#[path = "calls/phone.rs"]
+#[allow(dead_code, reason = "other tests play the provider")]
+mod phone;
+#[path = "sip/proxy.rs"]
+mod proxy;
 mod support;
 
 use std::collections::BTreeMap;
@@ -40,19 +46,24 @@ struct Kamailio {
 }
 
 impl Kamailio {
-    fn start(folder: &Path, server: &str) -> Self {
-        let port = free_port();
+    fn redirecting(folder: &Path, server: &str) -> Self {
         let changes = [
-            ("listen=udp:127.0.0.1:5060", format!("listen=udp:127.0.0.1:{port}")),
             ("http://127.0.0.1:8080/v1/sip/route", format!("http://{server}/v1/sip/route")),
             ("change-me-token", TOKEN.to_owned()),
             ("!RINGWELL_GATEWAY!127.0.0.1:5080!", format!("!RINGWELL_GATEWAY!{GATEWAY}!")),
             ("sip:+18005550100@127.0.0.1:5080", DEFAULT.to_owned()),
         ];
-        let mut text = CONFIGURATION.to_owned();
-        for (from, to) in changes {
-            assert!(text.contains(from), "deploy/kamailio.cfg has no {from}");
-            text = text.replace(from, &to);
+        Self::start(folder, CONFIGURATION, &changes)
+    }
+
+    /// With `configuration`, where each first text is replaced by the second.
+    fn start(folder: &Path, configuration: &str, changes: &[(&str, String)]) -> Self {
+        let port = free_port();
+        let listen = ("listen=udp:127.0.0.1:5060", format!("listen=udp:127.0.0.1:{port}"));
+        let mut text = configuration.to_owned();
+        for (from, to) in [&listen].into_iter().chain(changes) {
+            assert!(text.contains(from), "the configuration has no {from}");
+            text = text.replace(from, to);
         }
         let file = folder.join("kamailio.cfg");
         fs::write(&file, text).unwrap();
@@ -124,14 +135,32 @@ struct Redirect {
 /// Has `SIPp` call each of `numbers` once; returns where it was sent. `SIPp` fails if a call gets no
 /// answer, or another than 302.
 fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
-    let (scenario, list) = (folder.join("caller.xml"), folder.join("numbers.csv"));
-    fs::write(&scenario, SCENARIO).unwrap();
+    let lines = sipp(folder, ("caller", SCENARIO), port, numbers, RATE);
+    let redirects = lines.into_iter().map(|fields| {
+        let [to, sip_call, contact, call, _] = <[String; 5]>::try_from(fields).unwrap();
+        Redirect { to, sip_call, contact, call }
+    });
+    redirects.collect()
+}
+
+/// Has `SIPp` call each of `numbers` once, as the scenario of that name says; returns the fields of the
+/// lines that it logs. `SIPp` fails if a call goes otherwise.
+fn sipp(
+    folder: &Path,
+    (name, text): (&str, &str),
+    port: u16,
+    numbers: &[String],
+    rate: &str,
+) -> Vec<Vec<String>> {
+    let file = |ending: &str| folder.join(format!("{name}.{ending}"));
+    let (scenario, list) = (file("xml"), file("csv"));
+    fs::write(&scenario, text).unwrap();
     let mut text = "SEQUENTIAL\n".to_owned();
     for (at, number) in numbers.iter().enumerate() {
         writeln!(text, "{number};+1415555{at:04};").unwrap();
     }
     fs::write(&list, text).unwrap();
-    let log = folder.join("redirects.log");
+    let log = file("log");
     let _ = fs::remove_file(&log);
     let output = Command::new("sipp")
         .arg(format!("127.0.0.1:{port}"))
@@ -139,7 +168,7 @@ fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
         .arg(&scenario)
         .arg("-inf")
         .arg(&list)
-        .args(["-i", "127.0.0.1", "-p", &free_port().to_string(), "-r", RATE, "-nostdin"])
+        .args(["-i", "127.0.0.1", "-p", &free_port().to_string(), "-r", rate, "-nostdin"])
         .args(["-m", &numbers.len().to_string(), "-timeout", "60s", "-timeout_error"])
         .args(["-trace_logs", "-log_file"])
         .arg(&log)
@@ -150,12 +179,8 @@ fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{:?}: {said}", output.status);
     let lines = fs::read_to_string(&log).unwrap();
-    let redirects = lines.lines().filter(|line| !line.is_empty()).map(|line| {
-        let fields: Vec<_> = line.split(';').map(|field| field.trim().to_owned()).collect();
-        let [to, sip_call, contact, call, _] = <[String; 5]>::try_from(fields).unwrap();
-        Redirect { to, sip_call, contact, call }
-    });
-    redirects.collect()
+    let fields = |line: &str| line.split(';').map(|field| field.trim().to_owned()).collect();
+    lines.lines().filter(|line| !line.is_empty()).map(fields).collect()
 }
 
 fn destination(pool: u64) -> String {
@@ -197,7 +222,7 @@ fn kamailio_sends_each_call_to_its_destination_and_the_log_has_its_visitor() {
     let site = Site::new(pools, &settings);
     let server = Server::start(site.serve(&[]));
     let folder = tempfile::TempDir::new().unwrap();
-    let kamailio = Kamailio::start(folder.path(), server.address());
+    let kamailio = Kamailio::redirecting(folder.path(), server.address());
     let shown = visitors(&server, &site);
     let numbers: Vec<_> = shown.keys().cloned().collect();
 
@@ -213,6 +238,14 @@ fn kamailio_sends_each_call_to_its_destination_and_the_log_has_its_visitor() {
         assert_eq!(call["pool"]["id"], *pool, "{call:#}");
         assert_eq!(call["attribution"]["parameters"]["id"], **visitor, "{call:#}");
     }
+
+    // A blocked caller is refused, by Kamailio too. The first caller is +14155550000.
+    let authorization = format!("Bearer {TOKEN}");
+    let body = r#"{"caller":"+14155550000","answer":"busy"}"#;
+    let headers = [("authorization", authorization.as_str())];
+    assert_eq!(server.client().post("/v1/blocks", &headers, body).unwrap().status, 201);
+    let busy = proxy::REFUSED.replace("STATUS", "486");
+    sipp(folder.path(), ("blocked", &busy), kamailio.port, &numbers[..1], RATE);
 
     // Without the server, callers are still connected.
     server.kill();

@@ -56,6 +56,12 @@ impl Callers {
         Self { parts: vec![(0.8, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)] }
     }
 
+    /// The share of each group of callers, and their mean delay in seconds.
+    #[must_use]
+    pub fn parts(&self) -> &[(f64, f64)] {
+        &self.parts
+    }
+
     /// The share that calls later than `delay`.
     #[must_use]
     pub fn later_than(&self, delay: Duration) -> f64 {

@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 
 use super::outcomes;
 use super::problem::Problem;
-use super::{endpoints, erasures, sip};
+use super::{blocks, endpoints, erasures, sip};
 use crate::attribution::Attributed;
 use crate::call::{Outcome, State as CallState};
 use crate::caller::Caller;
@@ -51,6 +51,7 @@ pub fn routes(service: Service, tokens: Tokens) -> Router {
         .route("/v1/events", get(events))
         .route("/v1/erasures", post(erasures::post))
         .route("/v1/callers/{number}", delete(erasures::caller))
+        .merge(blocks::routes())
         .merge(endpoints::routes())
         .merge(sip::routes())
         .layer(middleware::from_fn_with_state(tokens, require_token))
@@ -107,6 +108,8 @@ struct Wanted {
     state: Option<String>,
     outcome: Option<String>,
     attributed: Option<String>,
+    blocked: Option<bool>,
+    robocall: Option<u8>,
     after: Option<String>,
     limit: Option<u32>,
 }
@@ -132,6 +135,8 @@ impl Wanted {
                 &ATTRIBUTED,
                 Attributed::name,
             )?,
+            blocked: self.blocked,
+            robocall: self.robocall,
         })
     }
 }

@@ -155,6 +155,9 @@ async fn answer(
         Hook::Answer => {
             let decision = service.incoming(call).await;
             let number = decision.number.clone().unwrap_or_default();
+            if let Some(refusal) = decision.refused {
+                return Ok(Answer::Refuse(refusal));
+            }
             match decision.plan {
                 Some(plan) => {
                     let from = decision.caller.number().map(str::to_owned);

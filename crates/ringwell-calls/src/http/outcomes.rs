@@ -78,8 +78,21 @@ pub(super) async fn upload(
     let mut csv = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(body.as_ref());
     let mut problems = Vec::new();
     let (mut lines, mut outcomes) = (Vec::new(), Vec::new());
-    for (place, line) in csv.deserialize::<Line>().enumerate() {
-        let line = line.map_err(|error| error.to_string()).and_then(read);
+    let header = csv.headers().cloned();
+    let header = header.map_err(|error| Problem::bad_request(format!("body: {error}")))?;
+    let mut record = csv::StringRecord::new();
+    for place in 0.. {
+        let number = csv.position().line();
+        let line = match csv.read_record(&mut record) {
+            Ok(false) => break,
+            Ok(true) => {
+                record.deserialize::<Line>(Some(&header)).map_err(|error| without_place(&error))
+            }
+            Err(error) => Err(without_place(&error)),
+        };
+        // A field may have several lines of its own.
+        let place = (place, record.position().map_or(number, csv::Position::line));
+        let line = line.and_then(read);
         match line {
             Ok(outcome) => {
                 lines.push(place);
@@ -87,7 +100,7 @@ pub(super) async fn upload(
             }
             Err(detail) => problems.push((place, detail)),
         }
-        if place >= LINES_MAX {
+        if place.0 >= LINES_MAX {
             let detail = format!("at most {LINES_MAX} lines: send the rest in another request");
             return Err(Problem::bad_request(detail));
         }
@@ -101,10 +114,22 @@ pub(super) async fn upload(
     let missing = lines.iter().zip(&recorded).filter(|(_, it)| **it == Recorded::NoCall);
     problems.extend(missing.map(|(place, _)| (*place, "there is no such call".to_owned())));
     problems.sort_unstable_by_key(|(place, _)| *place);
-    // The header is line 1.
-    let shown = |(place, detail): &(usize, String)| json!({ "line": place + 2, "detail": detail });
+    // The header is line 1, and no record.
+    let shown = |((record, line), detail): &((usize, u64), String)| json!({ "line": line, "record": record + 1, "detail": detail });
     let problems: Vec<Value> = problems.iter().map(shown).collect();
     Ok(Json(json!({ "recorded": new, "known": known, "problems": problems })))
+}
+
+/// What is wrong with a line: which one it is stands beside it.
+fn without_place(error: &csv::Error) -> String {
+    match error.kind() {
+        csv::ErrorKind::Deserialize { err, .. } => err.to_string(),
+        csv::ErrorKind::Utf8 { err, .. } => err.to_string(),
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("{len} fields, but the first line has {expected_len}")
+        }
+        _ => error.to_string(),
+    }
 }
 
 fn read(line: Line) -> Result<(String, OutcomeRow), String> {

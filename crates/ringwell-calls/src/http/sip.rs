@@ -19,7 +19,7 @@ use super::problem::Problem;
 use crate::call::{CallEvent, EventKind};
 use crate::form::Form;
 use crate::markup::Element;
-use crate::provider::Stir;
+use crate::provider::{Refusal, Stir};
 use crate::service::{Decision, IncomingCall, Service, now};
 
 /// The largest question.
@@ -195,6 +195,7 @@ impl Answer {
         put("destination", json!(self.destination()));
         put("caller_id", json!(self.caller_id()));
         put("timeout", json!(self.timeout_s()));
+        put("refuse", json!(self.decision.refused.map(Refusal::name)));
         put("headers", json!({ "X-Ringwell-Call": self.decision.call }));
         put("attribution", json!(self.decision.attribution));
         put("contacts", json!(contacts));
@@ -208,6 +209,7 @@ impl Answer {
         let pairs = [
             ("call", self.decision.call.clone()),
             ("contact", contact.unwrap_or_default()),
+            ("refuse", text(self.decision.refused.map(Refusal::name))),
             ("destination", text(self.destination())),
             ("caller_id", text(self.caller_id())),
             ("timeout", self.timeout_s().map(|it| it.to_string()).unwrap_or_default()),
@@ -290,14 +292,22 @@ fn freeswitch(answer: &Answer, context: &str) -> String {
             (None, _) => format!("sofia/external/{}", to.trim_start_matches("sip:")),
         })
         .collect();
+    let action = |application: &str, data: String| {
+        Element::new("action").with("application", application).with("data", data)
+    };
+    if let Some(refusal) = answer.decision.refused {
+        let cause = match refusal {
+            Refusal::Rejected => "CALL_REJECTED",
+            Refusal::Busy => "USER_BUSY",
+        };
+        let condition = Element::new("condition").child(&action("hangup", cause.to_owned()));
+        return document.child(&dialplan_of(context, &condition)).document();
+    }
     if targets.is_empty() {
         let result = Element::new("result").with("status", "not found");
         let section = Element::new("section").with("name", "result").child(&result);
         return document.child(&section).document();
     }
-    let action = |application: &str, data: String| {
-        Element::new("action").with("application", application).with("data", data)
-    };
     let mut condition = Element::new("condition");
     condition = condition
         .child(&action("set", format!("ringwell_call={}", answer.decision.call)))
@@ -308,11 +318,14 @@ fn freeswitch(answer: &Answer, context: &str) -> String {
     for target in targets {
         condition = condition.child(&action("bridge", target));
     }
-    let extension = Element::new("extension").with("name", "ringwell").child(&condition);
+    document.child(&dialplan_of(context, &condition)).document()
+}
+
+fn dialplan_of(context: &str, condition: &Element) -> Element {
+    let extension = Element::new("extension").with("name", "ringwell").child(condition);
     let context = if context.is_empty() { "public" } else { context };
     let context = Element::new("context").with("name", context).child(&extension);
-    let section = Element::new("section").with("name", "dialplan").child(&context);
-    document.child(&section).document()
+    Element::new("section").with("name", "dialplan").child(&context)
 }
 
 #[cfg(test)]

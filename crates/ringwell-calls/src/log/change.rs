@@ -5,7 +5,7 @@ use serde_json::json;
 use sqlx::{AnyConnection, Row};
 
 use super::query::{self, CallRow};
-use super::{LogError, leaks, ms, random_id, to_db};
+use super::{LogError, blocks, leaks, ms, random_id, to_db};
 use crate::attribution::{Attributed, Attribution};
 use crate::call::{CallEvent, Facts, State};
 use crate::caller::Caller;
@@ -42,6 +42,8 @@ pub struct CallChange {
     pub stir: Option<Stir>,
     /// The visitor who was shown the number.
     pub attribution: Option<Attribution>,
+    /// The entry of the list of blocked callers by which it was refused.
+    pub blocked: Option<String>,
 }
 
 /// The result of a change.
@@ -110,6 +112,7 @@ pub(crate) async fn apply(
     is_new |= fill(&mut row.number, change.number.clone());
     is_new |= fill(&mut row.destination, change.destination.clone());
     is_new |= fill(&mut row.stir, change.stir.clone());
+    is_new |= fill(&mut row.blocked, change.blocked.clone());
     if let Some(caller) = change.caller.clone().filter(|it| *it != Caller::Withheld)
         && row.caller == Caller::Withheld
         && row.redacted_at.is_none()
@@ -129,6 +132,9 @@ pub(crate) async fn apply(
     }
     if row.first_time.is_none() && row.caller != Caller::Withheld {
         row.first_time = Some(!has_called_before(db, &row).await?);
+    }
+    if is_new && row.redacted_at.is_none() {
+        row.robocall = Some(blocks::robocall(db, &row).await?);
     }
     if is_new {
         row.sequence += 1;
@@ -211,15 +217,16 @@ async fn store(db: &mut AnyConnection, row: &CallRow, is_first: bool) -> Result<
     let statement = if is_first {
         "INSERT INTO calls (account, provider, provider_call_id, sequence, started_ms, \
          answered_ms, ended_ms, state, outcome, ring_ms, talk_seconds, number, caller, first_time, \
-         destination, pool, attributed, attribution, stir, facts, published, id) VALUES ($1, $2, \
-         $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, \
-         $22)"
+         destination, pool, attributed, attribution, stir, facts, published, blocked, robocall, \
+         robocall_reasons, id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
+         $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)"
     } else {
         "UPDATE calls SET account = $1, provider = $2, provider_call_id = $3, sequence = $4, \
          started_ms = $5, answered_ms = $6, ended_ms = $7, state = $8, outcome = $9, \
          ring_ms = $10, talk_seconds = $11, number = $12, caller = $13, first_time = $14, \
          destination = $15, pool = $16, attributed = $17, attribution = $18, stir = $19, \
-         facts = $20, published = $21 WHERE id = $22"
+         facts = $20, published = $21, blocked = $22, robocall = $23, robocall_reasons = $24 \
+         WHERE id = $25"
     };
     let facts: &Facts = &row.facts;
     let attribution = (row.attribution.outcome != Attributed::Pending).then_some(&row.attribution);
@@ -235,7 +242,11 @@ async fn store(db: &mut AnyConnection, row: &CallRow, is_first: bool) -> Result<
     let query = query.bind(pool).bind(row.attribution.outcome.name());
     let query = query.bind(attribution.map(text).transpose()?);
     let query = query.bind(row.stir.as_ref().map(text).transpose()?).bind(text(facts)?);
-    query.bind(row.published.clone()).bind(row.id.clone()).execute(db).await?;
+    let query = query.bind(row.published.clone()).bind(row.blocked.clone());
+    let robocall = row.robocall.as_ref();
+    let query = query.bind(robocall.map(|it| i64::from(it.score)));
+    let query = query.bind(robocall.map(|it| it.reasons.join(" ")));
+    query.bind(row.id.clone()).execute(db).await?;
     Ok(())
 }
 

@@ -3,12 +3,13 @@
 use std::fmt::Write;
 
 use ringwell_core::Millis;
+use serde_json::Value;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use super::change::text;
-use super::query::call;
-use super::{Log, LogError, ms};
+use super::query::{call, moment};
+use super::{Log, LogError, blocks, ms};
 use crate::attribution::Allocation;
 use crate::caller::Caller;
 use crate::digest;
@@ -123,8 +124,13 @@ impl Log {
                 let parameters = fingerprint(&allocation.parameters);
                 erased.allocations.push(ErasedAllocation { number: number.clone(), parameters });
             }
+            let theirs: Vec<u64> = shown.iter().map(|it| it.allocated_ms).collect();
             redact_one(&mut tx, &id, now).await?;
+            forget_in_others(&mut tx, &number, &theirs).await?;
             erased.calls += 1;
+        }
+        if let Whom::Caller(caller) = whom {
+            blocks::forget(&mut tx, caller).await?;
         }
         tx.commit().await?;
         self.database().overwrite_deleted().await?;
@@ -191,6 +197,59 @@ async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(),
     let body = text(&serde_json::json!({ "data": { "id": id, "redacted": true } }))?;
     let query = sqlx::query("UPDATE call_events SET body = $1 WHERE call = $2");
     query.bind(body).bind(id.to_owned()).execute(&mut *db).await?;
+    Ok(())
+}
+
+/// Removes a visitor's parameters from other calls to `number`, which list the allocations that were made
+/// at `at` among those that may have called.
+async fn forget_in_others(
+    db: &mut AnyConnection,
+    number: &str,
+    at: &[u64],
+) -> Result<(), LogError> {
+    let mut ids: Vec<String> = Vec::new();
+    for moment in at {
+        let query = sqlx::query("SELECT id FROM calls WHERE number = $1 AND attribution LIKE $2");
+        let query = query.bind(number.to_owned()).bind(format!("%\"allocated_ms\":{moment},%"));
+        for row in query.fetch_all(&mut *db).await? {
+            ids.push(row.try_get(0)?);
+        }
+    }
+    for id in ids {
+        let Some(mut found) = call(db, &id).await? else { continue };
+        if !found.attribution.forget(at) {
+            continue;
+        }
+        let query = sqlx::query("UPDATE calls SET attribution = $1 WHERE id = $2");
+        let query = query.bind(text(&found.attribution)?).bind(id.clone());
+        query.execute(&mut *db).await?;
+        forget_in_events(db, &id, at).await?;
+    }
+    Ok(())
+}
+
+/// The same in what is and will be sent about a call.
+async fn forget_in_events(db: &mut AnyConnection, call: &str, at: &[u64]) -> Result<(), LogError> {
+    let at: Vec<String> = at.iter().map(|at| moment(Millis(*at))).collect();
+    let query = sqlx::query("SELECT place, body FROM call_events WHERE call = $1");
+    for row in query.bind(call.to_owned()).fetch_all(&mut *db).await? {
+        let place: i64 = row.try_get(0)?;
+        let body: String = row.try_get(1)?;
+        let Ok(mut value) = serde_json::from_str::<Value>(&body) else { continue };
+        let Some(attribution) = value.pointer_mut("/data/attribution") else { continue };
+        let is_theirs =
+            |it: &Value| it["allocated_at"].as_str().is_some_and(|of| at.iter().any(|at| at == of));
+        if is_theirs(attribution) {
+            attribution["parameters"] = serde_json::json!({});
+        }
+        for earlier in attribution["earlier"].as_array_mut().into_iter().flatten() {
+            if is_theirs(earlier) {
+                earlier["parameters"] = serde_json::json!({});
+            }
+        }
+        let query = sqlx::query("UPDATE call_events SET body = $1 WHERE place = $2");
+        query.bind(text(&value)?).bind(place).execute(&mut *db).await?;
+    }
     Ok(())
 }
 

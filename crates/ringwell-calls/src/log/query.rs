@@ -16,6 +16,7 @@ use crate::attribution::{Attributed, Attribution};
 use crate::call::{Facts, Outcome, State};
 use crate::caller::Caller;
 use crate::provider::Stir;
+use crate::robocall::Robocall;
 
 /// One call.
 #[derive(Clone, Debug, PartialEq)]
@@ -46,6 +47,10 @@ pub struct CallRow {
     pub stir: Option<Stir>,
     /// The time when caller and visitor were removed from it.
     pub redacted_at: Option<Millis>,
+    /// The entry of the list by which it was refused.
+    pub blocked: Option<String>,
+    /// How much speaks for a robot as the caller; `None` before that was looked at.
+    pub robocall: Option<Robocall>,
     pub(super) published: String,
 }
 
@@ -172,6 +177,10 @@ pub struct CallFilter {
     pub outcome: Option<Outcome>,
     /// Attributed so.
     pub attributed: Option<Attributed>,
+    /// Refused by the list of blocked callers, or not.
+    pub blocked: Option<bool>,
+    /// With at least so high a score of robocalls.
+    pub robocall: Option<u8>,
 }
 
 /// The last line of a part of a list.
@@ -205,8 +214,8 @@ impl std::fmt::Display for Cursor {
 }
 
 const CALL: &str = "SELECT id, account, provider, provider_call_id, sequence, number, caller, \
-                    first_time, destination, attribution, stir, facts, published, redacted_ms \
-                    FROM calls ";
+                    first_time, destination, attribution, stir, facts, published, redacted_ms, \
+                    blocked, robocall, robocall_reasons FROM calls ";
 
 impl CallRow {
     pub(super) fn new(id: &str, change: &CallChange) -> Self {
@@ -224,6 +233,8 @@ impl CallRow {
             attribution: Attribution::default(),
             stir: None,
             redacted_at: None,
+            blocked: None,
+            robocall: None,
             published: String::new(),
         }
     }
@@ -238,6 +249,7 @@ impl CallRow {
         row.caller = change.caller.clone().unwrap_or_default();
         row.destination.clone_from(&change.destination);
         row.stir.clone_from(&change.stir);
+        row.blocked.clone_from(&change.blocked);
         row.attribution = change.attribution.clone().unwrap_or_default();
         row
     }
@@ -260,6 +272,8 @@ impl CallRow {
             attribution: parsed(row.try_get("attribution")?)?.unwrap_or_default(),
             stir: parsed(row.try_get("stir")?)?,
             redacted_at: row.try_get::<Option<i64>, _>("redacted_ms")?.map(from_ms),
+            blocked: row.try_get("blocked")?,
+            robocall: robocall(row)?,
             published: row.try_get("published")?,
         })
     }
@@ -294,6 +308,10 @@ impl CallRow {
             "attribution": self.shown_attribution(),
             "stir": self.stir,
             "first_time_caller": self.first_time,
+            "blocked": self.blocked,
+            "robocall": self.robocall.as_ref().map(|it| json!({
+                "score": it.score, "reasons": it.reasons,
+            })),
             "sequence": self.sequence,
         })
     }
@@ -441,6 +459,7 @@ pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) 
     let mut numbers = vec![("started_ms >=", filter.since.map_or(0, ms))];
     numbers.push(("started_ms <", filter.until.map_or(i64::MAX, ms)));
     numbers.extend(filter.pool.map(|pool| ("pool =", to_db(pool))));
+    numbers.extend(filter.robocall.map(|score| ("robocall >=", i64::from(score))));
     let mut statement = format!("{CALL} WHERE ");
     let mut place = 0;
     for (condition, _) in &numbers {
@@ -451,6 +470,9 @@ pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) 
         place += 1;
         let _ = write!(statement, "{column} = ${place} AND ");
     }
+    if let Some(is_blocked) = filter.blocked {
+        statement += if is_blocked { "blocked IS NOT NULL AND " } else { "blocked IS NULL AND " };
+    }
     let (at, id, limit) = (place + 1, place + 2, place + 3);
     let _ = write!(
         statement,
@@ -460,6 +482,14 @@ pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) 
     let numbers = numbers.into_iter().map(|(_, value)| value).collect();
     let texts = texts.into_iter().map(|(_, value)| value).collect();
     (statement, numbers, texts)
+}
+
+fn robocall(row: &AnyRow) -> Result<Option<Robocall>, LogError> {
+    let score: Option<i64> = row.try_get("robocall")?;
+    let reasons: Option<String> = row.try_get("robocall_reasons")?;
+    let reasons = reasons.unwrap_or_default().split_ascii_whitespace().map(str::to_owned).collect();
+    let score = score.and_then(|score| u8::try_from(score).ok());
+    Ok(score.map(|score| Robocall { score, reasons }))
 }
 
 pub(super) async fn call(db: &mut AnyConnection, id: &str) -> Result<Option<CallRow>, LogError> {

@@ -232,3 +232,80 @@ async fn a_number_that_nobody_can_have_seen_is_reported_once_a_week() {
         assert_eq!(leaks(&format!("CB{call}"), start + 30 * DAY, &other).await, 2);
     }
 }
+
+/// A visitor who had the number before is a candidate of later calls by others.
+#[tokio::test]
+async fn an_erased_visitor_is_forgotten_where_others_may_have_called_too() {
+    let (log, _folder) = log().await;
+    let writer = writer(&log);
+    let shown = |ms: u64, id: &str| Allocation {
+        allocated_ms: ms,
+        locked_until_ms: ms + 1,
+        late: false,
+        tapped_ms: None,
+        probability: 0.5,
+        parameters: vec![("gclid".to_owned(), id.to_owned())],
+    };
+    let attribution = |own: Allocation, earlier: Vec<Allocation>| Attribution {
+        outcome: Attributed::Allocated,
+        allocation: Some(own),
+        earlier,
+        ..Attribution::default()
+    };
+    for (call, caller, at, attribution) in [
+        ("CA1", "+14155551234", 10, attribution(shown(9_000, "theirs"), vec![])),
+        (
+            "CA2",
+            "+14155550000",
+            20,
+            attribution(shown(19_000, "other"), vec![shown(9_000, "theirs")]),
+        ),
+    ] {
+        let mut started = change(call, at, EventKind::Started);
+        started.number = Some("+18005551212".to_owned());
+        started.caller = Some(Caller::read(caller));
+        started.attribution = Some(attribution);
+        writer.submit(started).unwrap().await.unwrap();
+    }
+    let erased =
+        log.erase(&Whom::Caller(Caller::read("+14155551234")), Millis(30_000)).await.unwrap();
+    assert_eq!(erased.calls, 1);
+    let other = log.call(&change("CA2", 20, EventKind::Started).id()).await.unwrap().unwrap();
+    assert_eq!(other.call.caller, Caller::read("+14155550000"));
+    let found = &other.call.attribution;
+    assert_eq!(found.allocation.as_ref().unwrap().parameters[0].1, "other");
+    assert!(found.earlier[0].parameters.is_empty(), "{found:?}");
+    for event in log.events(0, 10).await.unwrap() {
+        assert!(!event.body.contains("theirs"), "{}", event.body);
+    }
+    assert!(log.events(0, 10).await.unwrap().iter().any(|it| it.body.contains("other")));
+}
+
+#[tokio::test]
+async fn a_robots_calls_get_a_score_and_a_persons_none() {
+    let (log, _folder) = log().await;
+    let writer = writer(&log);
+    for at in 0..8_u64 {
+        let name = format!("CA{at}");
+        let mut started = change(&name, 1_000 + at * 60, EventKind::Started);
+        started.attribution = Some(nobody());
+        started.number = Some(format!("+1800555121{}", at % 4));
+        started.caller = Some(Caller::read("+14155551234"));
+        let ended = change(&name, 1_003 + at * 60, EventKind::Ended(Some(Outcome::Answered)));
+        let answered = change(&name, 1_001 + at * 60, EventKind::Answered);
+        for one in [started, answered, ended] {
+            writer.submit(one).unwrap().await.unwrap();
+        }
+    }
+    let all = log.calls(&CallFilter::default(), None, 10).await.unwrap();
+    let first = all.last().unwrap().robocall.clone().unwrap();
+    assert_eq!((first.score, first.reasons), (20, vec!["short_call".to_owned()]));
+    let last = all[0].robocall.clone().unwrap();
+    assert_eq!(last.reasons, ["many_calls", "many_numbers", "short_calls", "short_call"]);
+    assert_eq!(last.score, 100);
+    let robots = CallFilter { robocall: Some(60), ..CallFilter::default() };
+    let found = log.calls(&robots, None, 10).await.unwrap();
+    assert!((3..8).contains(&found.len()), "{}", found.len());
+    let blocked = CallFilter { blocked: Some(true), ..CallFilter::default() };
+    assert_eq!(log.calls(&blocked, None, 10).await.unwrap(), []);
+}

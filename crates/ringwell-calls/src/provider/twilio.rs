@@ -140,6 +140,14 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     })
 }
 
+/// Beginnings of the fields that follow `CallSid` in the signed string.
+const NEXT: [&str; 8] = ["Call", "Dial", "Digits", "Direction", "Forwarded", "From", "Stir", "To"];
+
+/// Whether `text` can be a call's name, and has no other field in it.
+pub(super) fn is_sid(text: &str) -> bool {
+    !NEXT.iter().any(|field| text.contains(field))
+}
+
 fn event(kind: EventKind, key: String, at: Millis) -> CallEvent {
     CallEvent { key, kind, at, talk_seconds: None }
 }

@@ -17,7 +17,8 @@ use crate::call::{Access, Caller};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
-The newest calls come first. Formats: jsonl, one call a line as GET /v1/calls shows it; csv; and what
+The newest calls come first. Formats: jsonl, one call a line as GET /v1/calls shows it; csv; parquet, the
+columns of csv with their types, of a program built with that feature; and what
 advertising systems upload: google-clicks, google-calls, microsoft, meta. Uploads have the results that
 were recorded (`ringwell calls outcomes`); with --conversion NAME each answered call is a conversion
 of that name. Conversions that the system could not match are left out: those without its click id,
@@ -38,6 +39,7 @@ const PAGE: u32 = 1_000;
 enum Format {
     Jsonl,
     Csv,
+    Parquet,
     GoogleClicks,
     GoogleCalls,
     Microsoft,
@@ -106,6 +108,9 @@ struct Writer<'a> {
 /// # Errors
 /// If the server cannot be asked, or the file not be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    if args.format == Format::Parquet {
+        return parquet(args);
+    }
     let caller = Caller::new(&args.access)?;
     let out: Box<dyn Write> = match &args.output {
         Some(path) => {
@@ -138,6 +143,37 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         eprintln!("{} left out: nothing by which they could be matched", writer.skipped);
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes all calls as Parquet. A file that breaks off cannot be read, so that there is no place to go on
+/// from.
+#[cfg(feature = "parquet")]
+fn parquet(args: &Args) -> anyhow::Result<ExitCode> {
+    anyhow::ensure!(args.after.is_none(), "--after: a file of Parquet is written as a whole");
+    let caller = Caller::new(&args.access)?;
+    let out: super::parquet::Out = match &args.output {
+        Some(path) => {
+            let file = File::create(path);
+            Box::new(file.with_context(|| format!("cannot write {}", path.display()))?)
+        }
+        None => Box::new(io::stdout()),
+    };
+    let mut calls = super::parquet::Calls::new(out)?;
+    let mut progress = Progress::counting("exported");
+    let (list, base) = request(args);
+    pages(&caller, args, list, &base, &mut None, |lines| {
+        progress.add(lines.len() as u64);
+        calls.add(lines)
+    })?;
+    calls.end()?;
+    Ok(ExitCode::SUCCESS)
+}
+
+#[cfg(not(feature = "parquet"))]
+fn parquet(_: &Args) -> anyhow::Result<ExitCode> {
+    anyhow::bail!(
+        "this program was built without the feature `parquet`: `cargo install --features parquet` builds it"
+    )
 }
 
 /// The member of answers that has the lines, and the request but for its cursor.
@@ -187,7 +223,7 @@ fn pages(
 impl Format {
     const fn upload(self) -> Option<Upload> {
         match self {
-            Self::Jsonl | Self::Csv => None,
+            Self::Jsonl | Self::Csv | Self::Parquet => None,
             Self::GoogleClicks => Some(Upload::GoogleClicks),
             Self::GoogleCalls => Some(Upload::GoogleCalls),
             Self::Microsoft => Some(Upload::Microsoft),

@@ -46,6 +46,9 @@ const COLUMNS: [(&str, &str); 21] = [
     ("confidence", "/attribution/confidence/value"),
 ];
 
+/// Columns behind those of parameters.
+const LATER: [(&str, &str); 2] = [("blocked", "/blocked"), ("robocall_score", "/robocall/score")];
+
 /// One conversion: a result of a call, or the call itself.
 #[derive(Clone, Debug)]
 pub(crate) struct Conversion {
@@ -77,7 +80,8 @@ pub(crate) enum Upload {
 /// The header of calls.
 pub(crate) fn call_header() -> Vec<&'static str> {
     let columns = COLUMNS.iter().map(|(name, _)| *name);
-    columns.chain(PARAMETERS).chain(["parameters"]).collect()
+    let later = LATER.iter().map(|(name, _)| *name);
+    columns.chain(PARAMETERS).chain(["parameters"]).chain(later).collect()
 }
 
 /// A call as a line. Unless `is_raw`, no field can be taken for a formula.
@@ -92,6 +96,7 @@ pub(crate) fn call_line(call: &Value, is_raw: bool) -> Vec<String> {
     let parameters = &call["attribution"]["parameters"];
     line.extend(PARAMETERS.iter().map(|name| text(parameters.get(name))));
     line.push(parameters.as_object().map_or_else(String::new, |_| parameters.to_string()));
+    line.extend(LATER.iter().map(|(_, path)| text(call.pointer(path))));
     if is_raw { line } else { line.into_iter().map(harmless).collect() }
 }
 

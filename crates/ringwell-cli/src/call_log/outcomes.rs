@@ -59,18 +59,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let header = csv.byte_headers()?.clone();
     ensure!(!header.is_empty(), "the file is empty: its first line names the columns");
     let mut progress = Progress::counting("reported");
-    let (mut sum, mut lines, mut first) = (Sum::default(), Vec::new(), 2);
+    let (mut sum, mut lines) = (Sum::default(), Vec::new());
     for line in csv.byte_records() {
         lines.push(line.context("the file is no CSV")?);
         if lines.len() == LINES {
-            send(args, &caller, &header, &lines, first, &mut sum)?;
-            first += lines.len() as u64;
+            send(args, &caller, &header, &lines, &mut sum)?;
             progress.add(lines.len() as u64);
             lines.clear();
         }
     }
     if !lines.is_empty() {
-        send(args, &caller, &header, &lines, first, &mut sum)?;
+        send(args, &caller, &header, &lines, &mut sum)?;
     }
     drop(progress);
     let Sum { recorded, known, refused } = sum;
@@ -78,13 +77,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Sends lines that start with line `first` of the file.
+/// Sends records of the file. Problems are printed with the line numbers of the file.
 fn send(
     args: &Args,
     caller: &Caller,
     header: &csv::ByteRecord,
     lines: &[csv::ByteRecord],
-    first: u64,
     sum: &mut Sum,
 ) -> anyhow::Result<()> {
     let mut csv = csv::WriterBuilder::new().flexible(true).from_writer(Vec::new());
@@ -104,8 +102,9 @@ fn send(
     sum.known += count("known");
     for problem in answer["problems"].as_array().into_iter().flatten() {
         sum.refused += 1;
-        // The header is line 1 of each request.
-        let line = problem["line"].as_u64().unwrap_or_default() + first - 2;
+        let record = problem["record"].as_u64().and_then(|at| usize::try_from(at).ok());
+        let record = record.and_then(|at| lines.get(at.checked_sub(1)?));
+        let line = record.and_then(csv::ByteRecord::position).map_or(0, csv::Position::line);
         eprintln!("line {line}: {}", problem["detail"].as_str().unwrap_or_default());
     }
     Ok(())

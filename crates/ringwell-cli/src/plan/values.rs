@@ -32,7 +32,7 @@ pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
 }
 
 /// `80%:3m,20%:1h`.
-pub(super) fn parse_callers(text: &str) -> Result<Callers, String> {
+pub(crate) fn parse_callers(text: &str) -> Result<Callers, String> {
     let part = |part: &str| {
         let (share, delay) = part.split_once(':').ok_or("must be SHARE:DELAY, as 80%:3m")?;
         Ok((parse_share(share)?, parse_lifetime(delay)?))
@@ -42,7 +42,7 @@ pub(super) fn parse_callers(text: &str) -> Result<Callers, String> {
 }
 
 /// A share as people read it: three digits that mean something.
-pub(super) fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent >= 9.995 => format!("{percent:.1} %"),
         percent if percent >= 0.995 => format!("{percent:.2} %"),
@@ -53,7 +53,7 @@ pub(super) fn percent(share: f64) -> String {
 }
 
 /// Whole numbers with commas; one decimal where it matters.
-pub(super) fn amount(value: f64) -> String {
+pub(crate) fn amount(value: f64) -> String {
     if value < 99.95 {
         let text = format!("{value:.1}");
         return text.strip_suffix(".0").map_or(text.clone(), str::to_owned);
@@ -70,7 +70,7 @@ pub(super) fn amount(value: f64) -> String {
 }
 
 /// A length of time in the unit that suits it.
-pub(super) fn span(seconds: f64) -> String {
+pub(crate) fn span(seconds: f64) -> String {
     let units = [(86_400.0, "days"), (3_600.0, "h"), (60.0, "min")];
     let fitting = units.into_iter().find(|(unit, _)| seconds >= 2.0 * unit);
     let (unit, name) = fitting.unwrap_or((1.0, "s"));

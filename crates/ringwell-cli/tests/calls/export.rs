@@ -103,16 +103,21 @@ fn results_come_in_as_csv_and_go_out_as_uploads() {
                main,CA1,Sale,129.50,EUR,2026-11-22T00:05:09Z,order-7\n\
                main,CA2,Sale,1.00,EUR,,order-8\n\
                main,CA3,Sale,1.00,EUR,,order-9\n\
-               main,CA1,Sale,\"1,00\",EUR,,order-10\n";
+               main,CA1,Sale,\"1,00\",EUR,,order-10\n\
+               main,CA1,\"Sa\nle\",1.00,EUR,,order-11\n\
+               main,CA3,Sale,1.00,EUR,,order-12\n";
     let output = board.outcomes(csv);
     let (said, problems) = (output.stdout, String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(said).unwrap();
-    assert_eq!(said, "2 results recorded, 0 known already, 2 lines refused\n");
+    assert_eq!(said, "2 results recorded, 0 known already, 4 lines refused\n");
     assert!(problems.contains("line 4: there is no such call"), "{problems}");
     assert!(problems.contains("line 5: value: a decimal number"), "{problems}");
+    // A field of two lines.
+    assert!(problems.contains("line 6: type, external_id"), "{problems}");
+    assert!(problems.contains("line 8: there is no such call"), "{problems}");
     let again = String::from_utf8(board.outcomes(csv).stdout).unwrap();
-    assert_eq!(again, "0 results recorded, 2 known already, 2 lines refused\n");
+    assert_eq!(again, "0 results recorded, 2 known already, 4 lines refused\n");
 
     let google = board.calls_say(&["export", "--format", "google-clicks"]);
     assert_eq!(
@@ -132,4 +137,68 @@ fn results_come_in_as_csv_and_go_out_as_uploads() {
     for path in ["/v1/outcomes?after=x", "/v1/outcomes?since=soon", "/v1/outcomes?x=1"] {
         assert_eq!(board.get(path).status, 400, "{path}");
     }
+}
+
+/// Python's pyarrow reads what was written, call for call. Skipped where pip cannot install it.
+#[cfg(feature = "parquet")]
+#[test]
+fn a_file_of_parquet_has_what_the_lines_have() {
+    const READ: &str = "import json, sys, pyarrow.parquet as pq\n\
+                        table = pq.read_table(sys.argv[1])\n\
+                        print(json.dumps([str(table.schema.field('started_at').type), \
+                        str(table.schema.field('talk_seconds').type)]))\n\
+                        for row in table.to_pylist(): print(json.dumps(row, default=lambda it: \
+                        it.isoformat(timespec='milliseconds').replace('+00:00', 'Z')))";
+    let home = std::path::Path::new(env!("CARGO_TARGET_TMPDIR")).join("pyarrow");
+    let is_there = || home.join("bin/python").exists();
+    let run = |program: &str, args: &[&str]| {
+        std::process::Command::new(program).args(args).output().is_ok_and(|it| it.status.success())
+    };
+    let python = home.join("bin/python").to_str().unwrap().to_owned();
+    if !is_there() {
+        run("python3", &["-m", "venv", home.to_str().unwrap()]);
+    }
+    if !run(&python, &["-c", "import pyarrow"])
+        && !run(&python, &["-m", "pip", "install", "--quiet", "pyarrow"])
+    {
+        println!("skipped: pip cannot install pyarrow here");
+        return;
+    }
+    let board = Switchboard::new("");
+    for call in 0..30 {
+        let end = format!("CallSid=CA{call}&CallStatus=busy&To=%2B12001600001");
+        assert_eq!(Provider::twilio(&board.phone).post("/t/main/status", &end).status, 200);
+    }
+    board.call_of("CB1", board.visitor("17&gclid=%3D1%2B1&utm_source=%C3%B6"));
+    let file = board.site.config().with_file_name("calls.parquet");
+    board.calls_say(&["export", "--format", "parquet", "--output", file.to_str().unwrap()]);
+    let read = std::process::Command::new(&python).args(["-c", READ]).arg(&file).output().unwrap();
+    assert!(read.status.success(), "{}", String::from_utf8_lossy(&read.stderr));
+    let read = String::from_utf8(read.stdout).unwrap();
+    let mut read = read.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    assert_eq!(read.next().unwrap(), serde_json::json!(["timestamp[ms, tz=UTC]", "int64"]));
+    let read: Vec<Value> = read.collect();
+    let lines = board.calls_say(&["export"]);
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!((read.len(), lines.len()), (31, 31));
+    for (row, call) in read.iter().zip(&lines) {
+        for (column, path) in [
+            ("id", "/id"),
+            ("started_at", "/started_at"),
+            ("answered_at", "/answered_at"),
+            ("outcome", "/outcome"),
+            ("talk_seconds", "/talk_seconds"),
+            ("from", "/from/e164"),
+            ("first_time_caller", "/first_time_caller"),
+            ("pool_id", "/pool/id"),
+            ("confidence", "/attribution/confidence/value"),
+            ("gclid", "/attribution/parameters/gclid"),
+            ("utm_source", "/attribution/parameters/utm_source"),
+            ("robocall_score", "/robocall/score"),
+        ] {
+            let wanted = call.pointer(path).cloned().unwrap_or_default();
+            assert_eq!(row[column], wanted, "{column}: {row:#}");
+        }
+    }
+    assert!(read.iter().any(|row| row["gclid"] == "=1+1" && row["utm_source"] == "ö"));
 }

@@ -83,6 +83,16 @@ impl Provider {
 
     /// The same; `None` if the connection breaks.
     pub(crate) fn try_post(&self, target: &str, body: &str) -> Option<Answer> {
+        self.try_post_on(&mut self.phone.client(), target, body)
+    }
+
+    /// The same on a connection that is there.
+    pub(crate) fn try_post_on(
+        &self,
+        client: &mut Client,
+        target: &str,
+        body: &str,
+    ) -> Option<Answer> {
         let mut string = format!("{}{target}", self.url);
         let mut pairs: Vec<(String, String)> = Vec::new();
         let is_form = !body.starts_with('{');
@@ -99,7 +109,7 @@ impl Provider {
         let signature = STANDARD.encode(hmac::sign(&key, string.as_bytes()));
         let kind = if is_form { "application/x-www-form-urlencoded" } else { "application/json" };
         let headers = [("x-twilio-signature", signature.as_str()), ("content-type", kind)];
-        self.phone.client().post(target, &headers, body).ok()
+        client.post(target, &headers, body).ok()
     }
 }
 

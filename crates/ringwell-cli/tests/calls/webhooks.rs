@@ -35,11 +35,11 @@ struct Receiver {
 
 /// One request as it came.
 #[derive(Clone, Debug)]
-struct Delivery {
-    headers: BTreeMap<String, String>,
-    body: String,
-    status: Option<u16>,
-    at: Instant,
+pub(crate) struct Delivery {
+    pub(crate) headers: BTreeMap<String, String>,
+    pub(crate) body: String,
+    pub(crate) status: Option<u16>,
+    pub(crate) at: Instant,
 }
 
 impl Receiver {
@@ -119,7 +119,7 @@ fn board(receivers: &[&Receiver]) -> Switchboard {
 }
 
 impl Switchboard {
-    fn manage(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn manage(&self, path: &str, body: &Value) -> Answer {
         let bearer = format!("Bearer {TOKEN}");
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
         self.server.client().post(path, &headers, &body.to_string()).unwrap()
@@ -150,7 +150,7 @@ impl Switchboard {
 }
 
 /// By the specification of Standard Webhooks, without the server's code.
-fn is_signed(delivery: &Delivery, secret: &str) -> bool {
+pub(crate) fn is_signed(delivery: &Delivery, secret: &str) -> bool {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let (id, time) = (&delivery.headers["webhook-id"], &delivery.headers["webhook-timestamp"]);
     let key = hmac::Key::new(hmac::HMAC_SHA256, &key);
@@ -161,7 +161,7 @@ fn is_signed(delivery: &Delivery, secret: &str) -> bool {
 
 /// Has the libraries of Python and JavaScript verify `deliveries`, where `cargo xtask telephony` has
 /// installed them.
-fn verified_by_libraries(deliveries: &[Delivery], secret: &str) {
+pub(crate) fn verified_by_libraries(deliveries: &[Delivery], secret: &str) {
     let Some(home) = std::env::var_os("RINGWELL_TELEPHONY") else { return };
     let (home, here) = (Path::new(&home), Path::new(env!("CARGO_MANIFEST_DIR")));
     let scripts = here.join("../../clients/telephony");

@@ -12,6 +12,7 @@ fn answer(to: &[&str], gateway: Option<&str>) -> Answer {
         caller: Caller::read("+14155551234"),
         plan,
         attribution: None,
+        refused: None,
     };
     Answer { decision, gateway: gateway.map(str::to_owned) }
 }
@@ -79,6 +80,12 @@ fn freeswitch_gets_a_dialplan_that_tries_all_destinations() {
         assert!(document.contains(part), "{part}: {document}");
     }
     assert!(freeswitch(&answer(&[], None), "").contains(r#"<result status="not found"/>"#));
+    let mut blocked = answer(&[], None);
+    blocked.decision.refused = Some(Refusal::Busy);
+    let document = freeswitch(&blocked, "");
+    assert!(document.contains(r#"application="hangup" data="USER_BUSY""#), "{document}");
+    assert_eq!(blocked.json()["refuse"], "busy");
+    assert!(blocked.pairs().contains(&("refuse", "busy".to_owned())));
 }
 
 #[test]

@@ -210,3 +210,31 @@ proptest! {
         prop_assert!(verify(&account, &request).is_err());
     }
 }
+
+/// A proxy that reads forms and writes them anew changes order and escapes, and nothing that counts.
+#[test]
+fn a_form_that_a_proxy_has_written_anew_is_signed_all_the_same() {
+    let url = "https://mycompany.com/myapp.php?foo=1&bar=2";
+    let again = "To=%2b18005551212&From=%2B14158675309&Digits=%31234&Caller=%2B14158675309&\
+                 CallSid=%43A1234567890ABCDE";
+    assert!(is_signed(url, again, "RSOYDt4T1cUTdK1PDd93/VVr8B8="));
+}
+
+/// The signed string has no ends of fields: one who has seen a signed request can cut it anew. That
+/// must not become another call.
+#[test]
+fn a_form_that_was_cut_anew_names_no_call() {
+    let account = account(CallProvider::Twilio, "https://mycompany.com", "12345");
+    let cut = "CallSid=CA1234567890ABCDECaller%2B14158675309&Digits=1234&\
+               From=%2B14158675309&To=%2B18005551212";
+    let request =
+        post("/myapp.php?foo=1&bar=2", cut).with(SIGNATURE, "RSOYDt4T1cUTdK1PDd93/VVr8B8=");
+    assert!(verify(&account, &request).is_ok(), "the signature covers it");
+    assert_eq!(crate::provider::read(&account, Hook::Answer, &request), Err(Unreadable::NoCall));
+    for name in ["CA1234567890abcdef", "abc", "8f1c7f0a-0000-4000-8000-000000000000", "CAdemo1"] {
+        assert!(is_sid(name), "{name}");
+    }
+    for name in ["CA1CallStatusringing", "CA1From+1", "CA1ApiVersion1To+1"] {
+        assert!(!is_sid(name), "{name}");
+    }
+}

@@ -24,7 +24,7 @@ fn the_columns_of_calls_are_an_interface() {
         "id,account,provider,provider_call_id,started_at,answered_at,ended_at,state,outcome,\
          ring_seconds,talk_seconds,to,from,first_time_caller,destination,pool_id,pool_name,\
          attribution,allocated_at,late,confidence,gclid,gbraid,wbraid,msclkid,fbclid,utm_source,\
-         utm_medium,utm_campaign,utm_term,utm_content,parameters"
+         utm_medium,utm_campaign,utm_term,utm_content,parameters,blocked,robocall_score"
     );
     let line = call_line(&call(), false);
     assert_eq!(line.len(), call_header().len());

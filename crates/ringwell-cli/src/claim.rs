@@ -1,6 +1,7 @@
-//! One server at a time has its ring pools in a file of SQLite.
+//! One server at a time has its ring pools, or its call log, in a file of SQLite.
 //!
-//! Two servers with separate data directories would not have each other's lockouts.
+//! Two servers with separate data directories would not have each other's lockouts, and would both send
+//! the webhooks of one call log.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -8,12 +9,12 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
-/// Holds the database at `path` until the file is dropped, also when the process dies. The lock is
-/// on a file beside the database: SQLite locks the database file itself.
+/// Holds the database at `path`, which has `what`, until the file is dropped, also when the process dies.
+/// The lock is on a file beside the database: SQLite locks the database file itself.
 ///
 /// # Errors
 /// If another process has it, or the lock's file cannot be used.
-pub(super) fn claim(path: &Path) -> anyhow::Result<File> {
+pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
     let mut name = path.as_os_str().to_owned();
     name.push(".lock");
     let name = Path::new(&name);
@@ -23,8 +24,8 @@ pub(super) fn claim(path: &Path) -> anyhow::Result<File> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => bail!(
-            "another server has its ring pools in {}: stop it first. Several servers with the same pools \
-             need PostgreSQL and a cluster's map (docs/guides/several-machines.md)",
+            "another server has its {what} in {}: stop it first. Several servers with the same {what} \
+             need PostgreSQL (docs/guides/several-machines.md)",
             path.display()
         ),
         Err(TryLockError::Error(error)) => {

@@ -1,0 +1,62 @@
+//! Prints answer documents, one a line as JSON, for `clients/telephony/documents.py`, which has the
+//! providers' own libraries make the same ones. `cargo xtask telephony` runs both.
+
+use ringwell_calls::Account;
+use ringwell_calls::provider::{Answer, Connect, Leg, Refusal, document};
+use ringwell_directory::{CallProvider, UnknownNumber};
+use serde_json::json;
+
+/// What each provider is asked for: a name, and the answer.
+fn answers() -> Vec<(&'static str, Answer)> {
+    let number = Connect {
+        call: "c_01ab".to_owned(),
+        number: "18005551212".to_owned(),
+        to: "+18005550199".to_owned(),
+        from: Some("+14155551234".to_owned()),
+        caller_id: Some("+18005550100".to_owned()),
+        timeout_s: 20,
+        whisper: true,
+        leg: Leg { place: 0, is_last: false },
+    };
+    let sip = Connect {
+        to: "sip:a.b@pbx.example".to_owned(),
+        caller_id: None,
+        whisper: false,
+        leg: Leg { place: 1, is_last: true },
+        ..number.clone()
+    };
+    vec![
+        ("number", Answer::Connect(number)),
+        ("sip", Answer::Connect(sip)),
+        ("busy", Answer::Refuse(Refusal::Busy)),
+        ("rejected", Answer::Refuse(Refusal::Rejected)),
+        ("whisper", Answer::Whisper("A call <from> \"the\" web & more".to_owned())),
+        ("nothing", Answer::Nothing),
+    ]
+}
+
+fn main() {
+    let providers = [
+        CallProvider::Twilio,
+        CallProvider::SignalWire,
+        CallProvider::Telnyx,
+        CallProvider::Plivo,
+        CallProvider::Vonage,
+        CallProvider::Bandwidth,
+    ];
+    for provider in providers {
+        let account = Account {
+            name: "main".to_owned(),
+            provider,
+            public_url: "https://ringwell.example".to_owned(),
+            secrets: vec![b"user:password".to_vec()],
+            shared_keys: Vec::new(),
+            unknown_number: UnknownNumber::Unavailable,
+            warnings: ringwell_calls::Warnings::default(),
+        };
+        for (case, answer) in answers() {
+            let body = document(&account, &answer).body;
+            println!("{}", json!({ "provider": provider.name(), "case": case, "body": body }));
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Callers who are not connected: the list, and whom it names.
+//!
+//! Knows no database. A number, the beginning of a number, a SIP address or everyone who withholds the
+//! number; for one pool, or for all. Source: docs/spec/calls.md, "Blocked callers".
+
+use std::collections::HashMap;
+
+use crate::attribution::Serving;
+use crate::caller::Caller;
+use crate::digest;
+use crate::provider::Refusal;
+
+/// Entries of a list.
+pub const BLOCKS_MAX: usize = 10_000;
+/// The longest note.
+pub const NOTE_BYTES_MAX: usize = 200;
+/// What stands for callers without a number.
+const WITHHELD: &str = "withheld";
+/// Digits of a number.
+const DIGITS_MAX: usize = 15;
+
+/// Whom an entry names: as it is written and stored.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Pattern(String);
+
+/// One entry.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Block {
+    /// Whom it names.
+    pub caller: Pattern,
+    /// The pool whose numbers it is about; `None` for all.
+    pub pool: Option<u64>,
+    /// What such a caller gets.
+    pub answer: Refusal,
+    /// For people.
+    pub note: Option<String>,
+}
+
+/// All entries, as calls are compared with them.
+#[derive(Clone, Debug, Default)]
+pub struct Blocks(HashMap<Pattern, Vec<Block>>);
+
+impl Pattern {
+    /// Reads `+14155551234`, `+1415*`, `sip:name@host` or `withheld`.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let text = text.trim();
+        if text == WITHHELD {
+            return Some(Self(text.to_owned()));
+        }
+        if let Some(digits) = text.strip_prefix('+').and_then(|rest| rest.strip_suffix('*')) {
+            let are_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
+            let fits = (1..=DIGITS_MAX).contains(&digits.len()) && !digits.starts_with('0');
+            return (are_digits && fits).then(|| Self(text.to_owned()));
+        }
+        match Caller::read(text) {
+            Caller::E164(number) if text.starts_with('+') => Some(Self(number)),
+            Caller::Sip(address) => Some(Self(address)),
+            Caller::E164(_) | Caller::Withheld | Caller::Hash(_) => None,
+        }
+    }
+
+    /// As it is written.
+    #[must_use]
+    pub fn text(&self) -> &str {
+        &self.0
+    }
+
+    /// Every pattern that names `caller`, the most exact first.
+    fn all_of(caller: &Caller) -> Vec<Self> {
+        match caller {
+            Caller::Withheld => vec![Self(WITHHELD.to_owned())],
+            Caller::Sip(address) => vec![Self(address.clone())],
+            Caller::E164(number) => {
+                let prefixes = (2..=number.len()).rev().map(|to| format!("{}*", &number[..to]));
+                [number.clone()].into_iter().chain(prefixes).map(Self).collect()
+            }
+            Caller::Hash(_) => Vec::new(),
+        }
+    }
+}
+
+impl Block {
+    /// Derived from caller and pool: blocking a caller twice makes one entry.
+    #[must_use]
+    pub fn id(&self) -> String {
+        let pool = self.pool.map_or_else(String::new, |pool| pool.to_string());
+        let hash = digest::sha256_hex(format!("{pool}\n{}", self.caller.0).as_bytes());
+        format!("b_{}", &hash[..16])
+    }
+}
+
+impl Blocks {
+    /// A list of these entries.
+    #[must_use]
+    pub fn new(entries: Vec<Block>) -> Self {
+        let mut all: HashMap<Pattern, Vec<Block>> = HashMap::new();
+        for entry in entries {
+            all.entry(entry.caller.clone()).or_default().push(entry);
+        }
+        Self(all)
+    }
+
+    /// The entry that a call by `caller` to a number that `serving` serve is refused by: the most exact
+    /// one, and of those the one for the pool.
+    #[must_use]
+    pub fn find(&self, caller: &Caller, serving: &[Serving]) -> Option<&Block> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let is_about = |entry: &Block| {
+            entry.pool.is_none_or(|pool| serving.iter().any(|it| it.pool.0 == pool))
+        };
+        Pattern::all_of(caller).iter().find_map(|pattern| {
+            let entries = self.0.get(pattern)?.iter().filter(|entry| is_about(entry));
+            entries.max_by_key(|entry| entry.pool.is_some())
+        })
+    }
+}
+
+impl Refusal {
+    /// As the API names it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Rejected => "reject",
+            Self::Busy => "busy",
+        }
+    }
+
+    /// Reads the name that the API uses.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        [Self::Rejected, Self::Busy].into_iter().find(|it| it.name() == name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringwell_core::PoolId;
+
+    use super::*;
+
+    fn block(caller: &str, pool: Option<u64>, answer: Refusal) -> Block {
+        Block { caller: Pattern::parse(caller).unwrap(), pool, answer, note: None }
+    }
+
+    #[test]
+    fn the_most_exact_entry_counts_and_of_those_the_one_for_the_pool() {
+        let blocks = Blocks::new(vec![
+            block("+1415*", None, Refusal::Busy),
+            block("+14155551234", Some(16), Refusal::Rejected),
+            block("+14155551234", None, Refusal::Busy),
+            block("withheld", Some(7), Refusal::Rejected),
+            block("sip:robot@pbx.example", None, Refusal::Rejected),
+        ]);
+        let found = |caller: &str, pool: u64| {
+            let serving = Serving { pool: PoolId(pool), name: None, is_overflow: false };
+            let found = blocks.find(&Caller::read(caller), &[serving]);
+            found.map(|it| (it.caller.text().to_owned(), it.answer))
+        };
+        let exact = "+14155551234".to_owned();
+        assert_eq!(found("+14155551234", 16), Some((exact.clone(), Refusal::Rejected)));
+        assert_eq!(found("(415) 555-1234", 7), Some((exact, Refusal::Busy)));
+        assert_eq!(found("+14155550000", 7), Some(("+1415*".to_owned(), Refusal::Busy)));
+        assert_eq!(found("+14165551234", 7), None);
+        assert_eq!(found("anonymous", 16), None);
+        assert!(found("anonymous", 7).is_some() && found("sip:robot@pbx.example", 1).is_some());
+        assert_eq!(Blocks::default().find(&Caller::Withheld, &[]), None);
+    }
+
+    #[test]
+    fn what_names_nobody_is_no_entry() {
+        for text in [
+            "",
+            "*",
+            "+*",
+            "+0*",
+            "1415*",
+            "4155551234",
+            "+1415**",
+            "+1 415*",
+            "bob",
+            "+12345678901234567*",
+        ] {
+            assert_eq!(Pattern::parse(text), None, "{text}");
+        }
+        assert_eq!(Pattern::parse(" +1 (415) 555-1234 ").unwrap().text(), "+14155551234");
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_text_panics_and_what_is_read_is_read_again_as_the_same(text in "\\PC{0,40}") {
+            if let Some(pattern) = Pattern::parse(&text) {
+                proptest::prop_assert_eq!(Pattern::parse(pattern.text()), Some(pattern));
+            }
+        }
+    }
+}

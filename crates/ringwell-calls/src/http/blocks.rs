@@ -1,0 +1,107 @@
+//! `/v1/blocks`: callers who are not connected.
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::StatusCode;
+use axum::routing::{delete, get};
+use axum::{Json, Router};
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use super::problem::Problem;
+use crate::block::{BLOCKS_MAX, Block, NOTE_BYTES_MAX, Pattern};
+use crate::log::{BlockRow, Blocked, moment};
+use crate::provider::Refusal;
+use crate::service::{Service, now};
+
+/// The paths; the token is checked before.
+pub(super) fn routes() -> Router<Service> {
+    Router::new().route("/v1/blocks", get(list).post(add)).route("/v1/blocks/{id}", delete(remove))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct New {
+    caller: String,
+    pool: Option<u64>,
+    answer: Option<String>,
+    note: Option<String>,
+}
+
+impl New {
+    fn block(self) -> Result<Block, Problem> {
+        let caller = Pattern::parse(&self.caller).ok_or_else(|| {
+            let how =
+                "caller: +14155551234, +1415* for all that begin so, a sip: address or withheld";
+            Problem::bad_request(how)
+        })?;
+        let answer = self.answer.as_deref().map_or(Some(Refusal::Rejected), Refusal::parse);
+        let answer = answer.ok_or_else(|| Problem::bad_request("answer: reject or busy"))?;
+        let fits = |note: &String| note.len() <= NOTE_BYTES_MAX && !note.contains(char::is_control);
+        if !self.note.as_ref().is_none_or(fits) {
+            return Err(Problem::bad_request(
+                "note: 200 bytes at most, without control characters",
+            ));
+        }
+        Ok(Block { caller, pool: self.pool, answer, note: self.note })
+    }
+}
+
+async fn list(State(service): State<Service>) -> Result<Json<Value>, Problem> {
+    let log = service.log().clone();
+    let blocks = service.run(async move { log.blocks().await }).await??;
+    let blocks: Vec<Value> = blocks.iter().map(shown).collect();
+    Ok(Json(json!({ "blocks": blocks })))
+}
+
+async fn add(
+    State(service): State<Service>,
+    body: Bytes,
+) -> Result<(StatusCode, Json<Value>), Problem> {
+    let new: New = serde_json::from_slice(&body)
+        .map_err(|error| Problem::bad_request(format!("body: {error}")))?;
+    let (block, at) = (new.block()?, now());
+    let row = BlockRow { id: block.id(), block: block.clone(), created_at: at };
+    let of = service.clone();
+    let store = async move {
+        let stored = of.log().block(&block, at).await?;
+        of.read_blocks().await?;
+        Ok::<_, crate::LogError>(stored)
+    };
+    match service.run(store).await?? {
+        Blocked::Stored => Ok((StatusCode::CREATED, Json(shown(&row)))),
+        Blocked::Full => {
+            let detail = format!("there are {BLOCKS_MAX} entries already: remove some");
+            Err(Problem::new(StatusCode::CONFLICT, detail))
+        }
+    }
+}
+
+async fn remove(
+    State(service): State<Service>,
+    Path(id): Path<String>,
+) -> Result<StatusCode, Problem> {
+    let is_name = id.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+    let of = service.clone();
+    let remove = async move {
+        let was_there = of.log().unblock(&id).await?;
+        of.read_blocks().await?;
+        Ok::<_, crate::LogError>(was_there)
+    };
+    if is_name && service.run(remove).await?? {
+        Ok(StatusCode::NO_CONTENT)
+    } else {
+        Err(Problem::not_found("there is no such entry"))
+    }
+}
+
+fn shown(row: &BlockRow) -> Value {
+    json!({
+        "id": row.id,
+        "caller": row.block.caller.text(),
+        "pool": row.block.pool,
+        "answer": row.block.answer.name(),
+        "note": row.block.note,
+        "created_at": moment(row.created_at),
+    })
+}

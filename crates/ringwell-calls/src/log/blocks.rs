@@ -1,0 +1,146 @@
+//! Blocked callers, and what earlier calls say of a caller.
+
+use ringwell_core::Millis;
+use sqlx::any::AnyRow;
+use sqlx::{AnyConnection, Row};
+
+use super::query::CallRow;
+use super::{Log, LogError, from_ms, ms, to_db};
+use crate::block::{BLOCKS_MAX, Block, Pattern};
+use crate::call::Outcome;
+use crate::caller::Caller;
+use crate::provider::Refusal;
+use crate::robocall::{CALLS_MAX, Earlier, Robocall, SPAN, score};
+
+/// An entry as it is stored.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockRow {
+    /// Its name.
+    pub id: String,
+    /// Whom it names, and what they get.
+    pub block: Block,
+    /// When it was made.
+    pub created_at: Millis,
+}
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blocked {
+    /// It is stored.
+    Stored,
+    /// There are as many as there may be.
+    Full,
+}
+
+impl BlockRow {
+    fn read(row: &AnyRow) -> Result<Self, LogError> {
+        let damaged = |what: &str| LogError::Damaged(format!("call_blocks: {what}"));
+        let caller: String = row.try_get("caller")?;
+        let answer: String = row.try_get("answer")?;
+        let block = Block {
+            caller: Pattern::parse(&caller).ok_or_else(|| damaged("caller"))?,
+            pool: u64::try_from(row.try_get::<i64, _>("pool")?).ok(),
+            answer: Refusal::parse(&answer).ok_or_else(|| damaged("answer"))?,
+            note: row.try_get("note")?,
+        };
+        let created_at = from_ms(row.try_get("created_ms")?);
+        Ok(Self { id: row.try_get("id")?, block, created_at })
+    }
+}
+
+impl Log {
+    /// All entries, the oldest first.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn blocks(&self) -> Result<Vec<BlockRow>, LogError> {
+        let mut tx = self.database().read().await?;
+        let query = sqlx::query(
+            "SELECT id, caller, pool, answer, note, created_ms FROM call_blocks \
+             ORDER BY created_ms, id",
+        );
+        query.fetch_all(&mut *tx).await?.iter().map(BlockRow::read).collect()
+    }
+
+    /// Stores an entry; one for the same caller and pool gets its answer and note.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn block(&self, block: &Block, now: Millis) -> Result<Blocked, LogError> {
+        let mut tx = self.database().write().await?;
+        let query = sqlx::query("SELECT COUNT(*) FROM call_blocks WHERE id <> $1").bind(block.id());
+        let others: i64 = query.fetch_one(&mut *tx).await?.try_get(0)?;
+        if usize::try_from(others).is_ok_and(|others| others >= BLOCKS_MAX) {
+            return Ok(Blocked::Full);
+        }
+        let query = sqlx::query(
+            "INSERT INTO call_blocks (id, caller, pool, answer, note, created_ms) \
+             VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (id) \
+             DO UPDATE SET answer = excluded.answer, note = excluded.note",
+        );
+        let query = query.bind(block.id()).bind(block.caller.text().to_owned());
+        let query = query.bind(block.pool.map_or(-1, to_db)).bind(block.answer.name());
+        query.bind(block.note.clone()).bind(ms(now)).execute(&mut *tx).await?;
+        tx.commit().await?;
+        Ok(Blocked::Stored)
+    }
+
+    /// Removes an entry; whether there was one.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn unblock(&self, id: &str) -> Result<bool, LogError> {
+        let mut tx = self.database().write().await?;
+        let query = sqlx::query("DELETE FROM call_blocks WHERE id = $1").bind(id.to_owned());
+        let removed = query.execute(&mut *tx).await?.rows_affected();
+        tx.commit().await?;
+        Ok(removed > 0)
+    }
+}
+
+/// Removes the entries that name `caller` alone.
+pub(super) async fn forget(db: &mut AnyConnection, caller: &Caller) -> Result<(), LogError> {
+    let Some(column) = caller.to_column() else { return Ok(()) };
+    sqlx::query("DELETE FROM call_blocks WHERE caller = $1").bind(column).execute(db).await?;
+    Ok(())
+}
+
+/// How much speaks for a robot as the caller of `row`. Asks for earlier calls if there may be some.
+pub(super) async fn robocall(db: &mut AnyConnection, row: &CallRow) -> Result<Robocall, LogError> {
+    let began = row.facts.started_at();
+    let has_called = row.first_time == Some(false);
+    let caller = row.caller.to_column().filter(|_| has_called);
+    let earlier = match caller {
+        None => Vec::new(),
+        Some(caller) => earlier(db, &caller, &row.id, began).await?,
+    };
+    let is_answered = row.facts.outcome() == Some(Outcome::Answered);
+    let talk = row.facts.talk_seconds().filter(|_| is_answered);
+    Ok(score(row.stir.as_ref(), &earlier, began, talk))
+}
+
+async fn earlier(
+    db: &mut AnyConnection,
+    caller: &str,
+    id: &str,
+    began: Millis,
+) -> Result<Vec<Earlier>, LogError> {
+    let query = sqlx::query(
+        "SELECT started_ms, outcome, talk_seconds, number FROM calls WHERE caller = $1 \
+         AND started_ms > $2 AND started_ms <= $3 AND id <> $4 ORDER BY started_ms DESC LIMIT $5",
+    );
+    let since = Millis(began.0.saturating_sub(SPAN.0));
+    let query = query.bind(caller.to_owned()).bind(ms(since)).bind(ms(began));
+    let rows = query.bind(id.to_owned()).bind(CALLS_MAX).fetch_all(db).await?;
+    let read = |row: &AnyRow| {
+        let outcome: Option<String> = row.try_get("outcome")?;
+        let talk: Option<i64> = row.try_get("talk_seconds")?;
+        let is_answered = outcome.as_deref() == Some(Outcome::Answered.name());
+        Ok(Earlier {
+            began: from_ms(row.try_get("started_ms")?),
+            talk_seconds: talk.and_then(|it| u32::try_from(it).ok()).filter(|_| is_answered),
+            number: row.try_get("number")?,
+        })
+    };
+    rows.iter().map(read).collect()
+}

@@ -1,0 +1,102 @@
+//! `ringwell calls block`, `unblock` and `blocks`: callers who are not connected.
+
+use std::process::ExitCode;
+
+use anyhow::ensure;
+use serde_json::{Value, json};
+
+use crate::call::{Access, Caller};
+use crate::table::table;
+use crate::texts::print;
+
+pub(crate) const HELP: &str = "\
+A blocked caller is refused at once, and the call is logged as rejected or busy. The most exact entry
+counts. WHOM is a number, +1415* for all numbers that begin so, a SIP address, or `withheld`.
+
+Examples:
+  ringwell calls block +14155551234
+  ringwell calls block '+1900*' --answer busy --note 'premium rate'
+  ringwell calls block withheld --pool 16
+  ringwell calls blocks";
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Add {
+    /// Who is not connected
+    #[arg(value_name = "WHOM")]
+    caller: String,
+    /// Only at numbers of this ring pool
+    #[arg(long, value_name = "ID")]
+    pool: Option<u64>,
+    /// What the caller gets: reject, as if the number were not in service, or busy
+    #[arg(long, default_value = "reject", value_parser = ["reject", "busy"])]
+    answer: String,
+    /// For people: why
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+    #[command(flatten)]
+    access: Access,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Remove {
+    /// The entry, as `ringwell calls blocks` names it: b_…
+    #[arg(value_name = "ID")]
+    id: String,
+    #[command(flatten)]
+    access: Access,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct List {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    access: Access,
+}
+
+/// Adds an entry.
+///
+/// # Errors
+/// If the server cannot be asked, or refuses.
+pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
+    let Add { caller, pool, answer, note, access } = args;
+    let body = json!({ "caller": caller, "pool": pool, "answer": answer, "note": note });
+    let made = Caller::new(access)?.post(&access.url, "/v1/blocks", &body)?;
+    print(format!("{}\n", text(&made["id"])).as_bytes())
+}
+
+/// Removes an entry.
+///
+/// # Errors
+/// If the server cannot be asked, or there is no such entry.
+pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
+    let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    ensure!(args.id.bytes().all(is_name), "{:?} is no name of an entry", args.id);
+    Caller::new(&args.access)?.delete(&args.access.url, &format!("/v1/blocks/{}", args.id))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Prints all entries.
+///
+/// # Errors
+/// If the server cannot be asked.
+pub(crate) fn list(args: &List) -> anyhow::Result<ExitCode> {
+    let answer = Caller::new(&args.access)?.get(&args.access.url, "/v1/blocks")?;
+    if args.json {
+        return print(format!("{answer}\n").as_bytes());
+    }
+    let columns = ["id", "caller", "pool", "answer", "created_at", "note"];
+    let row = |block: &Value| columns.iter().map(|name| text(&block[*name])).collect();
+    let rows: Vec<Vec<String>> =
+        answer["blocks"].as_array().into_iter().flatten().map(row).collect();
+    print(table(&columns, &rows).as_bytes())
+}
+
+fn text(value: &Value) -> String {
+    match value {
+        Value::Null => String::new(),
+        Value::String(text) => text.clone(),
+        other => other.to_string(),
+    }
+}

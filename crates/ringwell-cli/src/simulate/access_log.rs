@@ -1,0 +1,188 @@
+//! The access log of a web site: which visitor opened a page when.
+//!
+//! Reads the common and the combined format, as Apache and nginx write them. Owns what counts as a
+//! page and what as a robot. A visitor is an address with its user agent; a page is a GET that was
+//! answered with 2xx or 304 and is no file with another ending than those of pages.
+
+use std::io::{self, BufRead, Read};
+
+use jiff::fmt::strtime;
+use ringwell_core::{Millis, VisitorId};
+
+/// A longer line is no line of an access log.
+const LINE_BYTES_MAX: u64 = 64 * 1024;
+/// Page views of one log, 24 bytes each.
+const VIEWS_MAX: usize = 20_000_000;
+/// Endings of pages. A path without one is a page, too.
+const PAGES: [&str; 6] = ["html", "htm", "php", "asp", "aspx", "jsp"];
+/// Parts of user agents that open pages and see no number.
+const ROBOTS: [&str; 14] = [
+    "bot", "crawl", "spider", "slurp", "curl/", "wget/", "python", "headless", "monitor", "uptime",
+    "scrapy", "go-http", "java/", "libwww",
+];
+
+/// A visitor opened a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct View {
+    pub(super) at: Millis,
+    pub(super) visitor: VisitorId,
+}
+
+/// What the lines of a log were.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Lines {
+    pub(super) pages: u64,
+    pub(super) robots: u64,
+    /// Files beside pages, other methods, errors.
+    pub(super) others: u64,
+    pub(super) unreadable: u64,
+}
+
+/// What one line is.
+#[derive(Debug, PartialEq, Eq)]
+enum Line {
+    Page(View),
+    Robot,
+    Other,
+}
+
+/// Reads a log; its page views in the order of their times.
+///
+/// # Errors
+/// If it cannot be read, or has more page views than a simulation takes.
+pub(super) fn read(mut log: impl BufRead) -> io::Result<(Vec<View>, Lines)> {
+    let (mut views, mut lines, mut line) = (Vec::new(), Lines::default(), Vec::new());
+    loop {
+        line.clear();
+        if log.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
+            break;
+        }
+        if !line.ends_with(b"\n") && line.len() as u64 == LINE_BYTES_MAX {
+            log.skip_until(b'\n')?;
+        }
+        let text = String::from_utf8_lossy(&line);
+        match parse(text.trim_end()) {
+            Some(Line::Page(_)) if views.len() == VIEWS_MAX => {
+                let text =
+                    format!("the log has more than {VIEWS_MAX} page views: take a part of it");
+                return Err(io::Error::other(text));
+            }
+            Some(Line::Page(view)) => {
+                views.push(view);
+                lines.pages += 1;
+            }
+            Some(Line::Robot) => lines.robots += 1,
+            Some(Line::Other) => lines.others += 1,
+            None if text.trim().is_empty() => {}
+            None => lines.unreadable += 1,
+        }
+    }
+    // Servers write a line when the answer is done, which is not the order of the times.
+    views.sort_by_key(|view| view.at);
+    Ok((views, lines))
+}
+
+/// `HOST - USER [TIME] "REQUEST" STATUS BYTES`, in the combined format with `"REFERRER" "AGENT"`.
+fn parse(line: &str) -> Option<Line> {
+    let (host, rest) = line.split_once(' ')?;
+    let (_, rest) = rest.split_once('[')?;
+    let (time, rest) = rest.split_once(']')?;
+    let (request, rest) = quoted(rest)?;
+    let mut numbers = rest.split_ascii_whitespace();
+    let status: u16 = numbers.next()?.parse().ok()?;
+    let agent = quoted(rest).and_then(|(_, rest)| quoted(rest)).map_or("", |(agent, _)| agent);
+    let at = moment(time)?;
+    if is_robot(agent) {
+        return Some(Line::Robot);
+    }
+    let mut words = request.split(' ');
+    let (method, target) = (words.next(), words.next().unwrap_or_default());
+    let is_served = (200..300).contains(&status) || status == 304;
+    if method != Some("GET") || !is_served || !is_page(target) {
+        return Some(Line::Other);
+    }
+    let hash = blake3::hash(format!("{host}\n{agent}").as_bytes());
+    let visitor = VisitorId(*hash.as_bytes().first_chunk()?);
+    Some(Line::Page(View { at, visitor }))
+}
+
+/// What stands in the next quotes, and the rest behind them. A quote in it is written as `\"`.
+fn quoted(text: &str) -> Option<(&str, &str)> {
+    let (_, inner) = text.split_once('"')?;
+    let mut is_escaped = false;
+    for (place, byte) in inner.bytes().enumerate() {
+        match byte {
+            b'"' if !is_escaped => return Some((&inner[..place], &inner[place + 1..])),
+            _ => is_escaped = byte == b'\\' && !is_escaped,
+        }
+    }
+    None
+}
+
+/// `10/Oct/2000:13:55:36 -0700`.
+fn moment(text: &str) -> Option<Millis> {
+    let time = strtime::parse("%d/%b/%Y:%H:%M:%S %z", text).ok()?.to_timestamp().ok()?;
+    u64::try_from(time.as_millisecond()).ok().map(Millis)
+}
+
+fn is_page(target: &str) -> bool {
+    let path = target.split(['?', '#']).next().unwrap_or_default();
+    let name = path.rsplit('/').next().unwrap_or_default();
+    let ending = name.rsplit_once('.').map(|(_, ending)| ending);
+    path.starts_with('/')
+        && ending.is_none_or(|ending| PAGES.iter().any(|page| ending.eq_ignore_ascii_case(page)))
+}
+
+fn is_robot(agent: &str) -> bool {
+    let agent = agent.to_ascii_lowercase();
+    ROBOTS.iter().any(|robot| agent.contains(robot))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COMBINED: &str = "203.0.113.9 - ann [10/Oct/2000:13:55:36 -0700] \"GET /shop?a=1 HTTP/1.1\" \
+                            200 2326 \"https://x.example/\\\"q\\\"\" \"Mozilla/5.0 (X11)\"";
+
+    #[test]
+    fn both_formats_are_read() {
+        let (views, lines) = read(COMBINED.as_bytes()).unwrap();
+        assert_eq!((lines.pages, views[0].at), (1, Millis(971_211_336_000)));
+        let common = "203.0.113.9 - - [10/Oct/2000:13:55:37 -0700] \"GET / HTTP/1.0\" 304 -\n";
+        let (other, lines) = read(common.as_bytes()).unwrap();
+        assert_eq!((lines.pages, other[0].at), (1, Millis(971_211_337_000)));
+        assert_ne!(other[0].visitor, views[0].visitor);
+    }
+
+    #[test]
+    fn only_pages_that_people_opened_count() {
+        let lines = [
+            (COMBINED.replace("/shop", "/style.css"), Line::Other),
+            (COMBINED.replace("GET", "POST"), Line::Other),
+            (COMBINED.replace("200", "404"), Line::Other),
+            (COMBINED.replace("Mozilla/5.0", "Googlebot/2.1"), Line::Robot),
+        ];
+        for (line, wanted) in lines {
+            assert_eq!(parse(&line), Some(wanted), "{line}");
+        }
+        assert!(matches!(parse(&COMBINED.replace("/shop", "/a.b/x.PHP")), Some(Line::Page(_))));
+    }
+
+    #[test]
+    fn a_line_that_is_none_is_counted_and_passed_over() {
+        let junk =
+            ["", "-", "a [", "a [x] \"GET / H\" 200 1", "a - - [10/Oct/2000:13:55:36 -0700] \"GET"];
+        let text = format!("{}\n{}\n{COMBINED}\n", junk.join("\n"), "x".repeat(200_000));
+        let (views, lines) = read(text.as_bytes()).unwrap();
+        assert_eq!((views.len(), lines.unreadable), (1, 5));
+    }
+
+    proptest::proptest! {
+        #[test]
+        fn no_line_panics(line in "\\PC{0,120}", cut in 0..150_usize) {
+            let _ = parse(&line);
+            let _ = parse(COMBINED.get(..cut).unwrap_or(COMBINED));
+        }
+    }
+}

@@ -1,0 +1,317 @@
+//! A day in virtual time: visitors of a web site are shown numbers of a ring pool, and some of them call.
+//!
+//! The numbers come from the server's own engine, callers are attributed by the server's own rule.
+//! Owns nothing of either; owns who calls when. The same views and the same seed give the same day.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+use ringwell_calls::attribution::CANDIDATES_MAX;
+use ringwell_calls::{Attributed, Attribution, Held, Serving};
+use ringwell_core::{Millis, PoolSpec, PromoNumber, VisitorId};
+use ringwell_engine::{Ask, Engine, Moment, Outcome, Refusal, Restore, Step};
+use ringwell_journal::{Group, Tip, position_parts};
+use ringwell_plan::Callers;
+
+use super::access_log::View;
+
+/// A visitor who opens no page for so long begins another visit.
+const VISIT_GAP: Millis = Millis(30 * 60_000);
+/// Groups of the journal, so many of which are a few megabytes.
+const GROUP_BYTES: usize = 64 * 1024;
+
+/// What a day is made of.
+#[derive(Clone, Debug)]
+pub(super) struct Day<'a> {
+    pub(super) pool: PoolSpec,
+    /// In the order of their times.
+    pub(super) views: &'a [View],
+    /// The share of visits that end in a call.
+    pub(super) calls: f64,
+    pub(super) callers: &'a Callers,
+    pub(super) seed: u64,
+    /// The server is killed so often, and is away for so long.
+    pub(super) crashes: Option<(Millis, Millis)>,
+}
+
+/// What became of a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Found {
+    pub(super) visits: u64,
+    /// Visits that began with the overflow number.
+    pub(super) overflow_visits: u64,
+    /// Visits that began while the server was away.
+    pub(super) unserved_visits: u64,
+    pub(super) calls: u64,
+    /// Calls that name the visitor who called.
+    pub(super) right: u64,
+    /// Calls that name another visitor.
+    pub(super) wrong: u64,
+    /// Calls of the overflow number.
+    pub(super) overflow_calls: u64,
+    /// Calls of which nothing is known.
+    pub(super) unknown: u64,
+    /// Calls after the lockout that name the right visitor all the same.
+    pub(super) late: u64,
+    /// Calls whose likeliest visitor is less likely than not.
+    pub(super) unsure: u64,
+    /// Those of them that name another visitor.
+    pub(super) unsure_wrong: u64,
+    /// Sum of what was said to be the probability of the visitors named.
+    pub(super) confidence: f64,
+    /// Starts after a crash.
+    pub(super) crashes: u64,
+}
+
+/// A caller who dials when the time comes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Call {
+    at: Millis,
+    visitor: u32,
+    /// The number that was shown; `None` for the overflow number.
+    number: Option<PromoNumber>,
+}
+
+/// Lives through the day, until the last caller has called.
+pub(super) fn live(day: &Day<'_>) -> Found {
+    let began = day.views.first().map_or(Millis::ZERO, |view| view.at);
+    let mut world = World {
+        day,
+        server: Server::new(day.pool.clone(), began),
+        random: Random::new(day.seed),
+        visitors: HashMap::new(),
+        waiting: BinaryHeap::new(),
+        next_crash: day.crashes.map(|(every, _)| began + every),
+        back_at: None,
+        found: Found::default(),
+    };
+    for view in day.views {
+        world.calls_until(view.at);
+        world.open(view);
+    }
+    world.calls_until(Millis(u64::MAX));
+    world.found
+}
+
+struct World<'a> {
+    day: &'a Day<'a>,
+    server: Server,
+    random: Random,
+    /// Each visitor's index, and when they opened a page last.
+    visitors: HashMap<VisitorId, (u32, Millis)>,
+    waiting: BinaryHeap<Reverse<Call>>,
+    next_crash: Option<Millis>,
+    /// When a server that was killed serves again.
+    back_at: Option<Millis>,
+    found: Found,
+}
+
+impl World<'_> {
+    /// Everything that happens before `until`.
+    fn calls_until(&mut self, until: Millis) {
+        while let Some(Reverse(call)) = self.waiting.peek().copied().filter(|it| it.0.at < until) {
+            self.waiting.pop();
+            self.pass(call.at);
+            self.ring(call);
+        }
+        if until < Millis(u64::MAX) {
+            self.pass(until);
+        }
+    }
+
+    /// Crashes and starts up to `now`.
+    fn pass(&mut self, now: Millis) {
+        let Some((every, away)) = self.day.crashes else { return };
+        while let Some(at) = self.next_crash.filter(|at| *at <= now) {
+            self.server.crash(at, at + away);
+            self.found.crashes += 1;
+            self.back_at = Some(at + away);
+            let last = self.day.views.last().map_or(at, |view| view.at);
+            self.next_crash = Some(at + every).filter(|next| *next <= last);
+        }
+    }
+
+    fn open(&mut self, view: &View) {
+        let count = u32::try_from(self.visitors.len()).unwrap_or(u32::MAX);
+        let known = self.visitors.get(&view.visitor).copied();
+        let index = known.map_or(count, |(index, _)| index);
+        let is_visit = known.is_none_or(|(_, last)| view.at.since(last) >= VISIT_GAP);
+        self.visitors.insert(view.visitor, (index, view.at));
+        let is_away = self.back_at.is_some_and(|back| view.at < back);
+        let shown = if is_away { None } else { Some(self.server.show(view, index)) };
+        if !is_visit {
+            return;
+        }
+        self.found.visits += 1;
+        // One decision for each visit, whatever the pool: other sizes meet the same callers.
+        let (decision, delay) = (self.random.next(), self.random.delay(self.day.callers));
+        let Some(number) = shown else {
+            self.found.unserved_visits += 1;
+            return;
+        };
+        self.found.overflow_visits += u64::from(number.is_none());
+        if decision < self.day.calls {
+            let at = view.at + delay;
+            self.waiting.push(Reverse(Call { at, visitor: index, number }));
+        }
+    }
+
+    fn ring(&mut self, call: Call) {
+        let found = &mut self.found;
+        found.calls += 1;
+        let Some(number) = call.number else {
+            found.overflow_calls += 1;
+            return;
+        };
+        // A call while the server is away is connected, and its visitor looked up after the start.
+        let serving = Serving { pool: self.day.pool.id, name: None, is_overflow: false };
+        let held = self.server.holders(number, call.at);
+        let attribution = Attribution::of(call.at, &[serving], &held);
+        let named = attribution.allocation.as_ref().map(|it| it.parameters.clone());
+        let Some(named) = named.filter(|_| attribution.outcome == Attributed::Allocated) else {
+            found.unknown += 1;
+            return;
+        };
+        let is_right = named.iter().any(|(_, value)| *value == call.visitor.to_string());
+        let is_late = attribution.allocation.is_some_and(|it| it.late);
+        let probability = attribution.confidence.map_or(0.0, |it| it.value);
+        let is_unsure = probability < ringwell_calls::confidence::ABSTAIN_BELOW;
+        found.right += u64::from(is_right);
+        found.wrong += u64::from(!is_right);
+        found.late += u64::from(is_right && is_late);
+        found.unsure += u64::from(is_unsure);
+        found.unsure_wrong += u64::from(is_unsure && !is_right);
+        found.confidence += probability;
+    }
+}
+
+/// The engine of one shard with one pool, and its journal in memory.
+struct Server {
+    engine: Engine,
+    pool: PoolSpec,
+    /// What is stored.
+    groups: Vec<Group>,
+}
+
+impl Server {
+    fn new(pool: PoolSpec, now: Millis) -> Self {
+        let restore = Restore::new(vec![pool.clone()], 0);
+        let (engine, _) = restore.finish(Tip::FIRST.raise_epoch(), now, false);
+        Self { engine, pool, groups: Vec::new() }
+    }
+
+    /// The number that a page shows its visitor; `None` for the overflow number.
+    fn show(&mut self, view: &View, visitor: u32) -> Option<PromoNumber> {
+        let outcome = self.ask(view.at, view.visitor, &format!("visitor={visitor}"));
+        if self.engine.pending_bytes() >= GROUP_BYTES {
+            self.store();
+        }
+        match outcome {
+            Outcome::Allocated { number } | Outcome::Kept { number } => Some(number),
+            Outcome::Exhausted { .. } | Outcome::Refused(_) => None,
+        }
+    }
+
+    fn ask(&mut self, at: Millis, visitor: VisitorId, name: &str) -> Outcome {
+        let now = self.engine.at(at);
+        let ask = Ask {
+            pool: 0,
+            id: self.pool.id,
+            params: [name.as_bytes(), b""],
+            visitor: Some(visitor),
+            retry: None,
+        };
+        let mut outcome = Outcome::Refused(Refusal::Late);
+        self.engine.allocate(now, &ask, &mut outcome);
+        outcome
+    }
+
+    fn store(&mut self) {
+        while let Some(group) = self.engine.seal(Vec::new()) {
+            self.groups.push(group);
+        }
+    }
+
+    /// Dies at `at`: what was answered is stored, a request on its way is not. Serves again at
+    /// `again`, with what the journal has.
+    fn crash(&mut self, at: Millis, again: Millis) {
+        self.store();
+        self.ask(at, VisitorId([0; 16]), "visitor=lost");
+        let mut restore = Restore::new(vec![self.pool.clone()], 0);
+        let mut tip = Tip::FIRST;
+        for group in &self.groups {
+            let read = restore.group(&group.header, &group.body);
+            assert!(read.is_ok(), "a group of the engine's own cannot be read: {read:?}");
+            tip = Tip::after(&group.header);
+        }
+        self.engine = restore.finish(tip.raise_epoch(), again, false).0;
+    }
+
+    /// Who was shown `number` by `at`, the newest first.
+    fn holders(&self, number: PromoNumber, mut at: Millis) -> Vec<Held> {
+        let mut all = Vec::new();
+        while all.len() < CANDIDATES_MAX {
+            let Some(held) = self.holder(number, at) else { break };
+            at = Millis(held.allocated_wall.0.saturating_sub(1));
+            all.push(Held {
+                pool: held.pool,
+                allocated_at: held.allocated_wall,
+                locked_until: held.locked_until,
+                tapped_at: None,
+                parameters: ringwell_wire::params::decode(&held.params),
+            });
+        }
+        all
+    }
+
+    fn holder(&self, number: PromoNumber, at: Millis) -> Option<ringwell_engine::Held> {
+        let (mut walk, mut step) = self.engine.attribution(number, Moment::Wall(at));
+        loop {
+            let position = match step {
+                Step::Done(past) => return past.held,
+                Step::Read(position) => position,
+            };
+            // Virtual time is the wall clock.
+            let fed = if let Some(record) = self.engine.pending_record(position) {
+                walk.feed(&record, 0)
+            } else {
+                let (n, _) = position_parts(position);
+                let place = self.groups.binary_search_by_key(&n, |group| group.header.n).ok()?;
+                walk.feed(&self.groups[place].record(position).ok()?, 0)
+            };
+            step = fed.ok()?;
+        }
+    }
+}
+
+/// Numbers that only depend on the seed.
+struct Random(blake3::OutputReader);
+
+impl Random {
+    fn new(seed: u64) -> Self {
+        Self(blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof())
+    }
+
+    /// From 0 to 1, 1 excluded.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    fn next(&mut self) -> f64 {
+        let mut bytes = [0; 8];
+        self.0.fill(&mut bytes);
+        (u64::from_le_bytes(bytes) >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// How long a caller takes from seeing the number to the call.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "days at most")]
+    fn delay(&mut self, callers: &Callers) -> Millis {
+        let (mut part, wait) = (self.next(), -(1.0 - self.next()).ln());
+        let mut mean = 0.0;
+        for (share, of) in callers.parts() {
+            mean = *of;
+            part -= share;
+            if part < 0.0 {
+                break;
+            }
+        }
+        Millis((mean * wait * 1_000.0) as u64)
+    }
+}

@@ -1,0 +1,106 @@
+//! Simulated days against the formula of docs/sizing.md.
+
+use std::time::Duration;
+
+use ringwell_core::{Millis, VisitorId};
+use ringwell_plan::{Callers, Demand};
+
+use super::access_log::View;
+use super::day::{Day, Found, live};
+use super::made_up;
+
+const VISITORS: u64 = 20_000;
+const DAY: Millis = Millis(24 * 60 * 60_000);
+const BEGAN: Millis = Millis(1_700_000_000_000);
+const NUMBERS: u32 = 500;
+const LIFETIME: Millis = Millis(30 * 60_000);
+
+/// Visitors that come at any time of the day, each once.
+fn visitors(seed: u64) -> Vec<View> {
+    let mut random = blake3::Hasher::new().update(&[1]).update(&seed.to_le_bytes()).finalize_xof();
+    let mut views: Vec<View> = (0..VISITORS)
+        .map(|visitor| {
+            let mut bytes = [0; 8];
+            random.fill(&mut bytes);
+            let at = BEGAN + Millis(u64::from_le_bytes(bytes) % DAY.0);
+            let mut id = [0; 16];
+            id[..8].copy_from_slice(&(visitor + 1).to_le_bytes());
+            View { at, visitor: VisitorId(id) }
+        })
+        .collect();
+    views.sort_by_key(|view| view.at);
+    views
+}
+
+fn day(seed: u64, crashes: Option<(Millis, Millis)>) -> Found {
+    let callers = Callers::assumed();
+    live(&Day {
+        pool: made_up(NUMBERS, LIFETIME).unwrap(),
+        views: &visitors(seed),
+        calls: 0.03,
+        callers: &callers,
+        seed,
+        crashes,
+    })
+}
+
+/// The share of misattributed calls among those of numbers of their own, by the formula.
+fn formula() -> f64 {
+    let lifetime = Duration::from_millis(LIFETIME.0);
+    #[expect(clippy::cast_precision_loss, reason = "thousands")]
+    let demand = Demand::of_visitors(VISITORS as f64 / 24.0, lifetime).unwrap();
+    demand.forecast(NUMBERS, &Callers::assumed()).misattributed
+}
+
+#[expect(clippy::cast_precision_loss, reason = "thousands")]
+fn wrong(found: &Found) -> f64 {
+    found.wrong as f64 / (found.right + found.wrong) as f64
+}
+
+/// 20,000 visitors, some 600 of whom call, a server that is killed every ten minutes. The mean of
+/// eight days is what the formula says; a single day differs by chance, as 600 calls do.
+#[test]
+fn misattribution_is_what_the_formula_says_though_the_server_crashes_every_ten_minutes() {
+    let days = 8;
+    let crashes = Some((Millis(600_000), Millis(2_000)));
+    let (mut sum, mut calls) = (0.0, 0);
+    for seed in 1..=days {
+        let found = day(seed, crashes);
+        assert!((142..145).contains(&found.crashes), "{found:?}");
+        assert!((500..700).contains(&found.calls), "{found:?}");
+        // No answered allocation is lost: each number that was shown has a visitor.
+        assert_eq!(found.unknown, 0, "{found:?}");
+        sum += wrong(&found);
+        calls += found.calls;
+        // Three standard deviations of 600 calls.
+        assert!((wrong(&found) - formula()).abs() < 0.035, "seed {seed}: {found:?}");
+    }
+    let mean = sum / f64::from(u32::try_from(days).unwrap());
+    println!("{calls} calls: {mean:.4} misattributed, the formula says {:.4}", formula());
+    assert!((mean - formula()).abs() < 0.01, "{mean} instead of {}", formula());
+}
+
+#[test]
+fn the_same_day_is_the_same_and_crashes_change_nothing_but_the_visitors_meanwhile() {
+    let crashes = Some((Millis(600_000), Millis(2_000)));
+    assert_eq!(day(3, crashes), day(3, crashes));
+    let (with, without) = (day(3, crashes), day(3, None));
+    assert_eq!(with.visits, without.visits);
+    assert!((1..200).contains(&with.unserved_visits), "{with:?}");
+    assert!(wrong(&with) < wrong(&without) + 0.02, "{with:?} {without:?}");
+}
+
+/// Confidence is what it says: of calls that name a visitor with probability p, p are right.
+#[test]
+fn confidence_is_as_often_right_as_it_says() {
+    let (mut said, mut right, mut named) = (0.0, 0.0, 0.0);
+    for seed in 1..=6 {
+        let found = day(seed, None);
+        said += found.confidence;
+        right += f64::from(u32::try_from(found.right).unwrap());
+        named += f64::from(u32::try_from(found.right + found.wrong).unwrap());
+    }
+    let (said, right) = (said / named, right / named);
+    println!("confidence {said:.4}, right {right:.4}");
+    assert!((said - right).abs() < 0.02, "said {said}, right {right}");
+}

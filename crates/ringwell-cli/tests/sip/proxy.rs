@@ -1,0 +1,197 @@
+//! Calls that pass through Kamailio, which reports how they go on.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::phone::{Phone, SECRET};
+use super::support::server::{self, Server};
+use super::support::site::{Pool, Site, TOKEN};
+use super::{Kamailio, free_port, sipp};
+
+const CONFIGURATION: &str = include_str!("../../../../deploy/kamailio-proxy.cfg");
+const TALK: &str = include_str!("talk.xml");
+pub(crate) const REFUSED: &str = include_str!("refused.xml");
+const GIVES_UP: &str = include_str!("gives_up.xml");
+const ANSWERS: &str = include_str!("answers.xml");
+const BUSY: &str = include_str!("busy.xml");
+const RINGS: &str = include_str!("rings.xml");
+
+/// `SIPp` as a destination; killed when dropped.
+struct Callee {
+    child: Child,
+    port: u16,
+}
+
+impl Callee {
+    fn start(folder: &Path, name: &str, scenario: &str) -> Self {
+        let (file, port) = (folder.join(format!("{name}.xml")), free_port());
+        fs::write(&file, scenario).unwrap();
+        let child = Command::new("sipp")
+            .arg("-sf")
+            .arg(&file)
+            .args(["-i", "127.0.0.1", "-p", &port.to_string(), "-nostdin", "-trace_logs"])
+            .arg("-log_file")
+            .arg(folder.join(format!("{name}.log")))
+            .current_dir(folder)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("sipp is not installed: see the first lines of tests/sip.rs");
+        Self { child, port }
+    }
+
+    fn address(&self) -> String {
+        format!("sip:callee@127.0.0.1:{}", self.port)
+    }
+
+    /// Lets it finish its calls; the names of the calls that it got.
+    fn end(mut self, folder: &Path, name: &str) -> usize {
+        server::signal(self.child.id(), "USR1");
+        let until = Instant::now() + Duration::from_secs(20);
+        while self.child.try_wait().unwrap().is_none() && Instant::now() < until {
+            thread::sleep(Duration::from_millis(50));
+        }
+        let log = fs::read_to_string(folder.join(format!("{name}.log"))).unwrap_or_default();
+        log.lines().filter(|line| !line.is_empty()).count()
+    }
+}
+
+impl Drop for Callee {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A server, a Kamailio in the path of calls, and four pools: one whose destination answers, one whose
+/// is busy, one whose rings for ever, one whose first destination is busy and whose second answers.
+struct Switch {
+    folder: tempfile::TempDir,
+    server: Server,
+    kamailio: Kamailio,
+    answers: Callee,
+    default: Callee,
+    _others: [Callee; 2],
+    site: Site,
+}
+
+impl Switch {
+    fn new() -> Self {
+        let folder = tempfile::TempDir::new().unwrap();
+        let answers = Callee::start(folder.path(), "answers", ANSWERS);
+        let default = Callee::start(folder.path(), "default", ANSWERS);
+        let busy = Callee::start(folder.path(), "busy", BUSY);
+        let rings = Callee::start(folder.path(), "rings", RINGS);
+        let pools = (1..=4).map(|id| Pool::new(id, 100, Duration::from_mins(10))).collect();
+        let to = |pool: u64, to: &[&Callee]| {
+            let to: Vec<_> = to.iter().map(|it| format!("\"{}\"", it.address())).collect();
+            format!("[[calls.destination]]\nring_pools = [{pool}]\nto = [{}]\n", to.join(", "))
+        };
+        let settings = format!(
+            "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.account]]\nname = \"switch\"\n\
+             provider = \"generic\"\npublic_url = \"https://calls.example\"\n\
+             secret_files = [\"main.secret\"]\n{}{}{}{}",
+            to(1, &[&answers]),
+            to(2, &[&busy]),
+            to(3, &[&rings]),
+            to(4, &[&busy, &answers]),
+        );
+        let site = Site::new(pools, &settings);
+        Phone::write_secrets(&site);
+        let server = Server::start(site.serve(&[]));
+        let reports = format!("http://{}/t/switch/status", Phone::at(&server).address());
+        let route = format!("http://{}/v1/sip/route", server.address());
+        let changes = [
+            ("http://127.0.0.1:8080/v1/sip/route", route),
+            ("http://127.0.0.1:8085/t/switch/status", reports),
+            ("change-me-token", TOKEN.to_owned()),
+            ("change-me-secret", SECRET.to_owned()),
+            ("sip:+18005550100@127.0.0.1:5080", default.address()),
+        ];
+        let kamailio = Kamailio::start(folder.path(), CONFIGURATION, &changes);
+        Self { folder, server, kamailio, answers, default, _others: [busy, rings], site }
+    }
+
+    /// So many numbers of a pool, as they are called.
+    fn numbers(&self, pool: usize, count: u64) -> Vec<String> {
+        let first = self.site.pools[pool - 1].first;
+        (first..first + count).map(|number| format!("+1{number}")).collect()
+    }
+
+    fn call(&self, name: &str, scenario: &str, numbers: &[String], rate: &str) -> Vec<Vec<String>> {
+        sipp(self.folder.path(), (name, scenario), self.kamailio.port, numbers, rate)
+    }
+
+    /// All calls of the log by their SIP names, once all have ended.
+    fn calls(&self, count: usize) -> BTreeMap<String, Value> {
+        let bearer = format!("Bearer {TOKEN}");
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            let mut client = self.server.client();
+            let headers = [("authorization", bearer.as_str())];
+            let answer = client.get("/v1/calls?limit=1000", &headers).unwrap().json();
+            let all = answer["calls"].as_array().unwrap();
+            if all.len() == count && all.iter().all(|call| call["state"] == "ended") {
+                let name = |call: &Value| call["provider_call_id"].as_str().unwrap().to_owned();
+                return all.iter().map(|call| (name(call), call.clone())).collect();
+            }
+            assert!(Instant::now() < until, "{count} calls should have ended: {answer:#}");
+            thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+#[test]
+fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
+    let switch = Switch::new();
+    let busy = REFUSED.replace("STATUS", "486");
+    let (talk, second) = (switch.numbers(1, 80), switch.numbers(4, 10));
+    let (refused, given_up) = (switch.numbers(2, 10), switch.numbers(3, 10));
+    thread::scope(|scope| {
+        scope.spawn(|| assert_eq!(switch.call("talk", TALK, &talk, "20").len(), 80));
+        scope.spawn(|| assert_eq!(switch.call("second", TALK, &second, "5").len(), 10));
+        scope.spawn(|| assert_eq!(switch.call("refused", &busy, &refused, "5").len(), 10));
+        scope.spawn(|| assert_eq!(switch.call("gives_up", GIVES_UP, &given_up, "5").len(), 10));
+    });
+    // Seconds are cut off, and a busy machine is late: one more or less.
+    for (name, call) in switch.calls(110) {
+        let number = call["to"].as_str().unwrap().to_owned();
+        let (ring, seconds) =
+            (call["ring_seconds"].as_u64().unwrap(), call["talk_seconds"].as_u64());
+        if refused.contains(&number) {
+            assert_eq!((&call["outcome"], ring), (&"busy".into(), 0), "{name}: {call:#}");
+        } else if given_up.contains(&number) {
+            assert_eq!(call["outcome"], "caller_gave_up", "{name}: {call:#}");
+            assert!((1..=2).contains(&ring), "{name}: {call:#}");
+        } else {
+            assert_eq!(call["outcome"], "answered", "{name}: {call:#}");
+            assert!(ring <= 2 && (1..=3).contains(&seconds.unwrap()), "{name}: {call:#}");
+        }
+    }
+}
+
+#[test]
+fn no_call_gets_silence_when_the_server_dies_half_way() {
+    let switch = Switch::new();
+    let numbers = switch.numbers(1, 90);
+    let Switch { folder, server, kamailio, answers, default, _others, site: _site } = switch;
+    let port = kamailio.port;
+    let calls = thread::scope(|scope| {
+        // SIPp fails if one call is not answered, or not hung up as it should be.
+        let calls = scope.spawn(|| sipp(folder.path(), ("talk", TALK), port, &numbers, "15"));
+        thread::sleep(Duration::from_secs(3));
+        server.kill();
+        calls.join().unwrap()
+    });
+    assert_eq!(calls.len(), 90);
+    let before = answers.end(folder.path(), "answers");
+    let after = default.end(folder.path(), "default");
+    assert!(before > 0 && after > 0 && before + after == 90, "{before} before, {after} after");
+}
