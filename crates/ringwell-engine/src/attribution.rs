@@ -287,6 +287,10 @@ impl Walk {
     ) {
         self.is_told = true;
         let extended = self.locked_until.take();
+        if self.newest.is_some_and(|newest| newest.allocated_at == allocated_at) {
+            // By the clocks of when it was told, not by those that stand.
+            self.newest_shift = shift;
+        }
         if self.newest.is_none() {
             let locked_until = extended.unwrap_or(locked_until);
             let position = Position::NONE;

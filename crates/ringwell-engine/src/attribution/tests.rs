@@ -1,6 +1,6 @@
 //! Look-ups in an engine whose clocks are set.
 
-use ringwell_core::{NumberRange, PoolSpec, VisitorId};
+use ringwell_core::{NumberRange, PoolSpec, Retired, VisitorId};
 use ringwell_journal::{Clocks, Group, Tip, position_parts, wall_less_shard};
 
 use super::*;
@@ -51,6 +51,17 @@ impl Rig {
         self.groups.extend(self.engine.seal(Vec::new()));
     }
 
+    /// Another shard handed the number out.
+    fn hear(&mut self, ms: u64) {
+        let now = self.engine.at(START + Millis(ms));
+        let locked_until = now + LIFETIME;
+        let slot = Slot { allocated_at: now, locked_until, ..Slot::new(self.number) };
+        let told = Retired { slot, local_at: now, pool: PoolId(1), visitor: None };
+        assert!(self.engine.adopt(now, &told));
+        self.engine.set_clocks(self.clocks);
+        self.groups.extend(self.engine.seal(Vec::new()));
+    }
+
     /// The name that is said for a moment by the wall clock, and how many records were read for it.
     fn holder(&self, wall_ms: u64) -> (Option<String>, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
@@ -95,6 +106,20 @@ fn a_clock_that_was_corrected_counts_for_what_was_before() {
         let all = [(9_999, None), (10_000, Some("a")), (11_999, Some("a")), (12_000, Some("b"))];
         rig.check(&all);
         rig.check(&[(13_999, Some("b")), (14_000, Some("c")), (99_000, Some("c"))]);
+    }
+}
+
+#[test]
+fn what_another_shard_told_is_dated_by_the_clocks_of_then() {
+    for wrong in [3_600_000, -400 * 86_400_000] {
+        let mut rig = Rig::new();
+        rig.ask(1_000, "own", None);
+        rig.hear(3_000);
+        rig.boot();
+        rig.wall(wrong);
+        rig.engine.set_clocks(rig.clocks);
+        let told = Some("");
+        rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, told), (60_000, told)]);
     }
 }
 
