@@ -65,7 +65,7 @@ const FENCES: &[(&str, &[&str])] = &[
             "ringwell-mesh",
         ],
     ),
-    ("ringwell-os", &["ringwell-core", "ringwell-journal", "ringwell-driver"]),
+    ("ringwell-os", &["ringwell-core", "ringwell-journal", "ringwell-engine", "ringwell-driver"]),
     (
         "ringwell-calls",
         &["ringwell-core", "ringwell-directory", "ringwell-store", "ringwell-trace"],
@@ -98,7 +98,6 @@ const FENCES: &[(&str, &[&str])] = &[
             "ringwell-journal",
             "ringwell-engine",
             "ringwell-directory",
-            "ringwell-node",
             "ringwell-driver",
             "ringwell-os",
         ],

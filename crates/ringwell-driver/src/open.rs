@@ -19,7 +19,7 @@ mod read;
 pub use agree::{OverflowTaken, agree};
 pub use follow::{FollowError, Followed, follow};
 pub use hold::{OldMap, hold_buckets};
-pub use read::{Believed, Copied, Read, copied, read, shards_on_disk, specs};
+pub use read::{Believed, Copied, Read, copied, read, report_copied, shards_on_disk, specs};
 
 use read::KeptIn;
 use ringwell_core::Millis;

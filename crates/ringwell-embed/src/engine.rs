@@ -12,13 +12,14 @@ use bytes::Bytes;
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Directory};
 use ringwell_driver::rows::{self, Plan, Planned};
+use ringwell_driver::store::unmark_restored;
 use ringwell_engine::{Doubts, Outcome, Refusal};
 use ringwell_journal::Durability;
-use ringwell_node::disk::{self, DataLock};
-use ringwell_node::open_alone;
+use ringwell_os::{DataLock, OsFiles};
 use ringwell_wire::{Answer, Batch, BulkResponse, Limits, RequestError, RowError};
 use serde::Serialize;
 
+use crate::open::open_alone;
 use crate::options::Options;
 use crate::shard::{NO_WRITES, Shard};
 use crate::upkeep::Upkeep;
@@ -123,7 +124,7 @@ impl Embedded {
             Err(error) => engine.notes.push(format!("no snapshot: {error}")),
             // The hold is stored by now.
             Ok(()) if durability != Durability::Memory => {
-                disk::unmark_restored(&disk::OsFiles, &engine.config.data)
+                unmark_restored(&OsFiles, &engine.config.data)
                     .map_err(|error| error.to_string())?;
             }
             Ok(()) => {}

@@ -4,10 +4,12 @@
 //! stored nothing is handed out; after any other failure nothing is, until the data is opened again.
 
 use ringwell_core::Millis;
+use ringwell_driver::store::{Inline, Store};
 use ringwell_engine::{Clocks, Engine, Outcome, Refusal};
 use ringwell_journal::{Durability, GROUP_FULL_BYTES, Group};
-use ringwell_node::disk::{Inline, OsFiles, Store};
-use ringwell_node::{Alone, Clock};
+use ringwell_os::{Clock, OsFiles};
+
+use crate::open::Alone;
 
 /// The time for which a group waits before it is tried again on a full disk.
 const RETRY: Millis = Millis(250);

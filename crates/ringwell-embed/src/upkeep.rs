@@ -6,8 +6,8 @@
 
 use ringwell_core::Millis;
 use ringwell_driver::maintenance::{Carry, ROUND, Rounds, Snapshot};
-use ringwell_driver::store::SnapshotFile;
-use ringwell_node::disk::{Inline, OsFiles, Reader};
+use ringwell_driver::store::{Inline, Reader, SnapshotFile};
+use ringwell_os::OsFiles;
 
 use crate::shard::{NO_WRITES, Shard};
 

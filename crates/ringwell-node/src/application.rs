@@ -26,9 +26,9 @@ pub(crate) use self::age::renew;
 use self::replays::Replays;
 pub use self::webhook::PushError;
 pub(crate) use self::webhook::push as webhook;
-use crate::clock::coarse_time;
 use crate::live;
 use crate::server::Server;
+use ringwell_os::clock::coarse_time;
 
 /// Pools whose refusal is remembered. Beyond, a pool that is asked for again is asked again.
 const REMEMBERED_MAX: usize = 100_000;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use slab::Slab;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::clock::coarse_time;
+use ringwell_os::clock::coarse_time;
 
 /// The event that a connection waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -20,7 +20,6 @@ use ringwell_driver::Platform;
 use ringwell_driver::membership::Membership;
 
 use crate::application::{self, PushError};
-use crate::clock::Clock;
 use crate::live::{asked, look_at, refused};
 use crate::platform::Tokio;
 use crate::server::Server;
@@ -32,6 +31,7 @@ use ringwell_driver::pool_query::PoolQuery;
 use ringwell_driver::pool_query::{PoolAsked, PoolState, Rested};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::ShardStats;
+use ringwell_os::Clock;
 
 /// Builds the service for requests outside of `/api/` and those of web pages. Each shard's thread
 /// calls it once.

@@ -25,7 +25,6 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::ServiceExt;
 
-use crate::clock::coarse_time;
 use crate::conn::{Open, Order, Phase, Watched};
 use crate::edge::Edge;
 use crate::handle::Unread;
@@ -35,6 +34,7 @@ use crate::memory::Room;
 use crate::shard::HttpShard;
 use crate::{api, link, site};
 use ringwell_driver::node;
+use ringwell_os::clock::coarse_time;
 
 /// After the kernel refused a new connection (no descriptors left), wait this long.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

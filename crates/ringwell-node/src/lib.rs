@@ -7,7 +7,6 @@
 mod api;
 mod application;
 mod bulk;
-mod clock;
 mod coding;
 mod conn;
 mod descriptors;
@@ -37,7 +36,6 @@ mod start;
 mod sweep;
 
 pub use application::PushError;
-pub use clock::Clock;
 pub use error::ServeError;
 pub use handle::{AskError, GiveError, Handle, Routes, SiteStats, Unread};
 pub use link::tls::TlsError;
@@ -51,6 +49,6 @@ pub use ringwell_driver::node::{HistoryState, JournalState, Phase};
 pub use ringwell_driver::pool_query::{PoolAsked, PoolState, REST_BOUNDS, Rested};
 pub use ringwell_driver::stats::{JournalStats, LinkStats, Reason, ShardStats};
 pub use ringwell_driver::store::Logs;
+pub use ringwell_os::Clock;
 pub use run::{Directories, OnReady, Reload, ReloadSettings, serve};
 pub use site::{Script, script};
-pub use start::{Alone, open_alone};

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use ringwell_driver::{Moment, Platform};
 
-use crate::clock::{boot_time, wall_time};
 use crate::disk::OsFiles;
 use crate::link::HttpNet;
+use ringwell_os::clock::{boot_time, wall_time};
 
 /// The origin of the process's moments.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);

@@ -13,7 +13,6 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, LocalSet};
 
-use crate::clock::Clock;
 use crate::disk::{self, Inline, Journal, OsFiles, Reader, Store};
 use crate::handle::{Handle, Routes};
 use crate::http::Who;
@@ -24,7 +23,7 @@ use crate::platform::Tokio;
 use crate::secure::Secure;
 use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
-use crate::start::{ShardLog, Started, believed, start};
+use crate::start::{ShardLog, Started, start};
 use crate::{
     Membership, ServeError, application, descriptors, http, link, logs, proof, reload, site, sweep,
 };
@@ -35,6 +34,7 @@ use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{LogStore, Logs};
 use ringwell_driver::{life, moves, witness, writer};
+use ringwell_os::Clock;
 
 /// Orders to the shards, in this sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -68,14 +68,6 @@ impl Drop for EndReport {
 
 /// Requests in flight get this long when the node stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
-
-/// With `durability = "memory"` a shard keeps at least this much history, and the newest allocation
-/// of each number beyond it.
-const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
-
-/// Room for twice the newest allocation of each number: with less, dropping old groups means
-/// copying most of their contents.
-const MEMORY_NUMBER_BYTES: u64 = 128;
 
 /// Reads the pools and web sites again, at SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
@@ -120,7 +112,7 @@ pub fn serve(
     let (directory, owners) = life::place(&OsFiles, &config.data, directory, member)?;
     config.limits.connections =
         descriptors::room_for(config.limits.connections, directory.shards());
-    let mut settings = disk_settings(&config, &directory, durability);
+    let mut settings = disk::Settings::of(&config, &directory, durability);
     if let Some(logs) = logs {
         logs::prepare(logs, &config, membership.is_some(), &mut settings)?;
     }
@@ -234,7 +226,7 @@ fn start_threads(
     logs: Option<&dyn Logs>,
     tells: &Tells,
 ) -> Result<Running, ServeError> {
-    let believed = believed(&config);
+    let believed = ringwell_driver::open::Believed::of(&config);
     let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
     let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), logs)?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
@@ -322,26 +314,6 @@ fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeErr
         threads.into_iter().map(|thread| thread.join().unwrap_or(Err(ServeError::ShardPanicked)));
     // All are joined before the first error is returned.
     ends.collect::<Vec<_>>().into_iter().collect()
-}
-
-/// The configured use of the disk.
-pub(crate) fn disk_settings(
-    config: &Config,
-    directory: &Directory,
-    durability: Durability,
-) -> disk::Settings {
-    let mut settings = disk::Settings::new(config.data.clone(), durability);
-    settings.segment_bytes = config.journal.segment_bytes;
-    settings.spare_segments = usize::try_from(config.journal.spare_segments).unwrap_or(1);
-    settings.history_bytes = match durability {
-        Durability::Memory => {
-            let numbers = directory.number_count() / u64::from(directory.shards());
-            MEMORY_HISTORY_BYTES.max(numbers * MEMORY_NUMBER_BYTES)
-        }
-        Durability::Disk | Durability::Os => config.journal.history_bytes,
-    };
-    settings.history_age = Some(config.journal.history_age);
-    settings
 }
 
 /// Warns if the disk looks less durable than configured.

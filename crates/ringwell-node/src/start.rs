@@ -6,20 +6,21 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Directory};
+use ringwell_directory::Directory;
+use ringwell_driver::clock::WALL_APART_WARNED;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::Begun;
-use ringwell_driver::open::{self, Copied, Opened, OverflowTaken, Start, agree, shards_on_disk};
+use ringwell_driver::open::{self, Opened, OverflowTaken, Start, shards_on_disk};
 use ringwell_driver::store::{Logs, SharedLog};
-use ringwell_engine::{Doubts, Engine};
+use ringwell_engine::Engine;
 use ringwell_journal::{Author, Durability};
+use ringwell_os::clock::{Clock, reading};
 use tokio::task::LocalSet;
 
 use crate::ServeError;
-use crate::clock::{Clock, WALL_APART_WARNED, reading};
 use crate::disk::{self, Inline, OsFiles};
 use crate::platform::Tokio;
-use crate::run::{current_thread, disk_settings};
+use crate::run::current_thread;
 
 pub(crate) use ringwell_driver::open::Believed;
 
@@ -39,13 +40,6 @@ pub(crate) struct Started {
 
 /// A shard's log, and as which this process writes to it.
 pub(crate) type ShardLog = (Arc<dyn SharedLog>, Author);
-
-/// The configured limits on the trust in the files.
-pub(crate) fn believed(config: &Config) -> Believed {
-    let skew = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
-    let answer_rows_max = config.limits.idempotency_rows;
-    Believed { answer_rows_max, clock_skew_max: Millis(skew) }
-}
 
 /// Opens all shards of the directory. Shards that exist only in the journals no longer have pools:
 /// they give their lockouts to the present owners of the numbers, and continue to answer for
@@ -79,7 +73,7 @@ pub(crate) fn start(
     };
     let begun = open::begin(reads, &start)?;
     let open::Begun { shards, clocks, holds, identity, recorded_until, gaps, copied, held } = begun;
-    report_copy(settings, copied);
+    open::report_copied(settings, copied);
     let clock = Clock::going_on(clocks, start.reading.since_boot);
     let started = |opened: Opened<OsFiles>| {
         let log = owned.remove(&opened.shard);
@@ -205,71 +199,6 @@ fn read(
         "read the journal"
     );
     Ok(read)
-}
-
-fn report_copy(settings: &disk::Settings, copied: Option<Copied>) {
-    let data = settings.data.display();
-    match copied {
-        Some(Copied::Restored) => {
-            tracing::error!(
-                %data,
-                "this data directory was restored from a copy: answers since the copy are not \
-                 known. All pools answer with overflow numbers for the longest lifetime, then \
-                 resume by themselves; there is nothing to do"
-            );
-        }
-        Some(Copied::Removed) => tracing::error!(
-            %data,
-            "this data directory has been served before, and its journal is not there any more: all \
-             pools answer with overflow numbers for the longest lifetime, then resume by \
-             themselves. If the journal was moved, stop the server and bring it back"
-        ),
-        None => {}
-    }
-}
-
-/// A directory's only shard, served by the thread that asks.
-#[derive(Debug)]
-pub struct Alone {
-    /// Its state.
-    pub engine: Engine,
-    /// Stores the groups that the engine has sealed.
-    pub store: Inline<OsFiles>,
-    /// The time.
-    pub clock: Clock,
-    /// The corrections of time or damage at the start. If lockouts were lengthened, no number may
-    /// go out before a snapshot is taken, because no record says that lockouts were lengthened.
-    pub doubts: Doubts,
-}
-
-/// Opens a directory of one shard without starting a thread. Other shards in the journals give it
-/// their lockouts, and their files stay unchanged.
-///
-/// # Errors
-/// [`ServeError`] as of a server; nothing has been changed then.
-pub fn open_alone(
-    config: &Config,
-    directory: &Directory,
-    durability: Durability,
-) -> Result<Alone, ServeError> {
-    let settings = disk_settings(config, directory, durability);
-    let others = match durability {
-        Durability::Memory => Vec::new(),
-        Durability::Disk | Durability::Os => shards_on_disk(&OsFiles, &settings.data)?,
-    };
-    let copied = open::copied(&OsFiles, &settings, &others)?;
-    report_copy(&settings, copied);
-    let last = others.into_iter().max().unwrap_or_default();
-    let read = |shard| read(shard, directory, &settings, believed(config));
-    let mut reads = (0..=last).map(read).collect::<Result<Vec<_>, _>>()?;
-    for read in &mut reads {
-        read.is_in_doubt |= copied.is_some();
-    }
-    let reading = reading();
-    let clocks = agree(&mut reads, directory, &reading)?;
-    let clock = Clock::going_on(clocks, reading.since_boot);
-    let Opened { engine, store, doubts, .. } = open::open(reads.swap_remove(0), clock.now())?;
-    Ok(Alone { engine, store, clock, doubts })
 }
 
 impl From<OverflowTaken> for ServeError {

@@ -4,6 +4,7 @@
 //! Owns direct writes, modes of files, and the errors that count as a full disk. Independent of the
 //! contents of files.
 
+pub mod clock;
 mod files;
 mod journal;
 mod lock;
@@ -11,6 +12,7 @@ mod platform;
 mod probe;
 mod secret;
 
+pub use clock::Clock;
 pub use files::{OsFile, OsFiles, create_directory, random, warn_of_mode};
 pub use journal::Journal;
 pub use lock::{DataLock, LockError, ReadLock};

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolSpec};
-use ringwell_directory::{RingPool, SHARDS_MAX};
+use ringwell_directory::{Config, RingPool, SHARDS_MAX};
 use ringwell_engine::{Recorded, Restore};
 use ringwell_journal::{Chunk, Durability, Recovered, Snapshot, Tip, Verdict};
 
@@ -25,6 +25,14 @@ pub struct Believed {
 }
 
 impl Believed {
+    /// As configured.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        let skew = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
+        let answer_rows_max = config.limits.idempotency_rows;
+        Self { answer_rows_max, clock_skew_max: Millis(skew) }
+    }
+
     fn restore(self, specs: &[PoolSpec]) -> Restore {
         let mut restore = Restore::new(specs.to_vec(), self.answer_rows_max);
         restore.believe(self.clock_skew_max);
@@ -180,6 +188,28 @@ pub fn copied(
     }
     let is_removed = on_disk.is_empty() && Identity::read(files, data)?.is_some();
     Ok(is_removed.then_some(Copied::Removed))
+}
+
+/// Logs that the files of a start are not those that were written last.
+pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
+    let data = settings.data.display();
+    match copied {
+        Some(Copied::Restored) => {
+            tracing::error!(
+                %data,
+                "this data directory was restored from a copy: answers since the copy are not \
+                 known. All pools answer with overflow numbers for the longest lifetime, then \
+                 resume by themselves; there is nothing to do"
+            );
+        }
+        Some(Copied::Removed) => tracing::error!(
+            %data,
+            "this data directory has been served before, and its journal is not there any more: all \
+             pools answer with overflow numbers for the longest lifetime, then resume by \
+             themselves. If the journal was moved, stop the server and bring it back"
+        ),
+        None => {}
+    }
 }
 
 /// Pools as their shard has them.

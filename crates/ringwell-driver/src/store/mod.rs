@@ -67,6 +67,7 @@ pub use stats::Stats;
 use std::path::PathBuf;
 
 use ringwell_core::Millis;
+use ringwell_directory::{Config, Directory};
 use ringwell_journal::Durability;
 
 /// The way in which frames reach the disk. Both are equally durable.
@@ -81,6 +82,14 @@ pub enum WriteMode {
     /// Past the page cache; `Buffered` where the file system refuses that.
     Direct,
 }
+
+/// With `durability = "memory"` a shard keeps at least this much history, and the newest allocation
+/// of each number beyond it.
+const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
+
+/// Room for twice the newest allocation of each number: with less, dropping old groups means
+/// copying most of their contents.
+const MEMORY_NUMBER_BYTES: u64 = 128;
 
 /// The place and the settings of journals.
 #[derive(Clone, Debug)]
@@ -115,6 +124,23 @@ impl Settings {
             history_bytes: u64::MAX,
             history_age: None,
         }
+    }
+
+    /// The settings that the configuration asks for.
+    #[must_use]
+    pub fn of(config: &Config, directory: &Directory, durability: Durability) -> Self {
+        let mut settings = Self::new(config.data.clone(), durability);
+        settings.segment_bytes = config.journal.segment_bytes;
+        settings.spare_segments = usize::try_from(config.journal.spare_segments).unwrap_or(1);
+        settings.history_bytes = match durability {
+            Durability::Memory => {
+                let numbers = directory.number_count() / u64::from(directory.shards());
+                MEMORY_HISTORY_BYTES.max(numbers * MEMORY_NUMBER_BYTES)
+            }
+            Durability::Disk | Durability::Os => config.journal.history_bytes,
+        };
+        settings.history_age = Some(config.journal.history_age);
+        settings
     }
 
     /// The longest time for which a segment is written to, and for which a snapshot is the newest

@@ -13,13 +13,13 @@ use ringwell_journal::{Durability, Tip};
 use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 
-use crate::clock::Clock;
 use crate::platform::Tokio;
 use crate::shard::ShardThread;
 use ringwell_driver::batch::Terms;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::{Begun, Node};
 use ringwell_driver::queue::Peers;
+use ringwell_os::Clock;
 
 mod counted;
 

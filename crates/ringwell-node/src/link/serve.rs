@@ -9,9 +9,9 @@ use ringwell_driver::Path;
 use ringwell_driver::link::serve::{self, Refused, body_bytes_max, is_of_the_cluster};
 
 use super::call::{FRAME, JSON, SPEAKS};
-use crate::clock::coarse_time;
 use crate::http::{AnswerBody, close, read_frame};
 use crate::shard::HttpShard;
+use ringwell_os::clock::coarse_time;
 
 /// Answers a request of another node.
 pub(crate) async fn answer(thread: &HttpShard, request: Request<Incoming>) -> Response<AnswerBody> {

@@ -20,7 +20,6 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use crate::clock::Clock;
 use crate::live;
 use crate::platform::Tokio;
 use crate::shard::ShardThread;
@@ -29,6 +28,7 @@ use ringwell_driver::message::Message;
 use ringwell_driver::node::{Begun, Node};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::rows::spec;
+use ringwell_os::Clock;
 
 const POOLS: &str = "RINGWELL_PAUSES_POOLS";
 const USUAL: u32 = 50_000;

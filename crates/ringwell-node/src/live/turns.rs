@@ -9,7 +9,6 @@ use ringwell_engine::{Restore, RowKey};
 use ringwell_journal::{Answer, AnswerEntry, Durability, Tip};
 use tokio::task::LocalSet;
 
-use crate::clock::Clock;
 use crate::platform::Tokio;
 use crate::shard::ShardThread;
 use ringwell_core::{Millis, NumberRange, PoolId, Retired};
@@ -18,6 +17,7 @@ use ringwell_driver::message::{Done, Step};
 use ringwell_driver::node::{Begun, Node};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::rows::spec;
+use ringwell_os::Clock;
 use std::rc::Rc;
 
 /// As in `ringwell_driver::change`: a step of this many is one piece.

@@ -7,8 +7,6 @@ use ringwell_driver::clock;
 use ringwell_engine::{Clocks, Reading, Recorded};
 use rustix::time::{ClockId, clock_gettime};
 
-pub(crate) use ringwell_driver::clock::WALL_APART_WARNED;
-
 /// Goes on while the machine sleeps. On macOS, where an engine in a gem runs, that is the monotonic clock.
 #[cfg(target_os = "linux")]
 const SINCE_BOOT: ClockId = ClockId::Boottime;
@@ -39,7 +37,8 @@ impl Clock {
     }
 
     /// A clock that continues from these, read at that time since boot.
-    pub(crate) fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
+    #[must_use]
+    pub fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
         Self(clock::Clock::going_on(clocks, since_boot))
     }
 
@@ -56,19 +55,22 @@ impl Clock {
     }
 
     /// Without the machine.
-    pub(crate) fn shard_time(&self) -> clock::Clock {
+    #[must_use]
+    pub fn shard_time(&self) -> clock::Clock {
         self.0.clone()
     }
 }
 
 /// Time that has passed since some moment, to a few milliseconds: enough for limits of seconds,
 /// and a fifth of the price of an exact reading.
-pub(crate) fn coarse_time() -> Duration {
+#[must_use]
+pub fn coarse_time() -> Duration {
     read(COARSE)
 }
 
 /// The clocks of the machine.
-pub(crate) fn reading() -> Reading {
+#[must_use]
+pub fn reading() -> Reading {
     clock::reading(boot(), boot_time(), wall_time())
 }
 
@@ -87,11 +89,15 @@ fn boot() -> u64 {
     u64::from_le_bytes(first).max(1)
 }
 
-pub(crate) fn wall_time() -> Duration {
+/// What the wall clock shows, since 1970.
+#[must_use]
+pub fn wall_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
-pub(crate) fn boot_time() -> Duration {
+/// Time since the machine was booted, suspension included.
+#[must_use]
+pub fn boot_time() -> Duration {
     read(SINCE_BOOT)
 }
 

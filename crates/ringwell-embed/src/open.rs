@@ -1,0 +1,70 @@
+//! Opens the one shard of a data directory, by the driver's rules, on the thread that asks.
+
+use ringwell_directory::{Config, Directory};
+use ringwell_driver::open::{self, Believed, Opened, OverflowTaken, agree, shards_on_disk};
+use ringwell_driver::store::{FileError, Inline, OpenError, Settings};
+use ringwell_engine::{Doubts, Engine};
+use ringwell_journal::Durability;
+use ringwell_os::OsFiles;
+use ringwell_os::clock::{Clock, reading};
+
+/// Why a data directory cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Refused {
+    /// A journal is damaged, or cannot be read.
+    #[error(transparent)]
+    Journal(#[from] OpenError),
+    /// A file cannot be used.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// An overflow number is locked out.
+    #[error(transparent)]
+    Overflow(#[from] OverflowTaken),
+}
+
+/// A directory's only shard, served by the thread that asks.
+#[derive(Debug)]
+pub(crate) struct Alone {
+    /// Its state.
+    pub(crate) engine: Engine,
+    /// Stores the groups that the engine has sealed.
+    pub(crate) store: Inline<OsFiles>,
+    /// The time.
+    pub(crate) clock: Clock,
+    /// The corrections of time or damage at the start. If lockouts were lengthened, no number may
+    /// go out before a snapshot is taken, because no record says that lockouts were lengthened.
+    pub(crate) doubts: Doubts,
+}
+
+/// Opens a directory of one shard without starting a thread. Other shards in the journals give it
+/// their lockouts, and their files stay unchanged.
+///
+/// # Errors
+/// Why it cannot be opened; nothing has been changed then.
+pub(crate) fn open_alone(
+    config: &Config,
+    directory: &Directory,
+    durability: Durability,
+) -> Result<Alone, Refused> {
+    let settings = Settings::of(config, directory, durability);
+    let others = match durability {
+        Durability::Memory => Vec::new(),
+        Durability::Disk | Durability::Os => shards_on_disk(&OsFiles, &settings.data)?,
+    };
+    let copied = open::copied(&OsFiles, &settings, &others)?;
+    open::report_copied(&settings, copied);
+    let last = others.into_iter().max().unwrap_or_default();
+    let read = |shard| {
+        let specs = open::specs(directory.pools_of(shard));
+        open::read(&OsFiles, &settings, shard, &specs, Believed::of(config))
+    };
+    let mut reads = (0..=last).map(read).collect::<Result<Vec<_>, _>>()?;
+    for read in &mut reads {
+        read.is_in_doubt |= copied.is_some();
+    }
+    let reading = reading();
+    let clocks = agree(&mut reads, directory, &reading)?;
+    let clock = Clock::going_on(clocks, reading.since_boot);
+    let Opened { engine, store, doubts, .. } = open::open(reads.swap_remove(0), clock.now())?;
+    Ok(Alone { engine, store, clock, doubts })
+}
