@@ -93,7 +93,7 @@ pub enum Record<'a> {
         /// answer.
         forgotten: Option<RowKey>,
     },
-    /// A row of a repeatable batch was answered without an allocation of its own.
+    /// A row of a repeatable batch was answered without a new allocation.
     Answer {
         /// The time.
         at: Millis,

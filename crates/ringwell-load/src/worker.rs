@@ -325,7 +325,7 @@ impl<'a> Worker<'a> {
         self.lost(place, Failure::Bad, now, feed)
     }
 
-    /// A connection is of no use any more. The batch in flight on it has failed, or is sent again.
+    /// A connection cannot be used any more. The batch in flight on it has failed, or is sent again.
     fn lost(
         &mut self,
         place: usize,

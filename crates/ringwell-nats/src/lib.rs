@@ -46,7 +46,7 @@ pub struct NatsLogs {
 }
 
 impl NatsLogs {
-    /// Connects to the servers and looks whether they can be trusted with journals.
+    /// Connects to the servers and checks whether they can be trusted with journals.
     ///
     /// # Errors
     /// [`NatsError`]

@@ -113,7 +113,7 @@ impl Stream {
         Self { client, runtime, name, subject }
     }
 
-    /// Makes the stream if it is not there, and looks whether it can be trusted.
+    /// Makes the stream if it is not there, and checks whether it can be trusted.
     pub(crate) async fn open(&self, settings: &Replicated) -> Result<(), NatsError> {
         let config = match self.ask("INFO", &json!({})).await {
             Ok(answer) => answer.config,

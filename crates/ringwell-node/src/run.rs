@@ -39,7 +39,7 @@ use ringwell_os::Clock;
 /// Orders to the shards, in this sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Course {
-    /// Look whether it may serve.
+    /// Check whether it may serve.
     Begin,
     Serve,
     /// Take nothing new; complete the answers in progress.

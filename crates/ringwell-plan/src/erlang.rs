@@ -19,7 +19,7 @@ const HALVINGS: u32 = 100;
 /// The share of allocations that overflow when a pool of so many `numbers` is offered `load`:
 /// allocations a second times the seconds that each locks a number out (Erlang B).
 ///
-/// `numbers` may be broken: [`crate::Demand`] needs that for batches. Both count from 0 up; lower
+/// `numbers` may be a fraction: [`crate::Demand`] needs that for batches. Both count from 0 up; lower
 /// values count as 0. Right to nine digits; takes as many steps as there are numbers.
 #[must_use]
 pub fn blocking(numbers: f64, load: f64) -> f64 {
