@@ -1,6 +1,6 @@
 //! `ringwell journal`: looking at journals without changing them, and erasing parameters in them.
 //!
-//! Opens every file for reading only, but for `erase`. Owns no rules: `replay` keeps a simple
+//! Opens every file for reading only, except for `erase`. Owns no rules: `replay` keeps a simple
 //! account of the numbers, to compare with a server's answers.
 
 pub(crate) mod erase;

@@ -134,7 +134,7 @@ fn a_busy_pool_grows_by_steps_up_to_its_cap_and_gives_back_what_it_does_not_use(
     let mut versions: Vec<_> = grown.map(|line| line["version"].as_u64().unwrap()).collect();
     versions.dedup();
     assert!(versions.len() as u64 >= (SIZE - SIZE / 10) / STEP, "{audit:?}");
-    // There are no more requests: as at the end of a month, but for numbers held since then.
+    // There are no more requests: as at the end of a month, except for numbers held since then.
     let path = format!("/v1/pools/{}/unused", managed.pool.id);
     let held = post(&mut managed.operator, &format!("{path}?since_ms=0"), &Value::Null);
     assert_eq!((&held["before"], &held["after"]), (&SIZE.into(), &SIZE.into()), "{held}");

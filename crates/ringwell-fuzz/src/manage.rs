@@ -112,7 +112,7 @@ pub fn manage_postgres(text: &[u8]) {
     });
 }
 
-/// A pool but for keys that were drawn for it.
+/// A pool except for keys that were drawn for it.
 fn without_keys(pool: &RingPool) -> String {
     let (numbers, overflow) = (pool.numbers(), pool.overflow());
     format!("{} {:?} {} {numbers:?} {overflow:?}", pool.id(), pool.name(), pool.lifetime())
@@ -141,7 +141,7 @@ pub fn import(text: &[u8]) {
     });
 }
 
-/// A pool but for its name: the database gives one to each.
+/// A pool except for its name: the database gives one to each.
 fn plainly(pool: &RingPool) -> String {
     let next = pool.next_key().map(RingPoolKey::reveal);
     let (key, lifetime) = (pool.key().reveal(), pool.lifetime());

@@ -11,7 +11,7 @@ fn who_does_not_know_the_secret_gets_nothing_and_does_no_harm() {
     for (pool, row) in (1..).zip(&rows) {
         assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
     }
-    servers[1].says("the cluster's secret is missing or another");
+    servers[1].says("the cluster's secret is missing or wrong");
     for server in servers {
         let log = server.stop();
         assert!(!log.contains(SECRET) && !log.contains("another-secret"), "{log}");

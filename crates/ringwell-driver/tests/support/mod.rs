@@ -31,7 +31,7 @@ const SINCE_BOOT: Duration = Duration::from_secs(1_000);
 /// The time at the start of a test.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 
-/// Time stands still but for [`Virtual::run`] and [`Executor::advance`].
+/// Time stands still except for [`Virtual::run`] and [`Executor::advance`].
 #[derive(Clone, Debug, Default)]
 pub struct Virtual(pub Executor);
 

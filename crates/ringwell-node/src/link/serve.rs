@@ -55,7 +55,7 @@ async fn dispatch(
     let presented = head.headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
     let secret = presented.strip_prefix(b"Bearer ").unwrap_or_default();
     if !is_of_the_cluster(&thread.node, secret) {
-        return refused(StatusCode::UNAUTHORIZED, "the cluster's secret is missing or another");
+        return refused(StatusCode::UNAUTHORIZED, "the cluster's secret is missing or wrong");
     }
     if head.method != Method::POST {
         return refused(StatusCode::METHOD_NOT_ALLOWED, "links use POST only");
