@@ -54,7 +54,7 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn draw(random: &mut Random) -> Self {
+    pub(crate) fn draw(random: &mut Random, are_large: bool) -> Self {
         let nodes = [1, 2, 2, 3][random.index(4)];
         let mut homes = Vec::new();
         for node in 0..nodes {
@@ -69,6 +69,8 @@ impl Cluster {
             let plan = if index % 3 == 2 { 1_000_493_012_000_000 } else { 2_005_550_000 };
             let first = plan + index * 1000;
             let count = [2, 5, 10, 20, 40, 80][random.index(6)];
+            // A snapshot of them takes many pieces.
+            let count = if are_large { 700 + count } else { count };
             let numbers = (first..first + count).collect();
             pools.insert(id, PoolRule { lifetime_ms, numbers, overflow: first + 999 });
             owners.insert(id, u16::try_from(random.index(homes.len())).unwrap_or(0));

@@ -93,6 +93,8 @@ pub(crate) struct Disk {
     /// Tails that files lost, likewise.
     tails: Vec<(Name, Vec<u8>)>,
     pub(crate) was_damaged: bool,
+    /// A snapshot or a map was published since this was looked at last.
+    pub(crate) has_published: bool,
 }
 
 type Done = Result<(), Trouble>;
@@ -246,6 +248,7 @@ impl Disk {
         self.begin(faults)?;
         let id = self.names.remove(&from).ok_or(Trouble::Missing)?;
         self.names.insert(to, id);
+        self.has_published |= matches!(to.sort, Sort::Snapshot | Sort::Map);
         self.changes.push(Change::Move(from, to));
         Ok(())
     }

@@ -40,6 +40,12 @@ pub(crate) enum Event {
     Unseen { node: usize, life: u32, batch: u64 },
     /// The newest list of pools comes to every node.
     Manage,
+    /// A step of this life has been taken a moment ago, and now the process or its machine ends.
+    CrashAfter(usize, u32),
+    /// A node serves, and an operator does something at once.
+    Hasty(usize, u32),
+    /// A node loses its disk.
+    LostDisk(usize),
     /// The last fault has been.
     Calm,
     /// Every pool is asked everywhere.

@@ -77,6 +77,12 @@ kinds! {
     ClockRight "clock-right" 40 20_000 200_000;
     Stop "stop" 30 2_000 30_000;
     Abandon "abandon" 30 5_000 100_000;
+    CrashAfter "crash-after" 30 20_000 300_000;
+    Hasty "hasty" 30 100_000 700_000;
+    LostDisk "lost-disk" 20 5_000 60_000;
+    LargePools "large-pools" 10 1 1;
+    SlowSpell "slow-spell" 20 5_000 100_000;
+    BootClock "boot-clock" 30 50_000 500_000;
 }
 
 impl Kind {
@@ -122,7 +128,15 @@ impl Faults {
             let (odds, low, high) = kind.odds();
             let (is_on, rate) = (random.below(100) < odds, random.between(low, high));
             // Habits of clients are not faults: a calm run has them too.
-            let is_fault = *kind < Kind::MapChange || *kind == Kind::Shorten;
+            let is_fault = *kind < Kind::MapChange
+                || matches!(
+                    kind,
+                    Kind::Shorten
+                        | Kind::CrashAfter
+                        | Kind::LostDisk
+                        | Kind::SlowSpell
+                        | Kind::BootClock
+                );
             let is_calmed = is_calm && is_fault;
             let rate = if on.contains(kind) { high } else { rate };
             let strikes = (is_on && !is_calmed) || on.contains(kind);
@@ -156,6 +170,11 @@ impl Faults {
         self.struck[kind as usize] += 1;
         self.history.push((kind, which));
         true
+    }
+
+    /// Notes a kind that is on for the whole of a run.
+    pub(crate) fn note_if_on(&mut self, kind: Kind) -> bool {
+        self.is_on(kind) && self.note(kind)
     }
 
     /// Counts a crash's effects on blocks: a consequence, not a fault that could be left out.

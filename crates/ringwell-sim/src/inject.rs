@@ -20,6 +20,8 @@ use crate::world::{MS, ORIGIN_US, SECOND, World};
 
 /// Clocks step so far and are believed, or so far that they are not: nothing between.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
+/// … or by so little that lockouts are lengthened by more.
+const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
 /// Look-ups date an allocation to within this. Shard time rejoins the wall clock by half a
@@ -53,6 +55,9 @@ impl World {
         if self.faults.strikes(Kind::Abandon) {
             self.abort_move();
         }
+        if self.faults.strikes(Kind::LostDisk) {
+            self.befall_disk();
+        }
         for node in 0..self.nodes.len() {
             if self.nodes[node].running.is_none() {
                 continue;
@@ -77,14 +82,22 @@ impl World {
             self.nodes[node].files.disk().is_full = true;
             self.tell(node, &[], || "the disk is full".to_owned());
         }
+        if self.faults.strikes(Kind::SlowSpell) {
+            let length = self.faults.stream(Kind::SlowSpell).between(SECOND, 4 * SECOND);
+            self.shared.clocks[node].slow_until.set(self.now() + length);
+            self.tell(node, &[], || format!("the disk is slow for {} ms", length / MS));
+        }
         if self.faults.strikes(Kind::Rot) {
             let rotten = self.nodes[node].files.disk().rot(self.faults.stream(Kind::Rot));
             self.tell(node, &[], || format!("a bit flips in {rotten:?}"));
         }
         if self.faults.strikes(Kind::ClockForward) {
             let random = self.faults.stream(Kind::ClockForward);
-            let doubted = random.chance(400_000);
-            let (low, high) = if doubted { STEP_DOUBTED_US } else { STEP_BELIEVED_US };
+            let (low, high) = match random.below(10) {
+                0..=3 => STEP_DOUBTED_US,
+                4..=6 => STEP_ALLOWED_US,
+                _ => STEP_BELIEVED_US,
+            };
             let forward = random_between(random, low, high);
             self.step_clock(node, forward);
         } else if self.faults.strikes(Kind::ClockRight) {
@@ -93,6 +106,15 @@ impl World {
             let random = self.faults.stream(Kind::ClockBack);
             let back = random_between(random, SECOND, STEP_DOUBTED_US.1);
             self.step_clock(node, -back);
+        }
+    }
+
+    /// The clock that runs while a machine is off does not run right.
+    pub(crate) fn befall_boot(&mut self, node: usize) {
+        if self.faults.strikes(Kind::BootClock) {
+            let (low, high) = STEP_ALLOWED_US;
+            let off = random_between(self.faults.stream(Kind::BootClock), low, high);
+            self.step_clock(node, off);
         }
     }
 
@@ -183,6 +205,63 @@ impl World {
         }
     }
 
+    /// A disk is lost; often just after one of its pools was taken from the list.
+    fn befall_disk(&mut self) {
+        let random = self.faults.stream(Kind::LostDisk);
+        let (which, drawn, is_absent) = (random.next(), random.next(), random.chance(700_000));
+        let node = usize::try_from(which % self.nodes.len() as u64).unwrap_or(0);
+        if self.is_in_between() || self.is_listing {
+            return;
+        }
+        let owners = self.owners_now();
+        let own = |(_, shard): &(&u64, &u16)| self.cluster.home(**shard) == node;
+        let own: Vec<u64> = owners.iter().filter(own).map(|(pool, _)| *pool).collect();
+        let own: Vec<u64> =
+            { own.into_iter() }.filter(|p| self.cluster.pools.contains_key(p)).collect();
+        let turn = usize::try_from(drawn % own.len().max(1) as u64).unwrap_or(0);
+        let pool = own.get(turn).filter(|_| is_absent && self.cluster.pools.len() > 1);
+        if let Some(&pool) = pool {
+            self.absent = Some(pool);
+            self.send_pool_away(pool);
+            self.list_changes();
+        }
+        self.queue.add(self.now() + 50 * MS, Event::LostDisk(node));
+    }
+
+    /// Whether a map is being brought to the nodes, or must not be now.
+    pub(crate) fn is_in_between(&self) -> bool {
+        self.map_change.is_some() || self.now() < self.shortened_until
+    }
+
+    /// A node serves, and its operator acts at once.
+    pub(crate) fn act_in_haste(&mut self, node: usize) {
+        if self.faults.are_over || self.nodes[node].running.is_none() {
+            return;
+        }
+        let serves = |node: &crate::world::Node| {
+            node.running.as_ref().is_some_and(|running| running.is_serving)
+        };
+        let absent = if self.nodes.iter().all(serves) { self.absent.take() } else { None };
+        if let Some(pool) = absent {
+            let owner = self.owners_now().get(&pool).map(|shard| self.cluster.home(*shard));
+            let node = owner.unwrap_or(node);
+            let random = self.faults.stream(Kind::Hasty);
+            let (drawn, back) = (random.next(), random.between(5 * MS, 400 * MS));
+            let others = self.cluster.homes.len() as u64;
+            let to = u16::try_from(drawn % others).unwrap_or(0);
+            self.give_buckets(node, BTreeSet::from([bucket(PoolId(pool))]), to);
+            self.queue.add(self.now() + back, Event::Manage);
+            self.bring_pools_back();
+            self.is_listing = true;
+            return;
+        }
+        match self.faults.stream(Kind::Hasty).below(3) {
+            0 => self.move_buckets(),
+            1 => self.lend_at(node),
+            _ => self.manage(),
+        }
+    }
+
     /// An operator moves the buckets of some pools to another shard. Not while a map is brought to
     /// the nodes: a bucket that moves by an old map may be given to another node by the new one.
     fn move_buckets(&mut self) {
@@ -205,11 +284,14 @@ impl World {
         own.rotate_left(turn);
         own.truncate(usize::try_from(count).unwrap_or(1));
         let buckets: BTreeSet<u16> = own.iter().map(|pool| bucket(PoolId(*pool))).collect();
+        if !buckets.is_empty() {
+            self.give_buckets(node, buckets, to);
+        }
+    }
+
+    fn give_buckets(&mut self, node: usize, buckets: BTreeSet<u16>, to: u16) {
         let running = self.nodes[node].running.as_ref().filter(|running| running.is_serving);
         let Some(thread) = running.and_then(|running| running.first()) else { return };
-        if buckets.is_empty() {
-            return;
-        }
         let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
         self.shared.tell(node, &[], || format!("gives buckets {buckets:?} to shard {to}"));
         thread.sim.executor.spawn(async move {
@@ -247,6 +329,7 @@ impl World {
         self.queue.add(self.now() + 4 * SECOND, Event::RollOut);
         for clock in &self.shared.clocks {
             clock.skew_us.set(0);
+            clock.slow_until.set(0);
         }
         for node in 0..self.nodes.len() {
             self.restart_failing(node);

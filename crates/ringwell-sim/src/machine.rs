@@ -54,13 +54,15 @@ pub(crate) struct Shared {
     next_call: Cell<u64>,
 }
 
-/// The clocks of one machine.
+/// The clocks of one machine, and how its disk does.
 #[derive(Debug, Default)]
 pub(crate) struct MachineClock {
     /// The wall clock less true time, in microseconds.
     pub(crate) skew_us: Cell<i64>,
     /// The time when it was booted last.
     pub(crate) booted_at: Cell<u64>,
+    /// Until then everything takes its disk long.
+    pub(crate) slow_until: Cell<u64>,
 }
 
 /// A process that waits for an answer.
@@ -155,7 +157,10 @@ impl Shared {
     }
 
     /// The time that the disk takes for an awaited operation.
-    fn disk_latency_us(&self) -> u64 {
+    fn disk_latency_us(&self, node: usize) -> u64 {
+        if self.clocks[node].slow_until.get() > self.now.get() {
+            return self.chance.borrow_mut().between(20 * MS, 800 * MS);
+        }
         let mut faults = lock(&self.call_faults);
         if faults.strikes(Kind::SlowDisk) {
             return faults.stream(Kind::SlowDisk).between(MS, 3_000 * MS);
@@ -215,7 +220,7 @@ impl Sim {
 
     /// Waits as long as the disk takes.
     pub(crate) fn disk(&self) -> impl Future<Output = ()> + 'static {
-        let takes = Duration::from_micros(self.shared.disk_latency_us());
+        let takes = Duration::from_micros(self.shared.disk_latency_us(self.life.node));
         self.executor.sleep_until(self.moment() + takes)
     }
 

@@ -73,7 +73,26 @@ impl World {
         self.list_changes();
     }
 
-    fn list_changes(&mut self) {
+    /// Numbers go from a pool of this node to another one of its pools, if it has two.
+    pub(crate) fn lend_at(&mut self, node: usize) {
+        if self.is_listing {
+            return;
+        }
+        let random = self.faults.stream(Kind::Manage);
+        let (which, drawn) = (random.next(), Random::new(random.next(), 7));
+        let owners = self.owners_now();
+        let is_here =
+            |pool: &&u64| owners.get(pool).is_some_and(|shard| self.cluster.home(*shard) == node);
+        let mut own: Vec<u64> = self.cluster.pools.keys().filter(is_here).copied().collect();
+        if own.len() > 1 {
+            let turn = usize::try_from(which % own.len() as u64).unwrap_or(0);
+            own.rotate_left(turn);
+            self.lend_numbers(own[0], own[1], drawn);
+            self.list_changes();
+        }
+    }
+
+    pub(crate) fn list_changes(&mut self) {
         self.cluster.lists += 1;
         self.is_listing = true;
         self.queue.add(self.now() + MS, Event::Manage);
@@ -204,7 +223,7 @@ impl World {
         home(one) == home(other) && !moves && self.map_change.is_none()
     }
 
-    fn send_pool_away(&mut self, pool: u64) {
+    pub(crate) fn send_pool_away(&mut self, pool: u64) {
         let left = self.left(pool);
         if let Some(rule) = self.cluster.pools.remove(&pool) {
             self.pools_away.pools.insert(pool, (rule, left));
@@ -212,7 +231,7 @@ impl World {
         self.tell(0, &[], || format!("pool {pool} goes"));
     }
 
-    fn bring_pools_back(&mut self) {
+    pub(crate) fn bring_pools_back(&mut self) {
         let now = self.now();
         for (pool, (rule, left)) in std::mem::take(&mut self.pools_away.pools) {
             let lent = &self.pools_away.lent;

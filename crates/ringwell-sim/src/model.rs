@@ -445,7 +445,10 @@ impl Model {
         shard.numbers = recovery.numbers.iter().map(known).collect();
         shard.holds = recovery.holds.iter().copied().collect();
         shard.pools.clone_from(&recovery.pools);
-        self.check_recovered(recovery)
+        self.check_recovered(recovery)?;
+        let (id, now_us, now_ms) = (recovery.shard, recovery.now_us, recovery.now_ms);
+        let mut pools = recovery.pools.iter();
+        pools.try_for_each(|(pool, rule)| self.check_locked(id, *pool, rule, (now_us, now_ms)))
     }
 
     /// Numbers are this shard's by now. While they were on their way, its clock counted as well.
@@ -520,7 +523,7 @@ impl Model {
         self.kept_by(taken_up.shard, *pool, &rule.numbers, is_told);
         let shard = self.shards.entry(taken_up.shard).or_default();
         shard.pools.insert(*pool, rule.clone());
-        self.check_taken_up(taken_up, *pool, rule)
+        self.check_locked(taken_up.shard, *pool, rule, (taken_up.now_us, taken_up.now_ms))
     }
 
     /// The present state of a shard.

@@ -25,7 +25,7 @@ use crate::judge::{pool_holds, rule};
 use crate::machine::{Life, Sent};
 use crate::model::{Judged, Recovery, SKEW_MAX_MS, Violation};
 use crate::process::{Running, Start};
-use crate::world::{Boot, MS, SECOND, World};
+use crate::world::{Boot, MS, Node as Machine, SECOND, World};
 
 /// Rows of batches that may be sent again, for each shard: more than a run has.
 const ANSWER_ROWS_MAX: usize = 100_000;
@@ -245,6 +245,13 @@ impl World {
         running.is_serving = true;
         let known = running.directory().pool_count();
         self.tell(node, &[], || "serves".to_owned());
+        self.crash_after(node);
+        let serves = |node: &Machine| node.running.as_ref().is_some_and(|it| it.is_serving);
+        let all_serve = self.nodes.iter().all(serves);
+        if self.faults.strikes(Kind::Hasty) || (self.absent.is_some() && all_serve) {
+            let soon = self.faults.stream(Kind::Hasty).below(300 * MS);
+            self.queue.add(self.now() + soon, Event::Hasty(node, life));
+        }
         if known < self.cluster.pools.len() && self.faults.is_on(Kind::LateList) {
             let life = self.nodes[node].life;
             let late = self.faults.stream(Kind::LateList).below(LATE_US);
@@ -325,6 +332,7 @@ impl World {
             bury(running);
         }
         if is_power {
+            self.befall_boot(node);
             let was_wrong = self.shared.clocks[node].skew_us.get() != 0;
             let boot = Boot { at: self.now(), was_wrong };
             self.nodes[node].boots.push(boot);
@@ -353,16 +361,43 @@ impl World {
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
         } else {
-            self.tell(node, &[], || "begins again with an empty disk and a new map".to_owned());
-            let owners = self.owners_now();
-            self.nodes[node].files.disk().wipe();
-            self.nodes[node].map = self.cluster.change(owners);
-            for shard in self.cluster.shards_of(node) {
-                self.shared.model.borrow_mut().wiped(shard);
-            }
+            self.begin_anew(node);
         }
         let life = self.nodes[node].life;
         self.queue.add(self.now() + 100 * MS, Event::Start(node, life));
+    }
+
+    fn begin_anew(&mut self, node: usize) {
+        self.tell(node, &[], || "begins again with an empty disk and a new map".to_owned());
+        let owners = self.owners_now();
+        self.nodes[node].files.disk().wipe();
+        self.nodes[node].map = self.cluster.change(owners);
+        for shard in self.cluster.shards_of(node) {
+            self.shared.model.borrow_mut().wiped(shard);
+        }
+    }
+
+    /// A disk is lost: the node begins anew.
+    pub(crate) fn lose_disk(&mut self, node: usize) {
+        if self.faults.are_over || self.is_in_between() || self.nodes[node].is_refused {
+            self.absent = None;
+            return;
+        }
+        self.stop(node, false);
+        self.begin_anew(node);
+        // Moves need the same map everywhere.
+        self.roll_out();
+    }
+
+    /// A step was taken a moment ago: the process or its machine may end right after it.
+    pub(crate) fn crash_after(&mut self, node: usize) {
+        if self.faults.strikes(Kind::CrashAfter) {
+            let random = self.faults.stream(Kind::CrashAfter);
+            let soon = if random.chance(700_000) { 20 * MS } else { 1_500 * MS };
+            let soon = random.below(soon);
+            let life = self.nodes[node].life;
+            self.queue.add(self.now() + soon, Event::CrashAfter(node, life));
+        }
     }
 
     /// The node that loses a pool has ended: now the one that gets it starts again.

@@ -15,7 +15,7 @@ use ringwell_driver::{Bug, Moment};
 use crate::clients::Clients;
 use crate::cluster::{Cluster, Map};
 use crate::event::{Event, Queue};
-use crate::fault::Faults;
+use crate::fault::{Faults, Kind};
 use crate::files::SimFiles;
 use crate::machine::{Sent, Shared};
 use crate::model::{Judged, Violation};
@@ -75,6 +75,8 @@ pub(crate) struct World {
     /// A list of pools is on its way to the nodes.
     pub(crate) is_listing: bool,
     pub(crate) pools_away: crate::manage::Away,
+    /// A pool that was away when its node lost its disk, and that moves before it comes back.
+    pub(crate) absent: Option<u64>,
     /// The time until which lockouts may run that are longer than their pool's lifetime.
     pub(crate) shortened_until: u64,
     /// The results of the look-ups at the end.
@@ -97,10 +99,10 @@ impl Drop for World {
 impl World {
     pub(crate) fn new(options: &Options) -> Self {
         let mut random = Random::new(options.seed, 2);
-        let cluster = Cluster::draw(&mut random);
-        let map = cluster.newest();
         let only = options.only_faults.clone();
-        let faults = Faults::draw(options.seed, &options.on, &options.off, only.clone());
+        let mut faults = Faults::draw(options.seed, &options.on, &options.off, only.clone());
+        let cluster = Cluster::draw(&mut random, faults.note_if_on(Kind::LargePools));
+        let map = cluster.newest();
         let call_faults = Faults::draw(options.seed, &options.on, &options.off, only);
         let shared =
             Rc::new(Shared::new(options.seed, cluster.nodes, call_faults, options.is_told));
@@ -127,6 +129,7 @@ impl World {
             map_change: None,
             is_listing: false,
             pools_away: crate::manage::Away::default(),
+            absent: None,
             shortened_until: 0,
             looked: BTreeMap::new(),
             links: crate::net::Links::default(),
@@ -310,6 +313,13 @@ impl World {
             Event::ListArrives(node, life) => self.list_arrives(node, life),
             Event::Release { number, at_ms } => self.release_by_client(number, at_ms),
             Event::Calm => self.calm(),
+            Event::CrashAfter(node, life) if self.nodes[node].life == life => {
+                let is_power = self.faults.stream(Kind::CrashAfter).chance(500_000);
+                self.stop(node, is_power);
+            }
+            Event::Hasty(node, life) if self.nodes[node].life == life => self.act_in_haste(node),
+            Event::CrashAfter(..) | Event::Hasty(..) => {}
+            Event::LostDisk(node) => self.lose_disk(node),
             Event::Probe => {
                 self.shared.model.borrow_mut().must_serve = true;
                 self.probe();
@@ -321,7 +331,13 @@ impl World {
     /// Ends processes whose disk has stopped in the middle of a call.
     fn bury_stopped(&mut self) {
         for node in 0..self.nodes.len() {
-            let has_stopped = self.nodes[node].files.disk().has_stopped;
+            let (has_stopped, has_published) = {
+                let mut disk = self.nodes[node].files.disk();
+                (disk.has_stopped, std::mem::take(&mut disk.has_published))
+            };
+            if has_published && self.nodes[node].running.is_some() {
+                self.crash_after(node);
+            }
             if has_stopped {
                 let is_power = self.chance.chance(500_000);
                 self.stop(node, is_power);

@@ -1,8 +1,8 @@
 //! The single promises, each as a question to the model's state.
 
 use super::{
-    BELIEVED_MS, Grant, Holding, Judged, Known, Model, PoolRule, Recovery, Row, Shard, TakenUp,
-    broken, lockout_ms,
+    BELIEVED_MS, Grant, Holding, Judged, Known, Model, PoolRule, Recovery, Row, Shard, broken,
+    lockout_ms,
 };
 
 impl Model {
@@ -229,24 +229,30 @@ impl Model {
         }
     }
 
-    /// A shard that takes numbers over has their running lockouts.
-    pub(super) fn check_taken_up(&self, taken_up: &TakenUp, pool: u64, rule: &PoolRule) -> Judged {
-        let Some(shard) = self.shards.get(&taken_up.shard) else { return Ok(()) };
+    /// A shard that takes numbers over, or starts with them, has their running lockouts, or holds
+    /// the pool.
+    pub(super) fn check_locked(
+        &self,
+        id: u16,
+        pool: u64,
+        rule: &PoolRule,
+        (now_us, now_ms): (u64, u64),
+    ) -> Judged {
+        let Some(shard) = self.shards.get(&id) else { return Ok(()) };
         let held_until = shard.holds.get(&pool).copied().unwrap_or_default();
         for number in &rule.numbers {
             let known = shard.numbers.get(number).map_or(0, |known| known.until).max(held_until);
             for held in self.held.get(number).into_iter().flatten() {
-                let left_us =
-                    held.until_us.saturating_sub(held.believed_us).saturating_sub(taken_up.now_us);
-                if held.is_lost || held.is_forgotten || left_us == 0 {
+                let left_us = held.until_us.saturating_sub(held.believed_us).saturating_sub(now_us);
+                if held.is_lost || left_us == 0 {
                     continue;
                 }
-                if (known + 1).saturating_sub(taken_up.now_ms) * 1000 < left_us {
+                if (known + 1).saturating_sub(now_ms) * 1000 < left_us {
                     let text = format!(
                         "pool {pool} has the number free from {known} on, it is {}; locked for {left_us} us",
-                        taken_up.now_ms
+                        now_ms
                     );
-                    return Err(broken("forgotten", taken_up.shard, *number, text));
+                    return Err(broken("forgotten", id, *number, text));
                 }
             }
         }
