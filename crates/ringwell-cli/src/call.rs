@@ -129,7 +129,9 @@ impl fmt::Display for CallError {
                     ),
                 }
             }
-            Self::Refused { url, status: StatusCode::NOT_FOUND, .. } => {
+            Self::Refused { url, status: StatusCode::NOT_FOUND, detail, .. }
+                if !detail.starts_with("there is no such") =>
+            {
                 write!(f, "{url} has no such request: it is not a Ringwell server, or an older one")
             }
             Self::Refused { url, status, detail, .. } => match detail.as_str() {
