@@ -2,7 +2,9 @@
 
 use std::process::ExitCode;
 
-use anyhow::ensure;
+use anyhow::{bail, ensure};
+use hyper::body::Bytes;
+use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::call::{Access, Caller};
@@ -73,7 +75,13 @@ pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
 pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     ensure!(args.id.bytes().all(is_name), "{:?} is no name of an entry", args.id);
-    Caller::new(&args.access)?.delete(&args.access.url, &format!("/v1/blocks/{}", args.id))?;
+    let (url, path) = (&args.access.url, format!("/v1/blocks/{}", args.id));
+    let nothing = ("application/json", Bytes::new());
+    let (status, body) = Caller::new(&args.access)?.send(url, Method::DELETE, &path, nothing)?;
+    if status != StatusCode::NO_CONTENT {
+        let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
+        bail!("{url} answered {status}: {}", answer["detail"].as_str().unwrap_or("no reason"));
+    }
     Ok(ExitCode::SUCCESS)
 }
 
