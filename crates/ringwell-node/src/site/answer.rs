@@ -15,7 +15,7 @@ use ringwell_driver::stats::Kind;
 use ringwell_wire::Answer;
 
 use super::leases::{BEAT_S, Held, Leases, Network};
-use super::token::Visitor;
+use super::token::{Visitor, push_hex};
 use super::visit::{Numbers, SwapJson, Visit};
 use super::{Outcome, SiteEntry, nothing, refused};
 use crate::api::whole;
@@ -67,7 +67,7 @@ pub(super) async fn numbers(
     if !is_new && !settled(thread, again).await {
         return nothing();
     }
-    let Some(given) = allocate(thread, site, visitor, &params).await else {
+    let Some(given) = allocate(thread, entry, visitor, &params).await else {
         return nothing();
     };
     entry.count(Outcome::Numbers);
@@ -75,7 +75,7 @@ pub(super) async fn numbers(
     if is_new && !given.held.is_empty() {
         sites.leases().wait(Instant::now(), visitor, given.held.clone());
     }
-    json(&said(thread, site, visitor, given))
+    json(thread, site, visitor, given)
 }
 
 /// Waits until no number of the visitor is being released, which `is_free` says; `false` if that takes
@@ -117,47 +117,43 @@ pub(super) async fn beat(
     if !settled(thread, |leases| leases.keep(visitor)).await {
         return nothing();
     }
-    let Some(given) = allocate(thread, site, visitor, "").await else { return nothing() };
+    let Some(given) = allocate(thread, entry, visitor, "").await else { return nothing() };
     entry.count(outcome);
     if outcome == Outcome::Tap {
         for (number, _) in given.held.iter().filter(|(number, _)| visit.is_tapped(*number)) {
             sites.tapped(*number);
         }
     }
-    json(&said(thread, site, visitor, given))
+    json(thread, site, visitor, given)
 }
 
 pub(super) fn new_visitor() -> Option<Visitor> {
     crate::disk::random().ok().map(Visitor)
 }
 
-fn said(thread: &HttpShard, site: &Site, visitor: Visitor, given: Given) -> Numbers {
+fn json(thread: &HttpShard, site: &Site, visitor: Visitor, given: Given) -> Response<AnswerBody> {
     let signer = thread.server.sites.signer();
     let lease = given.until.map(|(until, _)| signer.lease_text(&site.key, visitor, until));
-    Numbers {
-        visitor: Some(signer.visitor_text(&site.key, visitor)),
+    let numbers = Numbers {
+        visitor: signer.visitor_text(&site.key, visitor),
         lease,
         ttl: given.until.map_or(0, |(_, seconds)| seconds),
         beat: BEAT_S,
         swaps: given.swaps,
-    }
-}
-
-fn json(numbers: &Numbers) -> Response<AnswerBody> {
-    match serde_json::to_vec(numbers) {
-        Ok(body) => whole(StatusCode::OK, "application/json", body),
-        Err(_) => nothing(),
-    }
+    };
+    whole(StatusCode::OK, "application/json", numbers.json())
 }
 
 /// Asks the site's pools for the visitor's numbers, as a client of the bulk API would.
 pub(super) async fn allocate(
     thread: &Rc<HttpShard>,
-    site: &Site,
+    entry: &SiteEntry,
     visitor: Visitor,
     params: &str,
 ) -> Option<Given> {
-    let mut body = String::from("{\"requests\":[");
+    let site = &entry.site;
+    let mut body = String::with_capacity(32 + site.swaps.len() * (params.len() + 160));
+    body.push_str("{\"requests\":[");
     let mut lifetime = u64::MAX;
     {
         let directory = thread.directory();
@@ -173,7 +169,7 @@ pub(super) async fn allocate(
                 "{comma}{{\"api_suffix\":\"{pool}/allocate_number.json?ring_pool_key={key}\
                  &ringwell_visitor="
             );
-            visitor.0.iter().try_for_each(|byte| write!(body, "{byte:02x}")).ok()?;
+            push_hex(&mut body, &visitor.0);
             body.push_str(params);
             body.push_str("\"}");
         }
@@ -183,7 +179,7 @@ pub(super) async fn allocate(
     let terms = Terms { retry: None, deadline };
     let limits = &thread.node.wire_limits;
     let fill = |batch: &mut ringwell_wire::Batch| batch.parse(body.into(), limits);
-    let render = |answered: &Answered<'_>| read(answered, site, || thread.now(), lifetime);
+    let render = |answered: &Answered<'_>| read(answered, entry, || thread.now(), lifetime);
     let given = batch::answer(thread, Kind::Page, &terms, fill, render).await.ok()??;
     (!given.swaps.is_empty()).then_some(given)
 }
@@ -191,7 +187,7 @@ pub(super) async fn allocate(
 /// `None`: the batch failed.
 fn read(
     answered: &Answered<'_>,
-    site: &Site,
+    entry: &SiteEntry,
     now: impl Fn() -> Millis,
     lifetime: u64,
 ) -> Option<Given> {
@@ -199,13 +195,13 @@ fn read(
         return None;
     }
     let mut given = Given { swaps: Vec::new(), held: Vec::new(), until: None };
-    for (row, swap) in site.swaps.iter().enumerate() {
+    for (row, (swap, code)) in entry.site.swaps.iter().zip(&entry.codes).enumerate() {
         given.held.extend(answered.given_number(row));
         let Answer::Number { number, overflow, .. } = answered.row(row) else { continue };
         if !overflow {
             given.until = Some((Millis(now().0.saturating_add(lifetime)), lifetime / 1000));
         }
-        given.swaps.push(SwapJson::new(&swap.number, number));
+        given.swaps.push(SwapJson::new(&swap.number, *code, number));
     }
     Some(given)
 }

@@ -159,7 +159,7 @@ async fn give(
         Consent::Cookieless => String::new(),
         Consent::Off | Consent::Required => visit.query(&site.params),
     };
-    let given = allocate(thread, site, visitor, &params).await?;
+    let given = allocate(thread, entry, visitor, &params).await?;
     entry.count(Outcome::Numbers);
     Some((visitor, given))
 }

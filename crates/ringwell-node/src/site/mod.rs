@@ -30,7 +30,7 @@ use tokio::sync::oneshot;
 use self::leases::Leases;
 pub use self::script::{Script, script};
 use self::token::Signer;
-use self::visit::{BODY_BYTES_MAX, Visit};
+use self::visit::{BODY_BYTES_MAX, Visit, code_of};
 use crate::api::{trace, whole};
 use crate::http::{AnswerBody, read_within, time_headers, values};
 use crate::server::Server;
@@ -76,6 +76,8 @@ pub(crate) type Table = BTreeMap<String, Arc<SiteEntry>>;
 #[derive(Debug)]
 pub(crate) struct SiteEntry {
     site: Site,
+    /// The country codes of the numbers on its pages, by swap.
+    codes: Vec<Option<u16>>,
     /// The same for all versions of a site.
     tally: Arc<Tally>,
 }
@@ -126,7 +128,8 @@ impl Sites {
         let before = self.table();
         let entry = |site: Site| {
             let known = before.get(&site.key).map(|entry| Arc::clone(&entry.tally));
-            let entry = SiteEntry { site, tally: known.unwrap_or_default() };
+            let codes = site.swaps.iter().map(|swap| code_of(&swap.number)).collect();
+            let entry = SiteEntry { site, codes, tally: known.unwrap_or_default() };
             (entry.site.key.clone(), Arc::new(entry))
         };
         let table = Arc::new(sites.into_iter().map(entry).collect());
@@ -254,16 +257,18 @@ pub(crate) async fn answer(
     let mut response = match (&head.method, head.uri.path()) {
         (&Method::GET | &Method::HEAD, path) if script::is_at(path) => script::answer(path),
         (&Method::OPTIONS, _) => preflight(thread, &head.headers),
-        (&Method::POST, path) => match read_within(thread, body, BODY_BYTES_MAX, room).await {
-            Ok((body, _room)) => match Visit::read(&body) {
-                Ok(visit) => {
-                    let path = path.strip_prefix(PREFIX).unwrap_or_default();
-                    post(thread, path, &visit, &head.headers, address).await
-                }
-                Err(fault) => refused(400, &fault),
-            },
-            Err(error) => refused(error.status(), "the body cannot be taken"),
-        },
+        (&Method::POST, path) if path.starts_with(PREFIX) => {
+            match read_within(thread, body, BODY_BYTES_MAX, room).await {
+                Ok((body, _room)) => match Visit::read(&body) {
+                    Ok(visit) => {
+                        let path = path.strip_prefix(PREFIX).unwrap_or_default();
+                        post(thread, path, &visit, &head.headers, address).await
+                    }
+                    Err(fault) => refused(400, &fault),
+                },
+                Err(error) => refused(error.status(), "the body cannot be taken"),
+            }
+        }
         (&Method::GET, "/site/v1/number") => {
             edge::headers(thread, query, &head.headers, address).await
         }
@@ -330,11 +335,46 @@ fn is_program(headers: &HeaderMap) -> bool {
         return true;
     }
     let Some(agent) = text(headers, &header::USER_AGENT) else { return true };
-    let agent = agent.to_ascii_lowercase();
-    let names = ["bot", "crawl", "spider", "slurp", "headless", "lighthouse", "preview", "curl/"];
-    let is_named = names.iter().any(|name| agent.contains(name));
+    let kind = Agent::of(agent);
     // Chromium has sent it with every request since 2019.
-    is_named || (agent.contains("chrome/") && text(headers, &SEC_FETCH_SITE).is_none())
+    kind == Agent::Program || (kind == Agent::Chromium && text(headers, &SEC_FETCH_SITE).is_none())
+}
+
+/// What a User-Agent says of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Agent {
+    Program,
+    Chromium,
+    Other,
+}
+
+impl Agent {
+    /// Looks at each letter once, whatever its case.
+    fn of(agent: &str) -> Self {
+        let bytes = agent.as_bytes();
+        let mut kind = Self::Other;
+        for (place, byte) in bytes.iter().enumerate() {
+            let names: &[&str] = match byte | 0x20 {
+                b'b' => &["bot"],
+                b'c' => &["crawl", "curl/", "chrome/"],
+                b's' => &["spider", "slurp"],
+                b'h' => &["headless"],
+                b'l' => &["lighthouse"],
+                b'p' => &["preview"],
+                _ => continue,
+            };
+            let is_at = |name: &&&str| {
+                let here = bytes.get(place..place + name.len());
+                here.is_some_and(|here| here.eq_ignore_ascii_case(name.as_bytes()))
+            };
+            match names.iter().find(is_at) {
+                Some(&"chrome/") => kind = Self::Chromium,
+                Some(_) => return Self::Program,
+                None => {}
+            }
+        }
+        kind
+    }
 }
 
 /// Lists the fields that pages of any site may send. The site of the request is not known yet.
@@ -378,4 +418,26 @@ fn refused(status: u16, why: &str) -> Response<AnswerBody> {
         response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response
+}
+
+#[cfg(test)]
+#[test]
+fn programs_are_known_by_what_they_say_of_themselves() {
+    for (agent, kind) in [
+        ("Mozilla/5.0 (compatible; Googlebot/2.1)", Agent::Program),
+        ("Mozilla/5.0 Chrome/156.0 (compatible; BINGBOT/2.0)", Agent::Program),
+        ("curl/8.5", Agent::Program),
+        ("Mozilla/5.0 HeadlessChrome/156.0.0.0", Agent::Program),
+        ("Mozilla/5.0 Chrome-Lighthouse", Agent::Program),
+        ("Yahoo! Slurp", Agent::Program),
+        ("WhatsApp Link Preview", Agent::Program),
+        ("some spider", Agent::Program),
+        ("a Crawler", Agent::Program),
+        ("Mozilla/5.0 Chrome/156.0.0.0 Safari/537.36", Agent::Chromium),
+        ("Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0", Agent::Other),
+        ("curl", Agent::Other),
+        ("", Agent::Other),
+    ] {
+        assert_eq!(Agent::of(agent), kind, "{agent}");
+    }
 }

@@ -10,6 +10,23 @@ use subtle::ConstantTimeEq;
 const MAC_BYTES: usize = 16;
 /// Bytes of a visitor's id.
 const ID_BYTES: usize = 16;
+/// Three parts with their lengths: a site's key has 63 bytes, the others have 16 each.
+const SIGNED_BYTES_MAX: usize = 128;
+
+/// Appends two digits for each byte.
+pub(super) fn push_hex(text: &mut String, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for piece in bytes.chunks(ID_BYTES) {
+        let mut digits = [0; 2 * ID_BYTES];
+        for (two, byte) in digits.chunks_exact_mut(2).zip(piece) {
+            two[0] = DIGITS[usize::from(byte >> 4)];
+            two[1] = DIGITS[usize::from(byte & 15)];
+        }
+        // Digits are text.
+        text.push_str(str::from_utf8(&digits[..2 * piece.len()]).unwrap_or_default());
+    }
+}
+
 /// The secret that visitors and leases are signed with.
 #[derive(Clone)]
 pub(crate) struct Signer(blake3::Hash);
@@ -31,25 +48,29 @@ impl Signer {
     }
 
     fn mac(&self, site: &str, about: &[u8], bytes: &[u8]) -> [u8; MAC_BYTES] {
-        let mut hasher = blake3::Hasher::new_keyed(self.0.as_bytes());
+        let mut text = [0; SIGNED_BYTES_MAX];
+        let mut length = 0;
         for part in [site.as_bytes(), about, bytes] {
-            hasher.update(&(part.len() as u64).to_le_bytes());
-            hasher.update(part);
+            for piece in [&(part.len() as u64).to_le_bytes()[..], part] {
+                let Some(room) = text.get_mut(length..length + piece.len()) else {
+                    // No site's key is that long.
+                    return self.mac("", about, bytes);
+                };
+                room.copy_from_slice(piece);
+                length += piece.len();
+            }
         }
         let mut mac = [0; MAC_BYTES];
-        mac.copy_from_slice(&hasher.finalize().as_bytes()[..MAC_BYTES]);
+        let hash = blake3::keyed_hash(self.0.as_bytes(), &text[..length]);
+        mac.copy_from_slice(&hash.as_bytes()[..MAC_BYTES]);
         mac
     }
 
     fn write(&self, site: &str, about: &[u8], bytes: &[u8]) -> String {
         let mac = self.mac(site, about, bytes);
         let mut text = String::with_capacity(2 * (bytes.len() + MAC_BYTES));
-        for byte in bytes.iter().chain(&mac) {
-            text.extend(
-                [byte >> 4, byte & 15]
-                    .map(|digit| char::from_digit(u32::from(digit), 16).unwrap_or_default()),
-            );
-        }
+        push_hex(&mut text, bytes);
+        push_hex(&mut text, &mac);
         text
     }
 

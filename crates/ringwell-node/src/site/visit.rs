@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 
 use ringwell_core::PromoNumber;
 use ringwell_wire::national::{country_code, national};
+use serde::Deserialize;
 use serde::de::IgnoredAny;
-use serde::{Deserialize, Serialize};
 use serde_json::error::Category;
 
 /// The longest body, in bytes.
@@ -33,13 +33,11 @@ pub(super) struct Visit {
 }
 
 /// The numbers of a page's visitor.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(super) struct Numbers {
-    /// For the visitor's next request; absent if visitors should not be remembered.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) visitor: Option<String>,
+    /// For the visitor's next request.
+    pub(super) visitor: String,
     /// Absent where all numbers are overflow numbers.
-    #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) lease: Option<String>,
     /// Seconds for which the numbers are the visitor's.
     pub(super) ttl: u64,
@@ -49,18 +47,48 @@ pub(super) struct Numbers {
 }
 
 /// One number of the page and the one to show instead.
-#[derive(Debug, Serialize)]
+#[derive(Debug)]
 pub(super) struct SwapJson {
     pub(super) from: String,
     pub(super) to: String,
     pub(super) formatted: String,
     /// The digits of the country code of `from`.
-    pub(super) cc: String,
+    pub(super) cc: Option<u16>,
+}
+
+impl Numbers {
+    /// As JSON. Its texts are hexadecimal digits and numbers as people write them: none has anything
+    /// to escape.
+    pub(super) fn json(&self) -> Vec<u8> {
+        let mut text = String::with_capacity(256 + 128 * self.swaps.len());
+        text.push_str("{\"visitor\":\"");
+        text.push_str(&self.visitor);
+        if let Some(lease) = &self.lease {
+            text.push_str("\",\"lease\":\"");
+            text.push_str(lease);
+        }
+        let _ = write!(text, "\",\"ttl\":{},\"beat\":{},\"swaps\":[", self.ttl, self.beat);
+        for (place, swap) in self.swaps.iter().enumerate() {
+            text.push_str(if place > 0 { ",{\"from\":\"" } else { "{\"from\":\"" });
+            text.push_str(&swap.from);
+            text.push_str("\",\"to\":\"");
+            text.push_str(&swap.to);
+            text.push_str("\",\"formatted\":\"");
+            text.push_str(&swap.formatted);
+            text.push_str("\",\"cc\":\"");
+            if let Some(code) = swap.cc {
+                let _ = write!(text, "{code}");
+            }
+            text.push_str("\"}");
+        }
+        text.push_str("]}");
+        text.into_bytes()
+    }
 }
 
 impl SwapJson {
-    /// `from` is a number with `+` and country code.
-    pub(super) fn new(from: &str, to: PromoNumber) -> Self {
+    /// `from` is a number with `+` and country code `cc`.
+    pub(super) fn new(from: &str, cc: Option<u16>, to: PromoNumber) -> Self {
         let formatted = match to.to_nanp() {
             Some(digits) => {
                 let (area, line) = (digits / 10_000_000, digits % 10_000);
@@ -68,10 +96,13 @@ impl SwapJson {
             }
             None => national(to),
         };
-        let cc = PromoNumber::parse(from).ok().and_then(country_code).map(|code| code.to_string());
-        let to = format!("+{}", to.to_e164());
-        Self { from: from.to_owned(), to, formatted, cc: cc.unwrap_or_default() }
+        Self { from: from.to_owned(), to: format!("+{}", to.to_e164()), formatted, cc }
     }
+}
+
+/// The country code of a number on a page.
+pub(super) fn code_of(number: &str) -> Option<u16> {
+    PromoNumber::parse(number).ok().and_then(country_code)
 }
 
 /// Of addresses of pages, and of apps that visitors come from.
@@ -136,7 +167,9 @@ impl Visit {
             add(name, value);
         }
         for (name, url) in [("landing", &self.landing), ("referrer", &self.referrer)] {
-            add(name, &without_person(url.as_deref().unwrap_or_default()));
+            if let Some(url) = url.as_deref().filter(|url| !url.is_empty()) {
+                add(name, &without_person(url));
+            }
         }
         query
     }
@@ -145,16 +178,20 @@ impl Visit {
 /// A page's address, or its path alone, without query, fragment, user and password. Empty for text
 /// that is not a page's address.
 fn without_person(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("://") else {
+    let end = url.bytes().position(|byte| matches!(byte, b'?' | b'#'));
+    let url = &url[..end.unwrap_or(url.len())];
+    let colon = url.bytes().position(|byte| byte == b':').unwrap_or(url.len());
+    let (scheme, rest) = url.split_at(colon);
+    let Some(rest) = rest.strip_prefix("://") else {
         return if url.starts_with('/') { url.to_owned() } else { String::new() };
     };
     if !PAGE_SCHEMES.contains(&scheme) {
         return String::new();
     }
-    let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{path}")
+    let slash = rest.bytes().position(|byte| byte == b'/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(slash);
+    let host = authority.bytes().rposition(|byte| byte == b'@').map_or(0, |at| at + 1);
+    [scheme, "://", &authority[host..], path].concat()
 }
 
 /// Decodes `%XX` and `+` in a query; invalid UTF-8 becomes the replacement character.
@@ -180,11 +217,15 @@ fn unescape(text: &str) -> String {
 }
 
 fn escape(into: &mut String, text: &str) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    into.reserve(text.len() + text.len() / 4);
     for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
             into.push(char::from(byte));
         } else {
-            let _ = write!(into, "%{byte:02X}");
+            into.push('%');
+            into.push(char::from(DIGITS[usize::from(byte >> 4)]));
+            into.push(char::from(DIGITS[usize::from(byte & 15)]));
         }
     }
 }
