@@ -289,7 +289,7 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
 fn ports(config: &Config, findings: &mut Findings) {
     let caller = Caller::for_health();
     let manages = config.database.is_some().then_some(&config.management.address);
-    for address in config.listen.iter().chain(manages) {
+    for address in config.listen.iter().chain(&config.site_listen).chain(manages) {
         if is_free(address) {
             findings.ok("port", format!("{address} is free"));
             continue;

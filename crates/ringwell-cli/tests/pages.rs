@@ -75,6 +75,42 @@ fn provisional(client: &mut Client) -> u64 {
 }
 
 #[test]
+fn pages_have_an_address_of_their_own_if_one_is_set_and_nothing_else_is_there() {
+    let (_site, server) = start(
+        50,
+        Duration::from_mins(30),
+        "leases_per_minute = 60\n[sites]\nlisten = [\"127.0.0.1:0\"]",
+    );
+    server.says("\"pages\":");
+    let serving = server.log();
+    let serving = serving.lines().find(|line| line.contains("\"pages\":")).unwrap();
+    let serving: Value = serde_json::from_str(serving).unwrap();
+    let pages: Vec<String> = serde_json::from_str(serving["pages"].as_str().unwrap()).unwrap();
+    let mut pages = Client::connect(&pages[0]).unwrap();
+    let mut clients = server.client();
+    assert_eq!(pages.get("/rw.js", &[]).unwrap().status, 200);
+    let given = visit(&mut pages);
+    assert_eq!(again(BEAT, &mut pages, &given).status, 200);
+    // The same gather and journal: the allocation is one of the server's.
+    assert_eq!(allocations(&mut clients), 1);
+    let body = json!({"site": KEY}).to_string();
+    let status = clients.post(NUMBERS, &headers(), &body).unwrap().status;
+    assert!(matches!(status, 403 | 404), "{status}");
+    assert_eq!(clients.post(NUMBERS, &[], &body).unwrap().status, 404);
+    assert_eq!(allocations(&mut clients), 1);
+    assert_eq!(clients.get("/rw.js", &[]).unwrap().status, 404);
+    for path in
+        ["/v1/shards", "/metrics", "/readyz", "/api/2/ring_pools/1/allocate_number.json", "/"]
+    {
+        assert_eq!(pages.get(path, &[]).unwrap().status, 404, "{path}");
+    }
+    let bulk = pages.post("/api/1/ring_pools/bulk_allocate_numbers.json", &[], "{}").unwrap();
+    assert_eq!(bulk.status, 404);
+    let long = format!("/rw.js?{}", "x".repeat(9000));
+    assert_eq!(pages.get(&long, &[]).unwrap().status, 414);
+}
+
+#[test]
 fn a_visitor_gets_a_number_keeps_it_and_is_the_one_that_a_call_is_attributed_to() {
     let (_site, server) = start(50, Duration::from_mins(30), "");
     let mut client = server.client();

@@ -87,6 +87,8 @@ pub struct Config {
     pub trusted_proxies: Vec<TrustedProxy>,
     /// Web sites whose pages show each visitor a number: none.
     pub sites: Vec<Site>,
+    /// Where web pages ask, and nowhere else. Empty: where clients do.
+    pub site_listen: Vec<Listen>,
     /// Calls: none are taken.
     pub calls: Option<Calls>,
 }
@@ -340,6 +342,7 @@ impl Config {
             log: Log::default(),
             trusted_proxies: Vec::new(),
             sites: Vec::new(),
+            site_listen: Vec::new(),
             calls: None,
         }
     }

@@ -99,6 +99,8 @@ impl Body for AnswerBody {
 pub(crate) enum Who {
     /// Anybody: the published API and the management API.
     Clients(Router),
+    /// Web pages, on addresses of their own.
+    Pages,
     /// Other nodes of the cluster, over TCP with certificates if there are any.
     Nodes(Option<Tls>),
 }
@@ -126,7 +128,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
                         tokio::task::spawn_local(welcome_node(Rc::clone(&thread), handshake, open));
                         true
                     }),
-                    Who::Nodes(None) | Who::Clients(_) => {
+                    Who::Nodes(None) | Who::Clients(_) | Who::Pages => {
                         welcome(&thread, socket, &who, Some(address.ip()))
                     }
                 }
@@ -275,6 +277,7 @@ async fn serve<S>(
         async move {
             let mut response = match &*who {
                 Who::Clients(admin) => answer(&thread, request, admin, address).await,
+                Who::Pages => Box::pin(answer_page(&thread, request, address)).await,
                 // On the heap: other requests need not carry its state.
                 Who::Nodes(_) => {
                     let has_chunks = has_chunks(&request);
@@ -337,20 +340,10 @@ async fn answer(
     admin: &Router,
     address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
-    if is_ambiguous(&request) {
-        return api::refuse(thread, &RequestError::Malformed);
+    if let Some(refusal) = refuse_head(thread, &request) {
+        return refusal;
     }
     let uri = request.uri();
-    let uri_bytes = uri.path().len() + uri.query().map_or(0, |query| query.len() + 1);
-    if uri_bytes > thread.node.config.limits.uri_bytes {
-        let limit = thread.node.config.limits.uri_bytes;
-        let has_chunks = has_chunks(&request);
-        let mut response = api::refuse(thread, &RequestError::UriTooLong { limit });
-        if has_chunks {
-            close(&mut response);
-        }
-        return response;
-    }
     if let Some(path) = api_path(uri.path()) {
         let is_managed =
             thread.node.config.management.on_data_port && path.contains("/advertisers/");
@@ -359,15 +352,54 @@ async fn answer(
         }
     }
     // On the heap: the future of every request would be as large as these rare ones.
-    if site::is_for(uri.path()) {
-        let leaves_chunks = has_chunks(&request) && request.method() != Method::POST;
-        let mut response = Box::pin(site::answer(thread, request, address)).await;
-        if leaves_chunks {
-            close(&mut response);
-        }
-        return response;
+    if thread.node.config.site_listen.is_empty() && site::is_for(uri.path()) {
+        return Box::pin(page(thread, request, address)).await;
     }
     Box::pin(manage(thread, request, admin)).await
+}
+
+/// Answers one request at an address for web pages alone.
+async fn answer_page(
+    thread: &Rc<HttpShard>,
+    request: Request<Incoming>,
+    address: Option<IpAddr>,
+) -> Response<AnswerBody> {
+    match refuse_head(thread, &request) {
+        Some(refusal) => refusal,
+        None => page(thread, request, address).await,
+    }
+}
+
+async fn page(
+    thread: &Rc<HttpShard>,
+    request: Request<Incoming>,
+    address: Option<IpAddr>,
+) -> Response<AnswerBody> {
+    let is_read = request.method() == Method::POST && site::is_for(request.uri().path());
+    let leaves_chunks = has_chunks(&request) && !is_read;
+    let mut response = site::answer(thread, request, address).await;
+    if leaves_chunks {
+        close(&mut response);
+    }
+    response
+}
+
+/// The refusal of a request whose head cannot be answered, whatever it asks.
+fn refuse_head(thread: &HttpShard, request: &Request<Incoming>) -> Option<Response<AnswerBody>> {
+    if is_ambiguous(request) {
+        return Some(api::refuse(thread, &RequestError::Malformed));
+    }
+    let uri = request.uri();
+    let uri_bytes = uri.path().len() + uri.query().map_or(0, |query| query.len() + 1);
+    let limit = thread.node.config.limits.uri_bytes;
+    if uri_bytes <= limit {
+        return None;
+    }
+    let mut response = api::refuse(thread, &RequestError::UriTooLong { limit });
+    if has_chunks(request) {
+        close(&mut response);
+    }
+    Some(response)
 }
 
 /// Answers a request of the management API.

@@ -94,6 +94,11 @@ impl Listeners {
         Ok(())
     }
 
+    /// The addresses for the log; nothing if there are none.
+    pub(crate) fn listed(&self) -> Option<tracing::field::DebugValue<&[String]>> {
+        (!self.addresses.is_empty()).then(|| tracing::field::debug(&*self.addresses))
+    }
+
     fn add_unix(&mut self, path: &Path) -> io::Result<()> {
         let listener = bind_unix(path)?;
         self.paths.push(path.to_owned());

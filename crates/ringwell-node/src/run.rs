@@ -121,6 +121,7 @@ pub fn serve(
         Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
     };
     Listeners::probe(&config.listen)?;
+    Listeners::probe(&config.site_listen)?;
     if logs.is_none() {
         warn_of_disk(&config, durability);
     }
@@ -128,7 +129,7 @@ pub fn serve(
     let (reports, told_by_shards) = mpsc::unbounded_channel();
     let mut reported = Reported { reports: told_by_shards, ended: 0 };
     let tells = Tells { routes, told, reports };
-    let Running { server, threads, listeners, links: _links, peers } = start_threads(
+    let Running { server, threads, listeners, pages, links: _links, peers } = start_threads(
         config,
         directory,
         (membership, owners),
@@ -147,6 +148,7 @@ pub fn serve(
             course.send_replace(Course::Serve);
             tracing::info!(
                 addresses = ?listeners.addresses,
+                pages = pages.listed(),
                 shards = node.directory().shards(),
                 %durability,
                 ring_pools = node.directory().pool_count(),
@@ -205,6 +207,7 @@ struct Running {
     server: Arc<Server>,
     threads: Vec<JoinHandle<Result<(), ServeError>>>,
     listeners: Listeners,
+    pages: Listeners,
     links: Listeners,
     /// The ways to the node's own shards.
     peers: Peers,
@@ -237,6 +240,7 @@ fn start_threads(
     if let Some(tls) = &config.tls {
         listeners.bind_secure(&tls.listen)?;
     }
+    let mut pages = Listeners::bind(&config.site_listen, serving)?;
     let link = membership.as_ref().map(|membership| membership.own().link.clone());
     let mut links = Listeners::bind(link.as_slice(), serving)?;
     let opened = (owners, begun);
@@ -254,6 +258,7 @@ fn start_threads(
     }
     let mut threads = Vec::new();
     let mut bound = listeners.shards.drain(..);
+    let mut bound_pages = pages.shards.drain(..);
     let mut bound_links = links.shards.drain(..);
     for (started, queue) in started.into_iter().zip(queues) {
         let Started { shard, engine, store, log, lengthened } = started;
@@ -265,6 +270,7 @@ fn start_threads(
             clock: clock.clone(),
             peers: peers.clone(),
             listeners: bound.next().unwrap_or_default(),
+            pages: bound_pages.next().unwrap_or_default(),
             links: bound_links.next().unwrap_or_default(),
             routes: Arc::clone(&tells.routes),
             queue,
@@ -273,8 +279,8 @@ fn start_threads(
         };
         threads.push(spawn(plan, store, log)?);
     }
-    drop((bound, bound_links));
-    Ok(Running { server, threads, listeners, links, peers })
+    drop((bound, bound_pages, bound_links));
+    Ok(Running { server, threads, listeners, pages, links, peers })
 }
 
 /// The shards' reports.
@@ -383,6 +389,7 @@ struct ShardPlan {
     clock: Clock,
     peers: Peers,
     listeners: Vec<Listener>,
+    pages: Vec<Listener>,
     links: Vec<Listener>,
     routes: Routes,
     queue: mpsc::Receiver<Message>,
@@ -433,6 +440,7 @@ async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
         clock,
         mut peers,
         listeners,
+        pages,
         links,
         routes,
         queue,
@@ -475,6 +483,7 @@ async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
     accepting.extend(accept(&http, listeners, &Who::Clients(admin)));
+    accepting.extend(accept(&http, pages, &Who::Pages));
     tokio::select! {
         () = wait_until(&mut told, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),

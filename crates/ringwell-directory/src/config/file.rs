@@ -73,6 +73,15 @@ pub(super) fn read(
     if let Some(proxies) = file.take_list("trusted_proxies", text(str::parse)) {
         config.trusted_proxies = proxies;
     }
+    let mut pages = file.section("sites");
+    if let Some(listen) = pages.take_list("listen", text(str::parse)) {
+        let is_any = |address: &Listen| matches!(address, Listen::Tcp { port: 0, .. });
+        if listen.iter().any(|address| !is_any(address) && config.listen.contains(address)) {
+            pages.fault("listen", ValueError::new("must not name an address of listen"));
+        }
+        config.site_listen = listen;
+    }
+    pages.finish();
     for site in file.sections("site") {
         sites::read(site, &mut config.sites);
     }
