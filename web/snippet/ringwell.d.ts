@@ -12,7 +12,7 @@ export interface Ringwell {
   numbers(wanted: string[]): Promise<Swap[]>;
   /** Calls `listener` now, if there are numbers, and at every change. */
   onChange(listener: (swaps: Swap[]) => void): void;
-  /** Asks again, for instance after a change of route that brought new parameters. */
+  /** Asks again, for instance after a first answer that was too late. A visitor who has a number keeps it, with the parameters of the visit that got it. */
   run(): void;
   /** Whether the visitor may be remembered. `false` forgets the visitor and shows the page's own numbers. */
   consent(isGiven: boolean): void;

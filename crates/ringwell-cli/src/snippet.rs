@@ -28,6 +28,9 @@ pub(crate) struct Args {
     /// Ask for the visitor's consent first: for a site with consent = "required"
     #[arg(long)]
     consent: bool,
+    /// Swap numbers in structured data (JSON-LD), too
+    #[arg(long)]
+    jsonld: bool,
     /// Print only the line with the newest script
     #[arg(long)]
     only_tag: bool,
@@ -38,7 +41,7 @@ pub(crate) struct Args {
 /// # Errors
 /// If the site's key or the address is invalid.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Args { site, server, consent, only_tag } = args;
+    let Args { site, server, consent, jsonld, only_tag } = args;
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     ensure!(
         site.starts_with("pk_") && site.bytes().all(is_plain),
@@ -51,7 +54,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_host)),
         "{server} is no address of a server: write e.g. https://calls.example, without a path"
     );
-    let more = if *consent { " data-consent=\"required\"" } else { "" };
+    let consent = if *consent { " data-consent=\"required\"" } else { "" };
+    let more = format!("{consent}{}", if *jsonld { " data-jsonld" } else { "" });
     let mut text =
         format!("<script async src=\"{origin}/rw.js\" data-site=\"{site}\"{more}></script>\n");
     if !only_tag {

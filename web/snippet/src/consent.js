@@ -9,15 +9,15 @@ export const follow = (decided) => {
   const look = () => {
     for (const entry of (window.dataLayer || []).slice(seen)) {
       seen++;
-      const granted = entry[0] === 'consent' && entry[2].analytics_storage;
+      const granted = entry?.[0] === 'consent' && entry[2]?.analytics_storage;
       if (granted) decided(granted === 'granted');
     }
   };
   look();
   setInterval(look, LOOK);
   if (window.__tcfapi) {
-    __tcfapi('addEventListener', 2, ({ eventStatus, purpose }, isGood) => {
-      if (isGood && /^tcl|^us/.test(eventStatus)) decided(!!(purpose.consents[1] && purpose.consents[7]));
+    __tcfapi('addEventListener', 2, (data, isGood) => {
+      if (isGood && /^tcl|^us/.test(data.eventStatus)) decided(!!(data.purpose.consents[1] && data.purpose.consents[7]));
     });
   }
 };

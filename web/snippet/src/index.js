@@ -19,13 +19,13 @@ const SIGNS = ['pointerdown', 'pointermove', 'keydown', 'scroll'];
 const bare = (url) => url.split(/[?#]/)[0];
 
 const start = ({ dataset, src }) => {
-  const { site, consent: mode, params = '' } = dataset;
+  const { site, consent: mode, params = '', jsonld } = dataset;
   const early = window.ringwell || [];
   // The script is on the page twice.
   if (early.run) return;
   const name = `rw_${site}`;
   const listeners = [];
-  let isAllowed = !mode || (mode === 'required' ? undefined : false);
+  let isAllowed = !mode;
   let isPerson;
   let lease = {};
   let shown = [];
@@ -35,7 +35,7 @@ const start = ({ dataset, src }) => {
   /** Keeps the lease for the visitor's next page. */
   const keep = () => {
     localStorage[name] = JSON.stringify(lease);
-    document.cookie = `rw_v=${lease.visitor}; Max-Age=${lease.ttl || 0}; Path=/; SameSite=Lax; Secure`;
+    document.cookie = `rw_v=${lease.visitor};Max-Age=${lease.ttl || 0};Path=/;SameSite=Lax;Secure`;
   };
 
   /** Shows `swaps`: in place of the page's own numbers, and of those that were shown before. */
@@ -44,7 +44,7 @@ const start = ({ dataset, src }) => {
       const now = swaps.find(({ from }) => from === old.from);
       return now ? { ...now, from: old.to } : { ...old, from: old.to, to: old.from, formatted: old.from };
     });
-    swapIn(swaps.concat(again).filter(({ from, to }) => from !== to));
+    swapIn(swaps.concat(again).filter(({ from, to }) => from !== to), jsonld);
     shown = swaps;
     listeners.forEach((listener) => listener(swaps));
   };
@@ -64,7 +64,7 @@ const start = ({ dataset, src }) => {
   };
 
   const run = () => {
-    if (isAllowed === undefined || document.prerendering) return;
+    if ((mode === 'required' && !isAllowed) || document.prerendering) return;
     const query = [...new URLSearchParams(location.search)].filter(([key]) => CLICKS.test(key) || params.split(',').includes(key));
     send('numbers', isStored() && {
       params: Object.fromEntries(query),
@@ -73,9 +73,7 @@ const start = ({ dataset, src }) => {
     });
   };
 
-  const beat = () => {
-    if (lease.lease && !document.hidden) send('beat');
-  };
+  const beat = () => lease.lease && !document.hidden && send('beat');
 
   const consent = (isGiven) => {
     if (isGiven === isAllowed) return;
@@ -85,7 +83,7 @@ const start = ({ dataset, src }) => {
       show([]);
       try { keep(); } catch { /* Nothing was stored. */ }
     }
-    if (isGiven || mode !== 'required') run();
+    run();
   };
 
   const onChange = (listener) => {
@@ -111,9 +109,7 @@ const start = ({ dataset, src }) => {
 
   const on = (what, then) => addEventListener(what, then, true);
   SIGNS.forEach((sign) => on(sign, ({ isTrusted }) => {
-    if (isPerson || !isTrusted || !lease.lease) return;
-    isPerson = true;
-    beat();
+    isPerson = isPerson || (isTrusted && beat());
   }));
   on('click', ({ target }) => {
     const link = lease.lease && target.closest('[href^="tel:"]');

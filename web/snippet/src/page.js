@@ -7,7 +7,7 @@ import { compile, swap } from './match.js';
 
 // By name: to ask for the style after each write would cost a layout each time.
 const INLINE = /^(#|(A|B|EM|FONT|I|MARK|SMALL|SPAN|STRONG|U)$)/;
-const SKIP = 'script,style,textarea,[contenteditable],[data-rw-skip]';
+const SKIP = 'style,textarea,[contenteditable],[data-rw-skip],script';
 const ATTRIBUTES = ['href', 'aria-label', 'title', 'content', 'data-rw-number'];
 const ELEMENTS = '[href^="tel:"],[href^="sms:"],[aria-label],[title],[itemprop=telephone],[data-rw-number]';
 /** Longest piece of work before the browser gets its turn, in milliseconds. */
@@ -18,6 +18,8 @@ const FIGHTS_MAX = 20;
 let fights;
 let second;
 let swaps = [];
+/** What is never touched, as a selector. */
+let skip;
 let queue = [];
 
 const write = (node, name, value, now) => {
@@ -33,7 +35,7 @@ const write = (node, name, value, now) => {
 };
 
 const attributes = (element) => {
-  if (element.closest(SKIP)) return;
+  if (element.closest(skip)) return;
   for (const name of ATTRIBUTES) {
     const value = element.getAttribute(name);
     const units = value && swap(value, swaps);
@@ -50,7 +52,7 @@ const run = (nodes) => {
   let start = 0;
   for (const node of units ? nodes : []) {
     const { data } = node;
-    write(node, '', units.slice(start, (start += data.length)).join(''), data);
+    write(node, 0, units.slice(start, (start += data.length)).join(''), data);
   }
 };
 
@@ -77,7 +79,7 @@ const walk = (top) => {
       const of = block(node);
       if (of !== last) run(nodes.splice(0));
       last = of;
-      if (!node.parentNode.closest(SKIP)) nodes.push(node);
+      if (!node.parentNode.closest(skip)) nodes.push(node);
       // No number goes on behind a letter: what follows is another text.
       if (/\p{L}/u.test(data)) {
         run(nodes);
@@ -108,8 +110,9 @@ const observer = new MutationObserver((records) => {
   work();
 });
 
-/** Shows `next` in the whole page from now on. */
-export const show = (next) => {
+/** Shows `next` in the whole page from now on, also in JSON-LD unless `inData` is undefined. */
+export const show = (next, inData) => {
+  skip = SKIP + (inData == null ? '' : ':not([type$=ld\\+json])');
   swaps = next.map(compile);
   queue = [];
   const root = document.documentElement;

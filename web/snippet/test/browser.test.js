@@ -285,6 +285,172 @@ test('without consent nothing is asked or stored, with it the number is shown, a
   await context.close();
 });
 
+test('JSON-LD is swapped where the tag says so, and no other script', async () => {
+  const body = `<script type="application/ld+json" id="ld">{"@type":"Organization","telephone":"+1-800-555-0100"}</script>
+    <script type="application/json" id="state">{"telephone":"800-555-0100"}</script>
+    <script id="code">window.number = '800-555-0100';</script><p>800-555-0100</p>`;
+  const text = (page, id) => page.evaluate((of) => document.querySelector(of).textContent, id);
+  // Trusted Types have a say in every script's text: such pages do without.
+  const policy = `default-src 'none'; script-src ${api} 'unsafe-inline'; connect-src ${api}`;
+  for (const tag of ['data-jsonld', '']) {
+    const types = tag ? '' : "; require-trusted-types-for 'script'";
+    const { page, context, errors } = await visit(body, { tag, headers: { 'content-security-policy': policy + types } });
+    const number = await shown(page, 'p');
+    const [area, office, line] = [number.slice(0, 3), number.slice(3, 6), number.slice(6)];
+    const wanted = tag ? `+1-${area}-${office}-${line}` : '+1-800-555-0100';
+    await page.waitForFunction((to) => JSON.parse(document.querySelector('#ld').textContent).telephone === to, wanted);
+    assert.equal(await text(page, '#state'), '{"telephone":"800-555-0100"}');
+    assert.equal(await text(page, '#code'), "window.number = '800-555-0100';");
+    if (tag) {
+      // What a framework adds later, too.
+      await page.evaluate(() => {
+        const added = document.createElement('script');
+        added.type = 'application/ld+json';
+        added.id = 'late';
+        added.append('{"telephone":"(800) 555-0100"}');
+        document.head.append(added);
+      });
+      await page.waitForFunction((to) => JSON.parse(document.querySelector('#late').textContent).telephone === to, `(${area}) ${office}-${line}`);
+    }
+    assert.deepEqual(errors, []);
+    await context.close();
+  }
+});
+
+test('the TCF is followed: purposes 1 and 7, given and withdrawn', async () => {
+  const init = () => {
+    window.__tcfapi = (command, version, listener) => {
+      window.decide = (eventStatus, consents) => listener({ eventStatus, purpose: { consents } }, true);
+      window.listened = [command, version];
+      listener(null, false);
+      window.decide('cmpuishown', {});
+    };
+  };
+  const head = `<script async src="${api}/rw.js" data-site="pk_consent" data-consent="required"></script>`;
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { head, init });
+  const asked = [];
+  page.on('request', (request) => request.url().includes('/site/v1/') && asked.push(request.url()));
+  await page.waitForFunction(() => window.listened);
+  assert.deepEqual(await page.evaluate(() => window.listened), ['addEventListener', 2]);
+  await page.evaluate(() => window.decide('useractioncomplete', { 1: true, 7: false }));
+  await page.waitForTimeout(300);
+  assert.deepEqual([asked, await context.cookies()], [[], []]);
+  await page.evaluate(() => window.decide('useractioncomplete', { 1: true, 7: true }));
+  await shown(page, 'p');
+  assert.equal((await context.cookies())[0].name, 'rw_v');
+  await page.evaluate(() => window.decide('tcloaded', { 1: false, 7: true }));
+  await page.waitForFunction(() => document.querySelector('p').textContent === '800-555-0100');
+  assert.deepEqual((await context.cookies()).filter(({ value }) => value), []);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('with Global Privacy Control a number is shown and nothing stored, and consent does not change that', async () => {
+  const init = () => Object.defineProperty(Navigator.prototype, 'globalPrivacyControl', { get: () => true });
+  const bodies = [];
+  const route = (route) => {
+    bodies.push(JSON.parse(route.request().postData()));
+    return route.continue();
+  };
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { init, route, query: '?gclid=click-1' });
+  await shown(page, 'p');
+  assert.deepEqual(bodies.map((body) => Object.keys(body)), [['site']]);
+  assert.deepEqual(await context.cookies(), []);
+  assert.equal(await page.evaluate(() => localStorage.length), 0);
+  assert.deepEqual(errors, []);
+  await context.close();
+  const head = `<script async src="${api}/rw.js" data-site="pk_consent" data-consent="required"></script>`;
+  const strict = await visit('<p>800-555-0100</p>', { head, init });
+  await strict.page.waitForFunction(() => window.ringwell);
+  const refused = strict.page.waitForResponse((response) => response.url().endsWith('/numbers'));
+  await strict.page.evaluate(() => window.ringwell.consent(true));
+  assert.equal((await refused).status(), 204);
+  assert.equal(await strict.page.textContent('p'), '800-555-0100');
+  assert.deepEqual([strict.errors, await strict.context.cookies()], [[], []]);
+  await strict.context.close();
+});
+
+test('a tab in the background sends no sign of life, and one at once when it is seen again', async () => {
+  const init = () => {
+    let isHidden = false;
+    Object.defineProperty(document, 'hidden', { get: () => isHidden });
+    window.hide = (is) => { isHidden = is; document.dispatchEvent(new Event('visibilitychange', { bubbles: true })); };
+    const every = window.setInterval;
+    // A minute of the script lasts 0.1 s.
+    window.setInterval = (then, time) => every(then, time === 60000 ? 100 : time);
+  };
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { init });
+  const number = await shown(page);
+  const asked = [];
+  page.on('request', (request) => request.url().includes('/site/v1/') && asked.push(request.url().split('/').pop()));
+  await page.waitForFunction(() => performance.getEntriesByType('resource').filter(({ name }) => name.endsWith('/beat')).length > 1);
+  await page.evaluate(() => window.hide(true));
+  await page.waitForTimeout(300);
+  asked.length = 0;
+  await page.waitForTimeout(1000);
+  assert.deepEqual(asked, []);
+  // Before the next minute is over.
+  await page.evaluate(() => { window.setInterval = () => {}; window.hide(false); });
+  await page.waitForTimeout(50);
+  assert.equal(asked[0], 'beat');
+  // The lease has lapsed meanwhile: the page asks for a number anew.
+  await page.evaluate(() => window.hide(true));
+  await page.waitForTimeout(300);
+  asked.length = 0;
+  await page.evaluate(() => {
+    const now = Date.now;
+    Date.now = () => now() + 3600e3;
+    window.hide(false);
+  });
+  await page.waitForTimeout(50);
+  assert.equal(asked[0], 'numbers');
+  assert.equal(await shown(page), number);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('run asks again, and stores what the route has brought with a new number only', async () => {
+  let isAway = true;
+  const route = (route) => (isAway ? route.abort() : route.continue());
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { route });
+  await page.waitForFunction(() => window.ringwell.run);
+  await page.waitForTimeout(300);
+  assert.equal(await page.textContent('p'), '800-555-0100');
+  isAway = false;
+  const run = async (query) => {
+    const asked = page.waitForResponse((response) => response.url().endsWith('/numbers'));
+    await page.evaluate((to) => { history.pushState({}, '', `/offer${to}`); window.ringwell.run(); }, query);
+    return (await asked).json();
+  };
+  await run('?gclid=click-2');
+  const number = await shown(page, 'p');
+  assert.equal((await attribution(number)).parameters.gclid, 'click-2');
+  // The visitor has a number: it stays theirs, with what brought them.
+  assert.equal((await run('?gclid=click-3')).swaps[0].to, `+1${number}`);
+  assert.equal((await attribution(number)).parameters.gclid, 'click-2');
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
+test('onChange hears of numbers that are there, that come and that go', async () => {
+  const init = () => {
+    window.heard = [];
+    window.ringwell = [(ringwell) => ringwell.onChange((swaps) => window.heard.push(['early', ...swaps.map(({ to }) => to)]))];
+  };
+  const head = `<script async src="${api}/rw.js" data-site="pk_consent" data-consent="required"></script>`;
+  const { page, context, errors } = await visit('<p>800-555-0100</p>', { head, init });
+  await page.waitForFunction(() => window.ringwell.run);
+  assert.deepEqual(await page.evaluate(() => window.heard), []);
+  await page.evaluate(() => window.ringwell.consent(true));
+  const to = `+1${await shown(page, 'p')}`;
+  assert.deepEqual(await page.evaluate(() => window.heard), [['early', to]]);
+  await page.evaluate(() => window.ringwell.onChange((swaps) => window.heard.push(['late', ...swaps.map(({ to }) => to)])));
+  await page.evaluate(() => window.ringwell.consent(false));
+  assert.deepEqual(await page.evaluate(() => window.heard), [['early', to], ['late', to], ['early'], ['late']]);
+  assert.deepEqual(errors, []);
+  await context.close();
+});
+
 test('a page that is prerendered asks when it is shown', async () => {
   const init = () => {
     let isPrerendering = true;
