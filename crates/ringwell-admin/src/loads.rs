@@ -4,7 +4,8 @@
 //! the last lifetime, even if traffic varies; so each pool keeps a few marks of its running counts.
 //! Knows no clock. Invariant: a pool has at most [`MARKS_MAX`] marks, for any lifetime.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::live::PoolLoad;
@@ -16,8 +17,17 @@ const MARKS_MAX: usize = 8;
 
 const HOUR: Millis = Millis(3_600_000);
 
-/// Hours of which the means are kept.
-const HOURS: usize = 24;
+/// Hours of which the means are kept: a day, and two hours to compare the present with.
+const HOURS: usize = 26;
+
+/// Of so many hours of the day a page shows the loads.
+const DAY: usize = 24;
+
+/// Hours to come for which the same hours of the day before say what to expect.
+const NIGHT: usize = 12;
+
+/// At most so much above or below the day before is today taken to be.
+const TREND_MAX: f64 = 2.0;
 
 /// The state that the thread of the directory and the handlers of the API share.
 #[derive(Clone, Debug, Default)]
@@ -60,17 +70,18 @@ struct Mark {
 
 impl Loads {
     /// Takes the counts of the shards up to `now`. Pools that are not among them are forgotten.
-    pub fn take(&mut self, now: Millis, asked: Vec<PoolAsked>) {
-        let mut before = std::mem::take(&mut self.0);
+    pub fn take(&mut self, now: Millis, asked: &[PoolAsked]) {
         for seen in asked {
-            let trail = match before.remove(&seen.pool) {
-                Some(mut trail) => {
-                    trail.add(now, seen);
-                    trail
+            match self.0.entry(seen.pool) {
+                Entry::Occupied(mut known) => known.get_mut().add(now, *seen),
+                Entry::Vacant(free) => {
+                    free.insert(Trail::new(now, *seen));
                 }
-                None => Trail::new(now, seen),
-            };
-            self.0.insert(seen.pool, trail);
+            }
+        }
+        if self.0.len() > asked.len() {
+            let here: BTreeSet<PoolId> = asked.iter().map(|seen| seen.pool).collect();
+            self.0.retain(|pool, _| here.contains(pool));
         }
     }
 
@@ -79,13 +90,20 @@ impl Loads {
         self.0.get(&pool)?.load()
     }
 
-    /// The load of `pool` in an hour: as much above the present one as this is above the hour before.
-    pub(crate) fn in_an_hour(&self, pool: PoolId) -> Option<f64> {
+    /// All that is known of `pool`'s load; `None` until it has been looked at twice.
+    pub(crate) fn outlook(&self, pool: PoolId) -> Option<Outlook<'_>> {
         let trail = self.0.get(&pool)?;
-        let now = trail.load()?.load;
-        let before = trail.means.back().map_or(now, |mean| f64::from(*mean));
-        Some(now + (now - before))
+        Some(Outlook { load: trail.load()?, trail })
     }
+
+    /// For how many whole hours the pools have been watched at most; [`Loads::WATCHED_MIN`] are needed to
+    /// say what comes in the next twelve.
+    pub(crate) fn watched(&self) -> usize {
+        self.0.values().map(|trail| trail.means.len()).max().unwrap_or(0)
+    }
+
+    /// See [`Loads::watched`].
+    pub(crate) const WATCHED_MIN: usize = DAY + 1;
 
     /// The mean loads of the clock hours of the last day, the oldest first, with their beginnings. The
     /// last one is not over yet.
@@ -93,7 +111,8 @@ impl Loads {
         let Some(trail) = self.0.get(&pool) else { return Vec::new() };
         let (start, sum, count) = trail.hour;
         let means = trail.means.iter().copied().chain(mean(sum, count));
-        let means: Vec<f64> = means.map(f64::from).collect();
+        let mut means: Vec<f64> = means.map(f64::from).collect();
+        means.drain(..means.len().saturating_sub(DAY));
         let hours = (0..means.len() as u64).rev().map(|back| Millis(start.0 - back * HOUR.0));
         hours.zip(means).collect()
     }
@@ -109,6 +128,39 @@ impl Loads {
     /// All pools.
     pub fn pools(&self) -> Vec<PoolId> {
         self.0.keys().copied().collect()
+    }
+}
+
+/// What is known of a pool's load, and what follows from it.
+#[derive(Debug)]
+pub(crate) struct Outlook<'a> {
+    pub(crate) load: PoolLoad,
+    trail: &'a Trail,
+}
+
+impl Outlook<'_> {
+    /// The load in an hour: as much above the present one as this is above the hour before.
+    pub(crate) fn in_an_hour(&self) -> f64 {
+        let before = self.trail.means.back().map_or(self.load.load, |mean| f64::from(*mean));
+        2.0 * self.load.load - before
+    }
+
+    /// The loads of the next twelve clock hours with their beginnings: those of the same hours of the day
+    /// before, times what the last whole hour was above or below the same hour of that day. Empty until
+    /// the pool has been watched for a day and an hour.
+    pub(crate) fn night(&self) -> impl Iterator<Item = (Millis, f64)> {
+        let Trail { means, hour: (start, ..), .. } = self.trail;
+        // The last whole hour is `means[len - 1]`, so that of the day before is 24 places back.
+        let same = means.len().checked_sub(DAY + 1);
+        let trend = same.zip(means.back()).map_or(1.0, |(same, last)| {
+            let (before, last) = (f64::from(means[same]), f64::from(*last));
+            if before > 0.0 { (last / before).clamp(1.0 / TREND_MAX, TREND_MAX) } else { 1.0 }
+        });
+        // The present hour of the day before follows, then the next one.
+        let next = same.map_or(means.len(), |same| same + 2);
+        let hours = means.iter().skip(next).take(NIGHT).zip(1u64..);
+        let start = start.0;
+        hours.map(move |(mean, ahead)| (Millis(start + ahead * HOUR.0), f64::from(*mean) * trend))
     }
 }
 
@@ -152,36 +204,41 @@ impl Trail {
     }
 
     fn mean(&mut self) {
-        let Some(load) = self.load() else { return };
+        let Some((load, _)) = self.present() else { return };
         let (start, sum, count) = self.hour;
         let now = hour_of(self.newest.at);
         if start == now {
-            self.hour = (start, sum + load.load, count + 1);
+            self.hour = (start, sum + load, count + 1);
             return;
         }
         self.means.extend(mean(sum, count));
         while self.means.len() >= HOURS {
             self.means.pop_front();
         }
-        self.hour = (now, load.load, 1);
+        self.hour = (now, load, 1);
     }
 
-    fn load(&self) -> Option<PoolLoad> {
+    /// The load, and the time that it was measured over.
+    fn present(&self) -> Option<(f64, Millis)> {
         let first = self.marks.front()?;
         let over = self.newest.at.since(first.at);
         if over == Millis::ZERO {
             return None;
         }
         let asked = self.newest.asked - first.asked;
-        let share = float(self.seen.lifetime.0) / float(over.0);
-        let load = float(asked) * share;
+        Some((float(asked) * (float(self.seen.lifetime.0) / float(over.0)), over))
+    }
+
+    fn load(&self) -> Option<PoolLoad> {
+        let first = self.marks.front()?;
+        let (load, over) = self.present()?;
         let (_, sum, count) = self.hour;
-        let means = self.means.iter().copied().chain(mean(sum, count));
+        let means = self.means.iter().rev().take(DAY - 1).copied().chain(mean(sum, count));
         Some(PoolLoad {
             numbers: self.seen.numbers,
             lifetime: self.seen.lifetime,
             over,
-            asked,
+            asked: self.newest.asked - first.asked,
             exhausted: self.newest.exhausted - first.exhausted,
             load,
             busiest: means.map(f64::from).fold(0.0, f64::max),

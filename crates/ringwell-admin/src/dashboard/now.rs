@@ -7,10 +7,11 @@ use serde_json::json;
 
 use super::layout::{Tiles, chart};
 use super::pools::{by_trouble, columns, row};
-use super::sample::{Point, Sample};
+use super::sample::{Point, PoolLine, Sample, Tonight};
 use super::table::{Cell, Table};
 use super::words::{Cause, bytes, count, rate, several, share};
 use super::{Asked, View};
+use crate::loads::Loads;
 
 /// Pools that are listed.
 const TOP: usize = 10;
@@ -39,6 +40,7 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     let worst = by_trouble(&sample.pools, TOP);
     pools.rows = worst.iter().map(|line| row(asked, line)).collect();
     let pools = pools.or(html! { "No pool has been asked for a number yet." });
+    let tonight = tonight(asked, &sample);
     let curve = asked.sampler.curve();
     let body = html! {
         h1 data-live="sentence" { (sentence) }
@@ -48,6 +50,8 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
         (chart("now.json", "curve", "Numbers a second", &summary(&curve)))
         (causes.html())
         (pools.html())
+        (tonight.html())
+        p { (night_words(&sample)) }
     };
     let mut live: Vec<_> = tiles.changing().collect();
     live.extend(causes.live());
@@ -70,6 +74,10 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
         "p99_ms": sample.p99_ms,
         "pools_too_small": sample.too_small,
         "pools_exhausting": sample.exhausting,
+        "tonight": by_night(&sample).into_iter().take(TOP).map(|(line, tonight)| json!({
+            "ring_pool": line.id.0, "from_ms": tonight.at.0, "load": tonight.load,
+            "numbers": line.numbers })).collect::<Vec<_>>(),
+        "hours_watched": sample.watched,
         "curve": of_curve(&curve),
     });
     View { title: sentence, body, data, table: pools, live }
@@ -223,6 +231,49 @@ fn causes(sample: &Sample) -> Table {
         ]);
     }
     table
+}
+
+/// Pools that the next twelve hours are too much for, the first to run out first.
+fn by_night(sample: &Sample) -> Vec<(&PoolLine, Tonight)> {
+    let pools = sample.pools.iter().filter_map(|line| Some((line, line.tonight?)));
+    let mut pools: Vec<_> = pools.collect();
+    pools.sort_by_key(|(line, tonight)| (tonight.at, line.id));
+    pools
+}
+
+fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
+    let columns = [
+        ("pool", "Ring pool"),
+        ("from", "Too small from"),
+        ("numbers", "Numbers"),
+        ("load", "Needed at once, at most"),
+    ];
+    let mut table = Table::new("What runs out in the next twelve hours", &columns);
+    for (line, tonight) in by_night(sample).into_iter().take(TOP) {
+        table.rows.push(vec![
+            Cell::link(format!("{}pools/{}", asked.up, line.id), line.id.to_string()),
+            Cell::time(tonight.at),
+            Cell::figure(count(line.numbers.into()), line.numbers),
+            Cell::figure(rate(tonight.load), tonight.load),
+        ]);
+    }
+    table.or(html! {
+        @if sample.watched < Loads::WATCHED_MIN { "Not known yet." } @else { "No ring pool." }
+    })
+}
+
+/// What the forecast of the night rests on.
+fn night_words(sample: &Sample) -> String {
+    if sample.watched < Loads::WATCHED_MIN {
+        return format!(
+            "The forecast of the next twelve hours needs the loads of a day and an hour; this server has \
+             watched for {}. Until then see which pools are exhausted within an hour.",
+            several(sample.watched as u64, "hour")
+        );
+    }
+    "As the same hours of the day before went, times how much busier or quieter the last hour was than \
+     the same hour then (at most twice or half as busy)."
+        .to_owned()
 }
 
 fn summary(curve: &[Point]) -> String {

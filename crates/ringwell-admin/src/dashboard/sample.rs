@@ -1,7 +1,8 @@
 //! The node's state, sampled at an interval, independent of the number of pages that show it.
 //!
 //! Owns the newest look and the curve of the last quarter of an hour. Asks the shards once a second
-//! while a page is open, else every five; all pools every five. Invariant: nothing here grows with
+//! while a page is open, else every five; all pools every five, or so seldom that a look takes one
+//! part in a hundred of the time. Invariant: nothing here grows with
 //! time or with the number of readers.
 
 use std::collections::VecDeque;
@@ -12,20 +13,24 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use ringwell_calls::{Exhausting, Service};
 use ringwell_core::{Millis, PoolId};
-use ringwell_node::{Handle, Reason, ShardStats};
+use ringwell_node::{Handle, PoolAsked, Reason, ShardStats};
 use ringwell_plan::blocking;
 use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::words::Cause;
-use crate::loads::SharedLoads;
+use crate::loads::{Outlook, SharedLoads};
 use crate::now;
 
 /// While a page is open.
 const OFTEN: Duration = Duration::from_secs(1);
-/// The interval without viewers; and for all pools in any case.
+/// The interval without viewers; and for all pools in any case, unless a look takes long.
 const SELDOM: Duration = Duration::from_secs(5);
+/// Looks at all pools take at most one part in so many of the time.
+const LOOK_PART: u32 = 100;
+/// But they are at most so far apart.
+const LOOK_MAX: Duration = Duration::from_mins(1);
 /// Points of the curve.
 const POINTS_MAX: usize = 900;
 /// The period that latency covers.
@@ -78,6 +83,17 @@ pub(super) struct PoolLine {
     /// Share of the visitors in an hour.
     pub(super) overflow_in_an_hour: f64,
     pub(super) health: Health,
+    /// If it will be too small within the next twelve hours.
+    pub(super) tonight: Option<Tonight>,
+}
+
+/// When a pool will be too small, as the day before went.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Tonight {
+    /// The clock hour that begins then is the first.
+    pub(super) at: Millis,
+    /// The highest load of the twelve hours.
+    pub(super) load: f64,
 }
 
 /// A look at the whole node.
@@ -95,6 +111,8 @@ pub(super) struct Sample {
     pub(super) pools: Arc<Vec<PoolLine>>,
     pub(super) too_small: usize,
     pub(super) exhausting: usize,
+    /// For how many whole hours pools have been watched.
+    pub(super) watched: usize,
 }
 
 /// The sampler.
@@ -152,13 +170,13 @@ impl Sampler {
     pub(super) async fn run(&self, node: &Handle, calls: &OnceLock<Service>) {
         let mut before: Option<(Instant, Counts)> = None;
         let mut latency: VecDeque<(Instant, Histogram<u64>)> = VecDeque::new();
-        let mut pools_at: Option<Instant> = None;
+        let mut pools_at = Instant::now();
         let mut known = Pools::default();
         loop {
             let began = Instant::now();
-            if pools_at.is_none_or(|at| at.elapsed() >= SELDOM) {
-                pools_at = Some(began);
+            if pools_at <= began {
                 known.take(node, &self.loads, calls.get()).await;
+                pools_at = began + (began.elapsed() * LOOK_PART).clamp(SELDOM, LOOK_MAX);
             }
             if let Ok(shards) = node.stats().await {
                 let counts = Counts::of(&shards);
@@ -172,7 +190,7 @@ impl Sampler {
                 before = Some((began, counts));
                 let p99_ms = recent_p99(&mut latency, began, &shards);
                 let Counts { allocated, overflow } = counts;
-                let Pools { lines, too_small, exhausting, .. } = &known;
+                let Pools { lines, too_small, exhausting, watched, .. } = &known;
                 self.newest.send_replace(Arc::new(Sample {
                     at,
                     shards,
@@ -183,6 +201,7 @@ impl Sampler {
                     pools: Arc::clone(lines),
                     too_small: *too_small,
                     exhausting: *exhausting,
+                    watched: *watched,
                 }));
             }
             self.rest(began).await;
@@ -269,6 +288,7 @@ struct Pools {
     lines: Arc<Vec<PoolLine>>,
     too_small: usize,
     exhausting: usize,
+    watched: usize,
     /// The pools whose exhaustion was reported lately, and when.
     reported: Vec<(PoolId, Millis)>,
 }
@@ -279,10 +299,9 @@ impl Pools {
         let mut lines = Vec::with_capacity(asked.len());
         {
             let mut loads = loads.lock();
-            loads.take(now(), asked.clone());
-            for pool in asked {
-                lines.push(line(pool.pool, pool.numbers, pool.lifetime, &loads));
-            }
+            loads.take(now(), &asked);
+            self.watched = loads.watched();
+            lines.extend(asked.iter().map(|pool| line(pool, loads.outlook(pool.pool).as_ref())));
         }
         lines.sort_unstable_by_key(|line| line.id);
         let count = |health| lines.iter().filter(|line| line.health == health).count();
@@ -324,8 +343,9 @@ impl Pools {
     }
 }
 
-fn line(id: PoolId, numbers: u32, lifetime: Millis, loads: &crate::loads::Loads) -> PoolLine {
-    let load = loads.of(id);
+fn line(pool: &PoolAsked, outlook: Option<&Outlook<'_>>) -> PoolLine {
+    let &PoolAsked { pool: id, numbers, lifetime, .. } = pool;
+    let load = outlook.map(|outlook| &outlook.load);
     let over = load.map_or(Millis::ZERO, |load| load.over);
     let (now, overflow) = load.map_or((0.0, 0.0), |load| {
         let share = if load.asked == 0 {
@@ -337,7 +357,7 @@ fn line(id: PoolId, numbers: u32, lifetime: Millis, loads: &crate::loads::Loads)
         };
         (load.load, share)
     });
-    let ahead = loads.in_an_hour(id).unwrap_or(now).max(0.0);
+    let ahead = outlook.map_or(now, Outlook::in_an_hour).max(0.0);
     let overflow_in_an_hour = predicted(numbers, ahead);
     let health = if now == 0.0 {
         Health::Idle
@@ -358,7 +378,20 @@ fn line(id: PoolId, numbers: u32, lifetime: Millis, loads: &crate::loads::Loads)
         overflow,
         overflow_in_an_hour,
         health,
+        tonight: outlook.and_then(|outlook| runs_out(numbers, outlook)),
     }
+}
+
+/// The first of the next twelve hours in which the pool is too small, as the day before went.
+fn runs_out(numbers: u32, outlook: &Outlook<'_>) -> Option<Tonight> {
+    // Overflow grows with the load: most pools are done after one look at the formula.
+    let most = outlook.night().map(|(_, load)| load).fold(0.0, f64::max);
+    if predicted(numbers, most) <= OVERFLOW_MAX {
+        return None;
+    }
+    let mut hours = outlook.night();
+    let first = hours.find(|(_, load)| predicted(numbers, *load) > OVERFLOW_MAX);
+    first.map(|(at, _)| Tonight { at, load: most })
 }
 
 /// The share of visitors without a number. Spares the formula where it says nothing: a pool of many

@@ -12,7 +12,7 @@ fn asked(numbers: u32, allocated: u32, exhausted: u32) -> PoolAsked {
 /// `rate` allocations in each step, seen for this many steps from the `from`-th on.
 fn watch(loads: &mut Loads, from: u64, steps: u64, rate: u32, counted: &mut u32) {
     for step in from..from + steps {
-        loads.take(Millis(START.0 + step * STEP.0), vec![asked(100, *counted, 0)]);
+        loads.take(Millis(START.0 + step * STEP.0), &[asked(100, *counted, 0)]);
         *counted = counted.wrapping_add(rate);
     }
 }
@@ -21,7 +21,7 @@ fn watch(loads: &mut Loads, from: u64, steps: u64, rate: u32, counted: &mut u32)
 fn the_load_is_what_was_asked_in_the_last_lifetime() {
     let mut loads = Loads::default();
     let mut counted = u32::MAX - 100;
-    loads.take(START, vec![asked(100, counted, 0)]);
+    loads.take(START, &[asked(100, counted, 0)]);
     assert_eq!(loads.of(POOL), None, "nobody has looked twice");
     // Two in ten seconds are 360 in half an hour, from the first on.
     watch(&mut loads, 0, 10, 2, &mut counted);
@@ -47,25 +47,57 @@ fn a_pool_is_busy_when_its_rows_overflow_or_would() {
     watch(&mut loads, 0, 200, 0, &mut counted);
     for step in 200..400 {
         counted += u32::from(step % 5 == 0);
-        loads.take(Millis(START.0 + step * STEP.0), vec![asked(100, counted, 0)]);
+        loads.take(Millis(START.0 + step * STEP.0), &[asked(100, counted, 0)]);
     }
     assert_eq!(loads.busy(0.01), []);
     // The same is too much for 40 of them: 1 % overflow with 50.
-    loads.take(Millis(START.0 + 400 * STEP.0), vec![asked(40, counted + 1, 0)]);
+    loads.take(Millis(START.0 + 400 * STEP.0), &[asked(40, counted + 1, 0)]);
     assert_eq!(loads.busy(0.01), [POOL]);
     assert_eq!(loads.busy(0.01), [], "nothing has been asked since");
     // Rows that came together overflow though the load is small.
-    loads.take(Millis(START.0 + 401 * STEP.0), vec![asked(100, counted + 2, 1)]);
+    loads.take(Millis(START.0 + 401 * STEP.0), &[asked(100, counted + 2, 1)]);
     assert_eq!(loads.busy(0.01), [POOL]);
 }
 
 #[test]
 fn a_pool_that_begins_anew_on_another_shard_is_no_flood() {
     let mut loads = Loads::default();
-    loads.take(START, vec![asked(100, 1_000_000, 50)]);
-    loads.take(START + STEP, vec![asked(100, 7, 0)]);
+    loads.take(START, &[asked(100, 1_000_000, 50)]);
+    loads.take(START + STEP, &[asked(100, 7, 0)]);
     let load = loads.of(POOL).unwrap();
     assert_eq!((load.asked, load.exhausted), (7, 0));
-    loads.take(START + STEP, Vec::new());
+    loads.take(START + STEP, &[]);
     assert_eq!(loads.of(POOL), None, "another node's now");
+}
+
+#[test]
+fn the_night_is_as_the_day_before_times_how_today_goes() {
+    const HOUR_STEPS: u64 = HOUR.0 / STEP.0;
+    let mut loads = Loads::default();
+    let (mut counted, mut step) = (0, 0);
+    // Two in ten seconds all day, ten in the hours from the sixth to the eighth.
+    let rate = |hour: u64| if (6..9).contains(&(hour % 24)) { 10 } else { 2 };
+    for hour in 0..24 {
+        watch(&mut loads, step, HOUR_STEPS, rate(hour), &mut counted);
+        step += HOUR_STEPS;
+    }
+    let night = |loads: &Loads| loads.outlook(POOL).unwrap().night().collect::<Vec<_>>();
+    assert_eq!(night(&loads), [], "a day is not enough to compare today with");
+    assert!(loads.watched() < Loads::WATCHED_MIN);
+    // The next day is half as busy again, and its first hour is over.
+    watch(&mut loads, step, HOUR_STEPS, 3, &mut counted);
+    step += HOUR_STEPS;
+    watch(&mut loads, step, 10, 3, &mut counted);
+    assert!(loads.watched() >= Loads::WATCHED_MIN);
+    let night = night(&loads);
+    assert_eq!(night.len(), NIGHT);
+    // It is between one and two o'clock of the second day: the next hour begins at two.
+    assert_eq!(night[0].0, Millis(START.0 + 26 * HOUR.0));
+    // 360 a lifetime of half an hour, and up to half as much again: the load follows the rate by a lifetime.
+    assert!((470.0..560.0).contains(&night[0].1), "{night:?}");
+    // The busiest hours of the day before, a day later.
+    let (_, most) = night[6];
+    assert_eq!(night[6].0, Millis(START.0 + 32 * HOUR.0));
+    assert!((2_300.0..2_800.0).contains(&most), "{night:?}");
+    assert!(night.iter().all(|(_, load)| *load <= most), "{night:?}");
 }

@@ -23,6 +23,9 @@ use super::now;
 /// The shards' counts are looked at this often, or ten times between two decisions.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
+/// And this often if pools do not grow: the dashboard looks by itself.
+const LOOK_EVERY_OFF: Duration = Duration::from_mins(1);
+
 /// Pools that grow in one change: others wait for the database meanwhile.
 const POOLS_AT_ONCE: usize = 100;
 
@@ -54,10 +57,12 @@ impl Grower {
     pub(super) async fn run(&mut self) {
         let Growth { mode, every, .. } = self.growth;
         let (mut decided, mut month) = (Instant::now(), first_of_month(now()));
+        let look =
+            if mode == GrowthMode::Off { LOOK_EVERY_OFF } else { LOOK_EVERY.min(every / 10) };
         loop {
-            tokio::time::sleep(LOOK_EVERY.min(every / 10)).await;
+            tokio::time::sleep(look).await;
             let Ok(asked) = self.live.asked().await else { return };
-            self.loads.lock().take(now(), asked);
+            self.loads.lock().take(now(), &asked);
             if mode == GrowthMode::Off || decided.elapsed() < every {
                 continue;
             }
