@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 
 use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_directory::{
-    Cluster, Config, Directory, Fault, Overrides, RingPoolKey, TokenHashes, load,
+    Cluster, Config, Directory, Fault, Overrides, RingPoolKey, Site, TokenHashes, load,
 };
 use ringwell_node::{Directories, Logs, Membership, Routes, disk, live};
 
@@ -64,6 +64,9 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     for warning in member.iter().flat_map(|member| member.cluster().warnings()) {
         tracing::warn!("{warning}");
     }
+    for warning in warn_of_sites(&config.sites, &directory) {
+        tracing::warn!("{warning}");
+    }
     let hashes = config.management.token_sha256.clone();
     let lookup_hashes = config.management.lookup_sha256.clone();
     let running = Arc::<OnceLock<Arc<Running>>>::default();
@@ -77,6 +80,9 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         }
         hashes.replace(&config.management.token_sha256.current());
         lookup_hashes.replace(&config.management.lookup_sha256.current());
+        for warning in warn_of_sites(&config.sites, &directory) {
+            tracing::warn!("{warning}");
+        }
         Ok((directory, config.sites))
     };
     let (loads, lookup) = (SharedLoads::default(), TokenHashes::default());
@@ -106,10 +112,30 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Warnings of ring pools that are of no use to the sites' pages.
+fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
+    let lifetime = |pool| directory.pool(pool).map(ringwell_directory::RingPool::lifetime);
+    let of = |site: &Site| {
+        let pools = site.short_lived(lifetime).into_iter();
+        let warning = |pool| {
+            format!(
+                "site {}: ring pool {pool} has a lifetime of a minute or less, and pages ask once a \
+                 minute to keep their number: it may go to another visitor while a page shows it",
+                site.key
+            )
+        };
+        pools.map(warning).collect::<Vec<_>>()
+    };
+    sites.iter().flat_map(of).collect()
+}
+
 /// Reports that a configuration has no faults.
 fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     logs::filter(&config.log)?;
     if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
+        eprintln!("warning: {warning}");
+    }
+    for warning in warn_of_sites(&config.sites, directory) {
         eprintln!("warning: {warning}");
     }
     let (pools, numbers) = (directory.pool_count(), directory.number_count());

@@ -63,6 +63,28 @@ fn a_good_configuration_is_counted() {
 }
 
 #[test]
+fn a_pool_whose_numbers_lapse_before_a_page_s_next_beat_is_warned_of() {
+    let dir = TempDir::new().unwrap();
+    let path = dir.path().join("ringwell.toml");
+    let pool = |id: u32, lifetime: &str| {
+        format!(
+            "[[ring_pool]]\nid = {id}\nring_pool_key = \"a-key-of-pool-{id}\"\nlifetime = \"{lifetime}\"\n\
+             numbers = [\"21255500{id}0-21255500{id}9\"]\nallow_overflow = false\n"
+        )
+    };
+    let site = "[[site]]\nkey = \"pk_shop\"\norigins = [\"https://shop.example\"]\n";
+    let swap = |id| format!("[[site.swap]]\nnumber = \"+1800555010{id}\"\nring_pool = {id}\n");
+    let text =
+        format!("data = \"d\"\n{}{}{site}{}{}", pool(1, "60s"), pool(2, "61s"), swap(1), swap(2));
+    fs::write(&path, text).unwrap();
+    let output = run(&["serve", "--config", path.to_str().unwrap(), "--check"]);
+    let said = stderr(&output);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let warning = "warning: site pk_shop: ring pool 1 has a lifetime of a minute or less";
+    assert!(said.contains(warning) && !said.contains("ring pool 2"), "{said}");
+}
+
+#[test]
 fn every_fault_of_a_configuration_is_told_and_it_is_not_served() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("ringwell.toml");

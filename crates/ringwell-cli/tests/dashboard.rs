@@ -179,6 +179,86 @@ fn numbers_of(place: &Place) -> u64 {
 }
 
 #[test]
+fn a_site_is_made_changed_and_removed_by_who_may_and_two_pages_do_not_undo_each_other() {
+    const NEW: &str = "/ui/sites/new";
+    const SAVE: &str = "/ui/sites/pk_shop/save";
+    const REMOVE: &str = "/ui/sites/pk_shop/remove";
+    let place = Place::open(Pool::new(7, 4, Duration::from_secs(30)), None, true);
+    let [reader, writer, admin] = ["read", "write", "admin"].map(|role| place.token(role));
+    let (reader, writer) = (place.log_in(&reader), place.log_in(&writer));
+    let admin = place.log_in(&admin);
+    let rest = "origins=https%3A%2F%2Fshop.example&swaps=%2B18005550100%3D7&consent=off\
+                &leases_per_minute=60";
+    let shop = format!("key=pk_shop&{rest}");
+    assert!(!reader.see("/ui/sites").contains("Add a web site"));
+    assert_eq!(reader.change(NEW, &shop).status, 403);
+    let forged = writer.send(NEW, &format!("form={}&{shop}", "0".repeat(64)), &[]);
+    assert_eq!(forged.status, 403);
+    for wrong in [
+        rest.to_owned(),
+        format!("key=pk_%3Cb%3E&{rest}"),
+        shop.replace("%3D7", "%3D8"),
+        shop.replace("%3D7", ""),
+        shop.replace("https", "ftp"),
+        shop.replace("consent=off", "consent=maybe"),
+        shop.replace("minute=60", "minute=-1"),
+        shop.replace("shop.example", &"x".repeat(10_000)),
+        format!("{shop}&edge_key=short"),
+    ] {
+        let answer = writer.change(NEW, &wrong);
+        assert_eq!(answer.status, 400, "{wrong}: {}", answer.body);
+        assert!(!answer.body.contains("pk_<b>"), "{}", answer.body);
+    }
+    assert_eq!(place.of_v1("/v1/sites"), json!([]));
+
+    let made = writer.change(NEW, &shop);
+    assert_eq!((made.status, made.header("location")), (303, Some("pk_shop")), "{}", made.body);
+    let site = place.of_v1("/v1/sites/pk_shop");
+    assert_eq!(site["origins"], json!(["https://shop.example"]));
+    // Its numbers last for half a minute, and pages ask once a minute.
+    assert_eq!(site["short_lived_ring_pools"], json!([7]));
+    until("the site is served", || {
+        place.server.client().get("/metrics", &[]).unwrap().body.contains("pk_shop").then_some(())
+    });
+    assert!(writer.see("/ui/sites").contains("numbers change while pages show them"));
+    assert_eq!(writer.change(NEW, &shop).status, 400, "there is one already");
+
+    let page = writer.see("/ui/sites/pk_shop");
+    assert!(page.contains("data-site=&quot;pk_shop&quot;"), "{page}");
+    assert!(!reader.see("/ui/sites/pk_shop").contains("name=\"seen\""));
+    let seen = |page: &str| page.split("name=\"seen\" value=\"").nth(1).unwrap()[..32].to_owned();
+    let first = seen(&page);
+    let changed =
+        format!("seen={first}&{}&edge_key=only-the-edge-knows", rest.replace("off", "required"));
+    let saved = writer.change(SAVE, &changed);
+    assert_eq!(
+        (saved.status, saved.header("location")),
+        (303, Some("../pk_shop")),
+        "{}",
+        saved.body
+    );
+    let late = admin.change(SAVE, &format!("seen={first}&{rest}"));
+    assert_eq!(late.status, 400);
+    assert!(late.body.contains("was changed after this page was loaded"), "{}", late.body);
+    assert_eq!(writer.change(REMOVE, &format!("seen={first}")).status, 400);
+    let site = place.of_v1("/v1/sites/pk_shop");
+    assert_eq!((&site["consent"], &site["has_edge_key"]), (&json!("required"), &json!(true)));
+    let page = admin.see("/ui/sites/pk_shop");
+    assert!(!page.contains("only-the-edge-knows"));
+    assert!(page.contains("Who changed it") && page.contains("create"), "{page}");
+    let second = seen(&page);
+    assert_eq!(writer.change(SAVE, &format!("seen={second}&{rest}&no_edge_key=yes")).status, 303);
+    assert_eq!(place.of_v1("/v1/sites/pk_shop")["has_edge_key"], json!(false));
+
+    let third = seen(&writer.see("/ui/sites/pk_shop"));
+    assert_eq!(reader.change(REMOVE, &format!("seen={third}")).status, 403);
+    let removed = writer.change(REMOVE, &format!("seen={third}"));
+    assert_eq!((removed.status, removed.header("location")), (303, Some("../../sites")));
+    assert_eq!(place.of_v1("/v1/sites"), json!([]));
+    assert_eq!(writer.change(REMOVE, &format!("seen={third}")).status, 404);
+}
+
+#[test]
 fn a_pool_is_resized_its_key_changed_and_a_number_put_into_quarantine_by_who_may() {
     let place = Place::open(Pool::new(7, 4, Duration::from_millis(200)), None, true);
     let added = place.manage("/v1/numbers", &json!({ "ranges": ["2009000000-2009000049"] }));

@@ -53,6 +53,14 @@ impl Change {
         Ok(before.is_none())
     }
 
+    /// The site of this key, as the change finds it.
+    ///
+    /// # Errors
+    /// [`StoreError::Damaged`] if it breaks a rule.
+    pub async fn site(&mut self, key: &str) -> Result<Option<Site>, StoreError> {
+        by_key(&mut self.tx, key).await
+    }
+
     /// Removes a site. Returns `false` if there is none with this key.
     ///
     /// # Errors

@@ -16,7 +16,7 @@ import { HOSTILE, TOKEN, allocate, provider, start } from './server.js';
 
 const axe = createRequire(import.meta.url).resolve('axe-core');
 const vnu = createRequire(import.meta.url)('vnu-jar');
-const PAGES = ['', 'pools', 'pools/1', 'pools/2', 'pools/3', 'number?number=2125550000', 'calls', 'webhooks', 'sites', 'cluster', 'pools/77', 'nothing'];
+const PAGES = ['', 'pools', 'pools/1', 'pools/2', 'pools/3', 'number?number=2125550000', 'calls', 'webhooks', 'sites', 'sites/pk_shop', 'cluster', 'pools/77', 'nothing'];
 
 let browser;
 let server;
@@ -283,7 +283,7 @@ for (const [question, answer] of Object.entries(questions)) {
 
 test('without a session nothing can be seen or changed', async () => {
   const token = { authorization: `Bearer ${TOKEN}` };
-  for (const path of ['', 'pools', 'pools/1', 'pools.json', 'pools.csv', 'number?number=2125550000', 'live/now', 'calls', 'calls.csv', 'webhooks', 'sites', 'cluster']) {
+  for (const path of ['', 'pools', 'pools/1', 'pools.json', 'pools.csv', 'number?number=2125550000', 'live/now', 'calls', 'calls.csv', 'webhooks', 'sites', 'sites/pk_shop', 'cluster']) {
     for (const headers of [{}, { cookie: 'rw_session=planted' }, { cookie: `rw_session=${'0'.repeat(64)}` }, { authorization: 'Bearer planted' }, token]) {
       const answer = await ask(`/ui/${path}`, { headers });
       assert.ok([303, 401].includes(answer.status), `${path} ${JSON.stringify(headers)}: ${answer.status}`);

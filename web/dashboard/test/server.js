@@ -11,7 +11,7 @@ const TOKEN_SHA256 = 'af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6
 const SECRET = 'a-secret-of-the-provider-0123456789';
 export const HOSTILE = '"><script>alert(1)</script>\u202egnp.exe<img src=x onerror=alert(2)>';
 
-const settings = () => `
+const settings = (more) => `
 data = "data"
 listen = ["127.0.0.1:0"]
 shards = 2
@@ -61,13 +61,20 @@ origins = ["http://127.0.0.1:1"]
 [[site.swap]]
 number = "+18005550100"
 ring_pool = 1
+${more}`;
+
+/** Keeps ring pools and sites in a database: they can be changed. */
+export const DATABASE = `[directory]
+database = "sqlite:directory.sqlite"
+[inventory]
+check_numbers = "possible"
 `;
 
-/** Starts the program; its addresses, and how to end it. */
-export const start = async () => {
+/** Starts the program, with these settings too; its addresses, and how to end it. */
+export const start = async (more = '') => {
   const folder = mkdtempSync(join(tmpdir(), 'ringwell-dashboard-'));
   const config = join(folder, 'ringwell.toml');
-  writeFileSync(config, settings());
+  writeFileSync(config, settings(more));
   writeFileSync(join(folder, 'main.secret'), SECRET, { mode: 0o600 });
   const server = spawn(process.env.RINGWELL_BIN, ['serve', '--config', config], { stdio: ['ignore', 'ignore', 'pipe'] });
   const stop = async () => {

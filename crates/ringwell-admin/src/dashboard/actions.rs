@@ -1,4 +1,4 @@
-//! Changes made from a page: a pool's size and key, a number's quarantine, missed webhooks.
+//! Changes made from a page: a pool's size and key, a number's quarantine, sites, missed webhooks.
 //!
 //! Each does the same as its request under `/v1/`, in the name of the session, and leaves a line in
 //! the audit log. Owns the permission: a session whose token may write, by the form of its own
@@ -18,6 +18,7 @@ use serde_json::json;
 use super::layout::{Frame, page};
 use super::login::is_own;
 use super::session::Session;
+use super::site_forms::{self, Wanted};
 use super::table::{Cell, Table};
 use super::words::{count, moment, several, stamp};
 use super::{Asked, NoPage, Ui, pairs, redirect};
@@ -98,7 +99,7 @@ async fn change(
     }
     let context = ui.context.as_ref();
     let kept = context.ok_or(NoPage::Missing(
-        "The ring pools stand in the configuration: change them there, then send SIGHUP.",
+        "Ring pools and sites stand in the configuration: change them there, then send SIGHUP.",
     ));
     let pool = |id: &str| {
         let missing = NoPage::Missing("There is no such ring pool.");
@@ -142,15 +143,32 @@ async fn change(
             audit_webhook(context, session, id, action).await?;
             Ok(Done::Back("../../webhooks".to_owned()))
         }
+        ["sites", "new"] => site_change(kept?, session, Wanted::New, &field).await,
+        ["sites", key, "save"] => site_change(kept?, session, Wanted::Save(key), &field).await,
+        ["sites", key, "remove"] => site_change(kept?, session, Wanted::Remove(key), &field).await,
         _ => Err(NoPage::Missing("There is no such change.")),
     }
 }
 
-async fn begin(context: &Context, session: &Session) -> Result<Change, NoPage> {
+async fn site_change(
+    kept: &Context,
+    session: &Session,
+    wanted: Wanted<'_>,
+    field: site_forms::Fields<'_>,
+) -> Result<Done, NoPage> {
+    let key = site_forms::change(kept, session, &wanted, field).await?;
+    Ok(Done::Back(match wanted {
+        Wanted::New => key,
+        Wanted::Save(_) => format!("../{key}"),
+        Wanted::Remove(_) => "../../sites".to_owned(),
+    }))
+}
+
+pub(super) async fn begin(context: &Context, session: &Session) -> Result<Change, NoPage> {
     Ok(context.store.change(&session.who, context.live.now()).await?)
 }
 
-async fn commit(context: &Context, change: Change) -> Result<(), NoPage> {
+pub(super) async fn commit(context: &Context, change: Change) -> Result<(), NoPage> {
     context.live.changed(change.commit().await?);
     Ok(())
 }
@@ -283,6 +301,13 @@ pub(super) async fn of_number(asked: &Asked<'_>, number: PromoNumber) -> Markup 
         }
         (changes)
     }
+}
+
+/// The author of changes to a site.
+pub(super) async fn of_site(asked: &Asked<'_>, key: &str) -> Markup {
+    let Some(store) = asked.store() else { return html! {} };
+    let object = format!("site {key}");
+    changes(asked, store, |line| line.object == object).await
 }
 
 /// The author of changes to endpoints.

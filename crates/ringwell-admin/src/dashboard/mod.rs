@@ -17,6 +17,7 @@ mod pool;
 mod pools;
 mod sample;
 mod session;
+mod site_forms;
 mod sites;
 mod stream;
 mod table;
@@ -235,7 +236,8 @@ impl Ui {
             ["calls"] => calls::list(&asked, asked.calls()?).await,
             ["calls", id] => calls::one(&asked, asked.calls()?, id).await,
             ["webhooks"] => calls::webhooks(&asked, asked.calls()?).await,
-            ["sites"] => Ok(sites::view(&asked)),
+            ["sites"] => sites::list(&asked).await,
+            ["sites", key] => sites::one(&asked, key).await,
             ["cluster"] => Ok(cluster::view(&asked)),
             _ => Err(NoPage::Missing("There is no such page.")),
         }

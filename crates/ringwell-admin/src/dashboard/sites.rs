@@ -1,6 +1,6 @@
 //! Web sites whose pages swap numbers: their requests, and the tag to paste.
 
-use maud::html;
+use maud::{Markup, html};
 use ringwell_directory::{Listen, Site};
 use ringwell_node::SiteStats;
 use serde_json::json;
@@ -8,7 +8,10 @@ use serde_json::json;
 use super::layout::Tiles;
 use super::table::{Cell, Table};
 use super::words::{count, several, share};
-use super::{Asked, View};
+use super::{Asked, NoPage, View, actions, site_forms};
+
+/// As many as a directory may have.
+const SITES_MAX: u32 = 1_000;
 
 /// The meaning of each outcome to the owner of a site; names equal those of metrics.
 const OUTCOMES: [(&str, &str); 7] = [
@@ -21,16 +24,20 @@ const OUTCOMES: [(&str, &str); 7] = [
     ("refused", "Not understood"),
 ];
 
-pub(super) fn view(asked: &Asked<'_>) -> View {
+/// All sites that are served.
+pub(super) async fn list(asked: &Asked<'_>) -> Result<View, NoPage> {
     let stats = asked.node.sites();
-    let config = asked.node.config();
     let mut columns = vec![("site", "Site")];
     columns.extend(OUTCOMES);
     columns.push(("robots", "Share of robots"));
     let mut table = Table::new("Requests of pages since the start", &columns);
-    table.rows = stats.iter().map(row).collect();
+    // A site that was just made or removed is not served, or still is, for up to a second.
+    let sites = sites(asked).await?;
+    table.rows =
+        sites.iter().map(|(site, _)| row(asked, &site.key, find(&stats, &site.key))).collect();
     let table = table.or(html! {
-        "No site is set up. Add a " code { "[[site]]" } " to the configuration; docs/guides has one."
+        "No site is set up. " @if asked.store().is_some() { "Add one here, or with " code { "ringwell \
+        sites create" } "." } @else { "Add a " code { "[[site]]" } " to the configuration." }
     });
     let mut tiles = Tiles::default();
     tiles.live(
@@ -38,55 +45,131 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
         "Visitors not known to be people yet",
         count(asked.node.sites_waiting() as u64),
     );
-    let address = config.listen.iter().find_map(|listen| match listen {
-        Listen::Tcp { host, port } => Some(format!("http://{host}:{port}")),
-        Listen::Unix(_) => None,
-    });
-    let address = address.unwrap_or_default();
     let body = html! {
-        h1 { (several(stats.len() as u64, "web site")) }
-        @if !stats.is_empty() { (tiles.html()) }
+        h1 { (several(sites.len() as u64, "web site")) }
+        @for (site, _) in &sites { (short_lived(asked, site)) }
+        @if !sites.is_empty() { (tiles.html()) }
         (table.html())
-        @for site in &config.sites {
-            h2 { "Tag of " bdi { (site.key) } }
-            p.lead { "Put this before the end of the head of each page." }
-            pre tabindex="0" { code { (tag(&address, site)) } }
-            ul { @for swap in &site.swaps {
-                li { (swap.number) " becomes a number of "
-                    a href={ (asked.up) "pools/" (swap.pool.0) } { "ring pool " (swap.pool.0) } "." }
-            } }
-        }
+        (site_forms::new(asked))
     };
-    let of = |site: &SiteStats| {
-        let outcomes: serde_json::Map<_, _> = site
-            .outcomes
-            .iter()
-            .map(|(name, count)| ((*name).to_owned(), (*count).into()))
-            .collect();
-        json!({ "site": site.key, "requests": outcomes })
-    };
-    let data = json!({ "sites": stats.iter().map(of).collect::<Vec<_>>(),
+    let each = sites.iter().map(|(site, _)| of(&site.key, find(&stats, &site.key)));
+    let data = json!({ "sites": each.collect::<Vec<_>>(),
         "waiting": asked.node.sites_waiting() });
     let mut live: Vec<_> = table.live().collect();
     live.extend(tiles.changing());
-    View { title: "Sites".to_owned(), body, data, table, live }
+    Ok(View { title: "Sites".to_owned(), body, data, table, live })
 }
 
-fn row(site: &SiteStats) -> Vec<Cell> {
-    let of = |name: &str| {
-        site.outcomes.iter().find(|(it, _)| *it == name).map_or(0, |(_, count)| *count)
+/// One site: its tag, its settings, what its pages asked.
+pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
+    let found = sites(asked).await?.into_iter().find(|(site, _)| site.key == key);
+    let (site, is_kept) = found.ok_or(NoPage::Missing("There is no such site."))?;
+    let stats = asked.node.sites();
+    let stats = find(&stats, key);
+    let columns = [("outcome", "What became of them"), ("requests", "Requests")];
+    let mut table = Table::new("Requests of its pages since the start", &columns);
+    for (name, words) in OUTCOMES {
+        let requests = outcome(stats, name);
+        table.rows.push(vec![
+            Cell::text(words),
+            Cell::live_figure(format!("site-{name}"), count(requests), requests),
+        ]);
+    }
+    let text = site.to_text();
+    let is_required = text.consent == "required";
+    let body = html! {
+        h1 { "Web site " bdi { (site.key) } }
+        (short_lived(asked, &site))
+        h2 { "Tag" }
+        p.lead { "Put this before the end of the head of each page." }
+        pre tabindex="0" { code { (tag(&address(asked), &site, is_required)) } }
+        ul { @for swap in &site.swaps {
+            li { (swap.number) " becomes a number of "
+                a href={ (asked.up) "pools/" (swap.pool.0) } { "ring pool " (swap.pool.0) } "." }
+        } }
+        p { "Pages of these origins may ask: " (text.origins.join(", ")) "." }
+        (table.html())
+        @if is_kept { (site_forms::of_site(asked, &site)) }
+        @else { p { "This site stands in the configuration." } }
+        (actions::of_site(asked, key).await)
     };
-    let mut cells = vec![Cell::text(site.key.as_str())];
-    cells.extend(OUTCOMES.iter().map(|(name, _)| {
-        Cell::live_figure(format!("{}-{name}", site.key), count(of(name)), of(name))
-    }));
+    let data = json!({ "site": key, "origins": text.origins, "swaps": text.swaps, "params": text.params,
+        "consent": text.consent, "has_edge_key": text.edge_key.is_some(),
+        "leases_per_minute": text.leases_per_minute, "requests": of(key, stats)["requests"],
+        "short_lived_ring_pools": site_forms::short_lived(asked, &site).iter().map(|pool| pool.0).collect::<Vec<_>>() });
+    let live = table.live().collect();
+    Ok(View { title: format!("Web site {key}"), body, data, table, live })
+}
+
+/// All sites and whether the directory has them: its own, then those of the configuration alone.
+async fn sites(asked: &Asked<'_>) -> Result<Vec<(Site, bool)>, NoPage> {
+    let kept = match asked.store() {
+        Some(store) => store.sites("", SITES_MAX).await?,
+        None => Vec::new(),
+    };
+    let is_ours = |site: &&Site| !kept.iter().any(|kept| kept.key == site.key);
+    let configured: Vec<_> = asked.node.config().sites.iter().filter(is_ours).cloned().collect();
+    let kept = kept.into_iter().map(|site| (site, true));
+    Ok(kept.chain(configured.into_iter().map(|site| (site, false))).collect())
+}
+
+/// Numbers that may go to the next visitor before the page's first sign of life.
+fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
+    let pools = site_forms::short_lived(asked, site);
+    html! { @if !pools.is_empty() { p.banner.amber {
+        b { "▲ " bdi { (site.key) } ": numbers change while pages show them. " }
+        "A page asks once a minute to keep its number, and the lifetime of "
+        @for (place, pool) in pools.iter().enumerate() {
+            @if place > 0 { ", " }
+            a href={ (asked.up) "pools/" (pool.0) } { "ring pool " (pool.0) }
+        }
+        " is not longer. Give it at least two minutes."
+    } } }
+}
+
+/// Where browsers reach the server, as far as it knows.
+fn address(asked: &Asked<'_>) -> String {
+    let config = asked.node.config();
+    let listens = if config.site_listen.is_empty() { &config.listen } else { &config.site_listen };
+    let address = listens.iter().find_map(|listen| match listen {
+        Listen::Tcp { host, port } => Some(format!("http://{host}:{port}")),
+        Listen::Unix(_) => None,
+    });
+    address.unwrap_or_default()
+}
+
+/// What became of a site's requests; nothing if it is not served yet.
+fn find<'a>(stats: &'a [SiteStats], key: &str) -> Option<&'a SiteStats> {
+    stats.iter().find(|stats| stats.key == key)
+}
+
+fn of(key: &str, stats: Option<&SiteStats>) -> serde_json::Value {
+    let outcomes =
+        OUTCOMES.iter().map(|(name, _)| ((*name).to_owned(), outcome(stats, name).into()));
+    json!({ "site": key, "requests": outcomes.collect::<serde_json::Map<_, _>>() })
+}
+
+fn outcome(stats: Option<&SiteStats>, name: &str) -> u64 {
+    let outcomes = stats.into_iter().flat_map(|stats| &stats.outcomes);
+    outcomes.filter(|(it, _)| *it == name).map(|(_, count)| *count).sum()
+}
+
+fn row(asked: &Asked<'_>, key: &str, stats: Option<&SiteStats>) -> Vec<Cell> {
+    let of = |name: &str| outcome(stats, name);
+    let mut cells = vec![Cell::link(format!("{}sites/{key}", asked.up), key)];
+    cells.extend(
+        OUTCOMES
+            .iter()
+            .map(|(name, _)| Cell::live_figure(format!("{key}-{name}"), count(of(name)), of(name))),
+    );
     let (robots, people) = (of("bot"), of("numbers"));
     #[expect(clippy::cast_precision_loss, reason = "two digits are shown")]
     let part = if robots + people == 0 { 0.0 } else { robots as f64 / (robots + people) as f64 };
-    cells.push(Cell::live_figure(format!("{}-robots", site.key), share(part), part));
+    cells.push(Cell::live_figure(format!("{key}-robots"), share(part), part));
     cells
 }
 
-fn tag(address: &str, site: &Site) -> String {
-    format!("<script async src=\"{address}/rw.js\" data-site=\"{}\"></script>", site.key)
+fn tag(address: &str, site: &Site, is_required: bool) -> String {
+    let more = if is_required { " data-consent=\"required\"" } else { "" };
+    format!("<script async src=\"{address}/rw.js\" data-site=\"{}\"{more}></script>", site.key)
 }

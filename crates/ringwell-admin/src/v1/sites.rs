@@ -2,6 +2,8 @@
 //!
 //! A token of one network may only see and change sites all of whose pools are in that network.
 
+use std::collections::BTreeMap;
+
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
@@ -9,6 +11,7 @@ use axum::http::{HeaderMap, StatusCode, Uri};
 use ringwell_core::PoolId;
 use ringwell_directory::{Site, SiteText, SwapText};
 use ringwell_store::{Refusal, Role};
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
 use super::{Done, PAGE_MAX, Trial, body, enter, finish, query};
@@ -42,6 +45,9 @@ pub(crate) struct SiteView {
     has_edge_key: bool,
     /// New numbers that one address may take in a minute.
     leases_per_minute: u32,
+    /// Ring pools whose numbers lapse before a page's next sign of life, which comes each minute: give
+    /// them a longer lifetime.
+    short_lived_ring_pools: Vec<u64>,
 }
 
 /// The settings of a site. Replaces all of them; an omitted one gets its default.
@@ -59,6 +65,10 @@ pub(crate) struct PutSite {
     edge_key: Option<String>,
     /// 60 if left out.
     leases_per_minute: Option<u32>,
+    /// As it was shown; passed over, so that a site can be sent back as it came.
+    #[serde(default, rename = "short_lived_ring_pools")]
+    #[schema(value_type = Option<Vec<u64>>)]
+    _shown: IgnoredAny,
 }
 
 /// The part of the list of sites.
@@ -88,7 +98,7 @@ pub(crate) async fn list(
     let mut views = Vec::new();
     for site in context.store.sites(&after, PAGE_MAX).await? {
         if may_see(&context, &visitor, &site).await? {
-            views.push(SiteView::of(&site));
+            views.push(SiteView::of(&context, &site).await?);
         }
         if views.len() == limit as usize {
             break;
@@ -107,7 +117,7 @@ pub(crate) async fn show(
 ) -> Result<Json<SiteView>, Problem> {
     let visitor = enter(&context, &headers, Role::Read).await?;
     let site = find(&context, &visitor, &key).await?.ok_or_else(no_site)?;
-    Ok(Json(SiteView::of(&site)))
+    Ok(Json(SiteView::of(&context, &site).await?))
 }
 
 /// Makes a site, or changes it.
@@ -193,7 +203,7 @@ async fn may_use(context: &Context, visitor: &Visitor, pool: PoolId) -> Result<b
 
 impl PutSite {
     fn site(self, key: String, before: Option<&Site>) -> Result<Site, Problem> {
-        let Self { origins, swaps, params, consent, edge_key, leases_per_minute } = self;
+        let Self { origins, swaps, params, consent, edge_key, leases_per_minute, .. } = self;
         let kept = || before.and_then(|before| before.to_text().edge_key);
         let swap = |SwapView { number, ring_pool }| SwapText { number, ring_pool };
         let mut text = SiteText {
@@ -218,10 +228,16 @@ impl PutSite {
 }
 
 impl SiteView {
-    fn of(site: &Site) -> Self {
+    async fn of(context: &Context, site: &Site) -> Result<Self, Problem> {
         let text = site.to_text();
+        let mut lifetimes = BTreeMap::new();
+        for swap in &site.swaps {
+            let pool = context.store.pool(swap.pool).await?;
+            lifetimes.extend(pool.map(|pool| (swap.pool, pool.settings.lifetime)));
+        }
+        let short = site.short_lived(|pool| lifetimes.get(&pool).copied());
         let swap = |SwapText { number, ring_pool }| SwapView { number, ring_pool };
-        Self {
+        Ok(Self {
             key: text.key,
             origins: text.origins,
             swaps: text.swaps.into_iter().map(swap).collect(),
@@ -229,6 +245,7 @@ impl SiteView {
             consent: text.consent,
             has_edge_key: text.edge_key.is_some(),
             leases_per_minute: text.leases_per_minute,
-        }
+            short_lived_ring_pools: short.iter().map(|pool| pool.0).collect(),
+        })
     }
 }

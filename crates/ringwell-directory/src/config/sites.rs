@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use ringwell_core::{PoolId, PromoNumber};
+use ringwell_core::{Millis, PoolId, PromoNumber};
 use serde::{Deserialize, Serialize};
 
 use super::file::{text, whole};
@@ -156,6 +156,16 @@ fn each<T, U>(
 }
 
 impl Site {
+    /// Time between two signs of life of a page that is looked at.
+    pub const BEAT: Millis = Millis(60_000);
+
+    /// Its pools whose numbers lapse before a page's next sign of life, so that they change while a
+    /// visitor looks at them. `lifetime` says how long a pool's numbers last.
+    pub fn short_lived(&self, lifetime: impl Fn(PoolId) -> Option<Millis>) -> Vec<PoolId> {
+        let is_short = |pool: &PoolId| lifetime(*pool).is_some_and(|time| time <= Self::BEAT);
+        self.swaps.iter().map(|swap| swap.pool).filter(is_short).collect()
+    }
+
     /// The site as text, with its `edge_key`, which is a secret.
     #[must_use]
     pub fn to_text(&self) -> SiteText {
@@ -227,6 +237,9 @@ impl fmt::Display for SiteOrigin {
     }
 }
 
+/// A name of DNS has 253 bytes at most; scheme and port come to it.
+const ORIGIN_BYTES_MAX: usize = 270;
+
 impl std::str::FromStr for SiteOrigin {
     type Err = ValueError;
 
@@ -242,6 +255,9 @@ impl std::str::FromStr for SiteOrigin {
             |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"-.:[]".contains(&b);
         if name.is_empty() || !name.bytes().all(is_plain) {
             return Err(fault());
+        }
+        if text.len() > ORIGIN_BYTES_MAX {
+            return Err(ValueError::new(format!("must have at most {ORIGIN_BYTES_MAX} bytes")));
         }
         Ok(match text.split_once('*') {
             Some((before, after)) => {

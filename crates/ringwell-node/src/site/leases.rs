@@ -10,6 +10,7 @@ use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use ringwell_core::{Millis, PromoNumber};
+use ringwell_directory::Site;
 
 use super::token::Visitor;
 
@@ -17,7 +18,7 @@ use super::token::Visitor;
 /// quarter of a minute for that to arrive.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
 /// Seconds between two signs of life of a page.
-pub(super) const BEAT_S: u64 = 60;
+pub(super) const BEAT_S: u64 = Site::BEAT.0 / 1000;
 /// Numbers that wait for a sign of life; beyond, pages keep their own.
 const PROVISIONAL_MAX: usize = 100_000;
 /// Addresses that are counted within a minute; beyond, pages keep their own numbers.

@@ -1,0 +1,190 @@
+//! Forms of web sites, and what they change: a site is made, changed, removed.
+//!
+//! A form carries a checksum of the settings that it was filled with: two pages that change a site at
+//! once do not undo each other.
+
+use maud::{Markup, html};
+use ringwell_core::PoolId;
+use ringwell_directory::{RingPool, Site, SiteText, SwapText};
+use sha2::{Digest, Sha256};
+
+use super::session::Session;
+use super::{Asked, NoPage, actions};
+use crate::Context;
+
+/// What a visitor's consent means for a site, and how the form says it.
+const CONSENTS: [(&str, &str); 3] = [
+    ("off", "not needed"),
+    ("required", "required first"),
+    ("cookieless", "never asked: nothing is stored"),
+];
+
+/// What a form about sites asks for.
+pub(super) enum Wanted<'a> {
+    New,
+    Save(&'a str),
+    Remove(&'a str),
+}
+
+/// Fields of a form, by name.
+pub(super) type Fields<'a> = &'a (dyn Fn(&str) -> &'a str + Sync);
+
+/// Makes the change; returns the site's key.
+pub(super) async fn change(
+    context: &Context,
+    session: &Session,
+    wanted: &Wanted<'_>,
+    field: Fields<'_>,
+) -> Result<String, NoPage> {
+    let mut change = actions::begin(context, session).await?;
+    let key = match wanted {
+        Wanted::New => field("key"),
+        Wanted::Save(key) | Wanted::Remove(key) => key,
+    };
+    let before = change.site(key).await?;
+    match (wanted, &before) {
+        (Wanted::New, Some(_)) => {
+            return Err(NoPage::Wrong(format!("There is a site {key} already.")));
+        }
+        (Wanted::Save(_) | Wanted::Remove(_), None) => {
+            return Err(NoPage::Missing("The directory has no such site."));
+        }
+        (Wanted::Save(_) | Wanted::Remove(_), Some(before))
+            if checksum(before) != field("seen") =>
+        {
+            return Err(NoPage::Wrong(
+                "The site was changed after this page was loaded. Load it again. Nothing has changed."
+                    .to_owned(),
+            ));
+        }
+        _ => {}
+    }
+    if let Wanted::Remove(_) = wanted {
+        change.remove_site(key).await?;
+        actions::commit(context, change).await?;
+        return Ok(key.to_owned());
+    }
+    let site = read(key, field, before.as_ref())?;
+    for swap in &site.swaps {
+        if context.store.pool(swap.pool).await?.is_none() {
+            return Err(NoPage::Wrong(format!("There is no ring pool {}.", swap.pool)));
+        }
+    }
+    change.put_site(&site).await?;
+    actions::commit(context, change).await?;
+    Ok(site.key)
+}
+
+fn read(key: &str, field: Fields<'_>, before: Option<&Site>) -> Result<Site, NoPage> {
+    let wrong = |text: String| NoPage::Wrong(format!("{text}. Nothing has changed."));
+    let lines = |name: &str| {
+        let lines = field(name).lines().map(str::trim).filter(|line| !line.is_empty());
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let swap = |line: String| {
+        let (number, pool) =
+            line.split_once('=').map_or((&*line, ""), |(number, pool)| (number, pool));
+        let ring_pool = pool.trim().parse();
+        let ring_pool = ring_pool.map_err(|_| {
+            wrong(format!("swaps: {line:?} is no number and ring pool, as in +18005550100=16"))
+        })?;
+        Ok(SwapText { number: number.trim().to_owned(), ring_pool })
+    };
+    let swaps = lines("swaps").into_iter().map(swap).collect::<Result<_, NoPage>>()?;
+    let kept = || before.and_then(|before| before.to_text().edge_key);
+    let edge_key = match field("edge_key") {
+        "" if field("no_edge_key").is_empty() => kept(),
+        "" => None,
+        key => Some(key.to_owned()),
+    };
+    let leases = field("leases_per_minute").parse();
+    let text = SiteText {
+        key: key.to_owned(),
+        origins: lines("origins"),
+        swaps,
+        params: lines("params"),
+        consent: field("consent").to_owned(),
+        edge_key,
+        leases_per_minute: leases
+            .map_err(|_| wrong("leases_per_minute: must be a whole number".to_owned()))?,
+    };
+    text.check().map_err(|fault| wrong(fault.to_string()))
+}
+
+/// Of all settings that are shown; not of the edge key, which stands on no page in any form.
+fn checksum(site: &Site) -> String {
+    let text = SiteText { edge_key: None, ..site.to_text() };
+    let has_key = site.edge_key.is_some();
+    let text = serde_json::to_vec(&(text, has_key)).unwrap_or_default();
+    let digest: [u8; 32] = Sha256::digest(&text).into();
+    digest[..16].iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"))
+}
+
+/// The form of a new site.
+pub(super) fn new(asked: &Asked<'_>) -> Markup {
+    let key = html! { label { "Key, which stands in the pages"
+        input name="key" value="pk_" size="24" minlength="7" maxlength="63" required;
+    } };
+    let text = SiteText::default();
+    let example = asked.store().is_some() && asked.may_change();
+    html! { @if example {
+        h2 { "Add a web site" }
+        (actions::form(asked, "sites/new", "Add it", &fields(&key, &text, false)))
+    } }
+}
+
+/// The forms of a site of the directory.
+pub(super) fn of_site(asked: &Asked<'_>, site: &Site) -> Markup {
+    let (key, text) = (&site.key, site.to_text());
+    let seen = html! { input type="hidden" name="seen" value=(checksum(site)); };
+    let fields = fields(&seen, &text, site.edge_key.is_some());
+    html! { @if asked.may_change() {
+        h2 { "Change it" }
+        (actions::form(asked, &format!("{key}/save"), "Save", &fields))
+        details {
+            summary { "Remove this site" }
+            p { "Its pages show their own numbers from then on." }
+            (actions::form(asked, &format!("{key}/remove"), "Remove it", &seen))
+        }
+    } }
+}
+
+fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
+    let swaps = text.swaps.iter().map(|swap| format!("{}={}", swap.number, swap.ring_pool));
+    let area = |name: &str, label: &str, lines: Vec<String>, is_required: bool| {
+        html! { label { (label)
+            textarea name=(name) rows="3" cols="36" required[is_required] spellcheck="false" {
+                // A browser drops the first line break.
+                "\n" (lines.join("\n"))
+            }
+        } }
+    };
+    html! {
+        (first)
+        (area("origins", "Origins of its pages, one a line: https://shop.example", text.origins.clone(), true))
+        (area("swaps", "Numbers on the pages and ring pools: +18005550100=16", swaps.collect(), true))
+        (area("params", "More parameters to store, one a line", text.params.clone(), false))
+        label { "The visitor's consent"
+            select name="consent" { @for (value, words) in CONSENTS {
+                option value=(value) selected[value == text.consent] { (words) }
+            } }
+        }
+        label { "New numbers a minute for one address"
+            input name="leases_per_minute" value=(text.leases_per_minute) inputmode="numeric"
+                size="8" maxlength="10" required;
+        }
+        label { @if has_edge_key { "Another secret for servers that swap numbers" }
+                @else { "Secret for servers that swap numbers, if any do" }
+            input name="edge_key" autocomplete="off" spellcheck="false" size="24" maxlength="256";
+        }
+        @if has_edge_key { label { "Take that secret away"
+            input type="checkbox" name="no_edge_key" value="yes";
+        } }
+    }
+}
+
+/// See [`Site::short_lived`].
+pub(super) fn short_lived(asked: &Asked<'_>, site: &Site) -> Vec<PoolId> {
+    let directory = asked.node.directory();
+    site.short_lived(|pool| directory.pool(pool).map(RingPool::lifetime))
+}
