@@ -13,7 +13,7 @@ const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-admin", 12),
     ("ringwell-calls", 10),
     ("ringwell-check", 3),
-    ("ringwell-cli", 27),
+    ("ringwell-cli", 9),
     ("ringwell-core", 2),
     ("ringwell-directory", 21),
     ("ringwell-driver", 6),

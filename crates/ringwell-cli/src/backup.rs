@@ -19,9 +19,9 @@ use serde::{Deserialize, Serialize};
 use crate::calls;
 use crate::environment::{cores, variable};
 use crate::journal::verify_directory;
+use crate::print::print;
 use crate::progress::Progress;
 use crate::serve::show;
-use crate::texts::print;
 
 pub(crate) const HELP: &str = "\
 Copies journals, snapshots, the secret of web pages, and the SQLite databases of pools and calls while

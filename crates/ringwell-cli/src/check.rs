@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use ringwell_check::{Line, Rule, Summary, Verdict, Violation, check};
 use serde_json::{Value, json};
 
-use crate::texts::print;
+use crate::print::print;
 
 pub(crate) const HELP: &str = "\
 Reads what `ringwell load --history` wrote and `ringwell load finish` added; several files are one

@@ -24,7 +24,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::call::{Caller, Url};
 use crate::environment::{cores, variable};
-use crate::texts::print;
+use crate::print::print;
 
 use findings::{Finding, Findings, Grade};
 

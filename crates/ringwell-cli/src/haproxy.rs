@@ -12,8 +12,8 @@ use std::time::Duration;
 use ringwell_directory::{ClusterMap, ClusterNode, Config, Fault, Listen, Overrides, load};
 
 use crate::environment::{cores, variable};
+use crate::print::print;
 use crate::serve::show;
-use crate::texts::print;
 
 pub(crate) const HELP: &str = "\
 Examples:

@@ -18,7 +18,7 @@ use ringwell_load::{
 use signal_hook::consts::SIGINT;
 use signal_hook::flag;
 
-use crate::texts::print;
+use crate::print::print;
 
 pub(crate) const HELP: &str = "\
 Without --rate the loop is closed: each connection sends its next batch when the last is answered,

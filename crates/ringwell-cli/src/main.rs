@@ -25,6 +25,7 @@ mod one_address;
 mod phone;
 mod plan;
 mod pools;
+mod print;
 mod progress;
 mod restore;
 mod ring;

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use ringwell_plan::{Callers, Demand, NUMBERS_MAX};
 
-use crate::texts::print;
+use crate::print::print;
 pub(crate) use values::{amount, parse_callers, parse_share, percent, span};
 use values::{parse_amount, parse_lifetime};
 

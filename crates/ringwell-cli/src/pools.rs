@@ -25,8 +25,8 @@ use serde_json::{Value, json};
 
 use self::server::{Management, Server};
 use crate::plan::parse_share;
+use crate::print::print;
 use crate::table;
-use crate::texts::print;
 
 pub(crate) const HELP: &str = "\
 Works on a server that has `database` set under [directory], at its management.address. The token

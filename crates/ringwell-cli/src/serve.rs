@@ -1,5 +1,6 @@
 //! `ringwell serve`: a server with its configuration.
 
+use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
@@ -61,28 +62,18 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         logs::start(&config.log)?;
     }
     prepare(&config.data, args.restored)?;
-    for warning in member.iter().flat_map(|member| member.cluster().warnings()) {
-        tracing::warn!("{warning}");
-    }
-    for warning in warn_of_sites(&config.sites, &directory) {
-        tracing::warn!("{warning}");
-    }
+    warn(member.iter().flat_map(|member| member.cluster().warnings()));
+    warn(warn_of_sites(&config.sites, &directory));
     let hashes = config.management.token_sha256.clone();
     let lookup_hashes = config.management.lookup_sha256.clone();
     let running = Arc::<OnceLock<Arc<Running>>>::default();
     let calls = Arc::clone(&running);
     let reload = move || {
         let (config, directory) = load(&args.config, variable, flags.clone(), cores())?;
-        match (calls.get(), &config.calls) {
-            (Some(running), Some(calls)) => running.reload(calls).map_err(|fault| vec![fault])?,
-            (None, None) => {}
-            _ => tracing::warn!("calls begin or end with a restart"),
-        }
+        reload_calls(calls.get(), &config).map_err(|fault| vec![fault])?;
         hashes.replace(&config.management.token_sha256.current());
         lookup_hashes.replace(&config.management.lookup_sha256.current());
-        for warning in warn_of_sites(&config.sites, &directory) {
-            tracing::warn!("{warning}");
-        }
+        warn(warn_of_sites(&config.sites, &directory));
         Ok((directory, config.sites))
     };
     let (loads, lookup) = (SharedLoads::default(), TokenHashes::default());
@@ -101,6 +92,23 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     }
     serve(config, directory, member, directories, (dashboard, lookup, way), &running)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Logs each warning.
+fn warn(warnings: impl IntoIterator<Item = impl Display>) {
+    for warning in warnings {
+        tracing::warn!("{warning}");
+    }
+}
+
+/// Has the calls that run follow new settings.
+fn reload_calls(running: Option<&Arc<Running>>, config: &Config) -> Result<(), Fault> {
+    match (running, &config.calls) {
+        (Some(running), Some(calls)) => running.reload(calls)?,
+        (None, None) => {}
+        _ => tracing::warn!("calls begin or end with a restart"),
+    }
+    Ok(())
 }
 
 /// Prepares the data directory before it is opened.

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::call::{Access, CallError, Caller, Url};
-use crate::texts::print;
+use crate::print::print;
 
 pub(crate) const HELP: &str = "\
 Pools fall into 1,024 buckets by their ids; each bucket is of one shard. While a bucket moves, for

@@ -22,8 +22,8 @@ use serde_json::{Value, json};
 
 use crate::environment::{cores, variable};
 use crate::plan::{amount, parse_callers, parse_share, percent, span};
+use crate::print::print;
 use crate::serve::show_of_file;
-use crate::texts::print;
 use access_log::{Lines, View};
 use day::{Day, Found};
 

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::ensure;
 
-use crate::texts::print;
+use crate::print::print;
 
 pub(crate) const HELP: &str = "\
 The first line always loads the newest script. The second one loads the script of this version of

@@ -1,6 +1,5 @@
 //! Commands that only print: a token, completion scripts, the manual page.
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -10,6 +9,7 @@ use ringwell_directory::Token;
 
 use crate::args::Ringwell;
 use crate::man;
+use crate::print::print;
 
 /// Prints a new management token: the secret alone on stdout, so that it can be piped to where
 /// secrets are kept, and on stderr which is which and the setting, as lines of a configuration.
@@ -41,13 +41,4 @@ pub(crate) fn completions(shell: Shell) -> anyhow::Result<ExitCode> {
 /// Prints the manual page.
 pub(crate) fn man() -> anyhow::Result<ExitCode> {
     print(&man::page()?)
-}
-
-/// Writes to stdout.
-pub(crate) fn print(text: &[u8]) -> anyhow::Result<ExitCode> {
-    match io::stdout().lock().write_all(text) {
-        // The reader of the output has closed it.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(ExitCode::SUCCESS),
-    }
 }

@@ -12,8 +12,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::call::{Access, Caller};
+use crate::print::print;
 use crate::table::table;
-use crate::texts::print;
 
 pub(crate) const HELP: &str = "\
 Counts are of one node, since it started: ask each node of a cluster. `exhausted` rows found every

@@ -9,7 +9,7 @@ use hyper::{Method, StatusCode};
 use serde_json::Value;
 
 use crate::call::{Access, Caller, Url};
-use crate::texts::print;
+use crate::print::print;
 
 pub(crate) const HELP: &str = "\
 The link works once, within five minutes; the session lasts twelve hours and ends with the token.

@@ -185,8 +185,7 @@ fn a_site_is_made_changed_and_removed_by_who_may_and_two_pages_do_not_undo_each_
     const REMOVE: &str = "/ui/sites/pk_shop/remove";
     let place = Place::open(Pool::new(7, 4, Duration::from_secs(30)), None, true);
     let [reader, writer, admin] = ["read", "write", "admin"].map(|role| place.token(role));
-    let (reader, writer) = (place.log_in(&reader), place.log_in(&writer));
-    let admin = place.log_in(&admin);
+    let [reader, writer, admin] = [reader, writer, admin].map(|token| place.log_in(&token));
     let rest = "origins=https%3A%2F%2Fshop.example&swaps=%2B18005550100%3D7&consent=off\
                 &leases_per_minute=60";
     let shop = format!("key=pk_shop&{rest}");
@@ -231,12 +230,8 @@ fn a_site_is_made_changed_and_removed_by_who_may_and_two_pages_do_not_undo_each_
     let changed =
         format!("seen={first}&{}&edge_key=only-the-edge-knows", rest.replace("off", "required"));
     let saved = writer.change(SAVE, &changed);
-    assert_eq!(
-        (saved.status, saved.header("location")),
-        (303, Some("../pk_shop")),
-        "{}",
-        saved.body
-    );
+    let went = (saved.status, saved.header("location"));
+    assert_eq!(went, (303, Some("../pk_shop")), "{}", saved.body);
     let late = admin.change(SAVE, &format!("seen={first}&{rest}"));
     assert_eq!(late.status, 400);
     assert!(late.body.contains("was changed after this page was loaded"), "{}", late.body);

@@ -71,6 +71,7 @@ enum Change {
 
 /// The disk of one machine.
 #[derive(Debug, Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own, in any combination")]
 pub(crate) struct Disk {
     files: BTreeMap<u64, File>,
     next_file: u64,

@@ -301,7 +301,6 @@ impl World {
             Event::Start(node, life) if self.nodes[node].life == life => self.start(node)?,
             Event::Restart(node, life) if self.nodes[node].life == life => self.stop(node, false),
             Event::Repair(node, life) if self.nodes[node].life == life => self.repair(node),
-            Event::Start(..) | Event::Restart(..) | Event::Repair(..) => {}
             Event::Request { call, node, life, shard, path, body } => {
                 self.request_arrives((call, node, life), shard, path, body);
             }
@@ -318,7 +317,11 @@ impl World {
                 self.stop(node, is_power);
             }
             Event::Hasty(node, life) if self.nodes[node].life == life => self.act_in_haste(node),
-            Event::CrashAfter(..) | Event::Hasty(..) => {}
+            Event::Start(..)
+            | Event::Restart(..)
+            | Event::Repair(..)
+            | Event::CrashAfter(..)
+            | Event::Hasty(..) => {}
             Event::LostDisk(node) => self.lose_disk(node),
             Event::Probe => {
                 self.shared.model.borrow_mut().must_serve = true;

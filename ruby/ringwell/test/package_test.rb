@@ -21,7 +21,7 @@ class PackageTest < RingwellTest
       installed = Dir.glob("#{home}/gems/*/*").map { |file| File.basename(file) }
       assert_empty %w[LICENSE CHANGELOG.md README.md LICENSES-ENGINE.txt] - installed
       licences = File.read(Dir["#{home}/gems/*/LICENSES-ENGINE.txt"].first)
-      assert_match(/^hyper \d\S+: MIT$.*^=+\n.*hyper.*Permission is hereby granted/m, licences)
+      assert_match(/^tokio \d\S+: MIT$.*^=+\n.*tokio.*Permission is hereby granted/m, licences)
     end
   end
 

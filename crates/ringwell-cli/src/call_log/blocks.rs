@@ -8,8 +8,8 @@ use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
 use crate::call::{Access, Caller};
+use crate::print::print;
 use crate::table::table;
-use crate::texts::print;
 
 pub(crate) const HELP: &str = "\
 A blocked caller is refused at once, and the call is logged as rejected or busy. The most exact entry

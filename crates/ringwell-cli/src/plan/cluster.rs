@@ -8,7 +8,7 @@ use ringwell_plan::cluster::{Figure, MACHINE, MEASURED, Traffic, Unit, estimate}
 use serde_json::json;
 
 use super::values::{amount, parse_amount, parse_lifetime, parse_share, span};
-use crate::texts::print;
+use crate::print::print;
 
 const KIB: f64 = 1_024.0;
 /// Width of the notes below a figure.

@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::server::Server;
 use super::show::text;
 use super::{say, table};
-use crate::texts::print;
+use crate::print::print;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Import {

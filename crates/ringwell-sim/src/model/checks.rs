@@ -236,21 +236,22 @@ impl Model {
         id: u16,
         pool: u64,
         rule: &PoolRule,
-        (now_us, now_ms): (u64, u64),
+        (true_us, shard_ms): (u64, u64),
     ) -> Judged {
         let Some(shard) = self.shards.get(&id) else { return Ok(()) };
         let held_until = shard.holds.get(&pool).copied().unwrap_or_default();
         for number in &rule.numbers {
             let known = shard.numbers.get(number).map_or(0, |known| known.until).max(held_until);
             for held in self.held.get(number).into_iter().flatten() {
-                let left_us = held.until_us.saturating_sub(held.believed_us).saturating_sub(now_us);
+                let left_us =
+                    held.until_us.saturating_sub(held.believed_us).saturating_sub(true_us);
                 if held.is_lost || left_us == 0 {
                     continue;
                 }
-                if (known + 1).saturating_sub(now_ms) * 1000 < left_us {
+                if (known + 1).saturating_sub(shard_ms) * 1000 < left_us {
                     let text = format!(
-                        "pool {pool} has the number free from {known} on, it is {}; locked for {left_us} us",
-                        now_ms
+                        "pool {pool} has the number free from {known} on, it is {shard_ms}; locked \
+                         for {left_us} us"
                     );
                     return Err(broken("forgotten", id, *number, text));
                 }
