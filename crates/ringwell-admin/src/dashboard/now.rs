@@ -6,15 +6,13 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::layout::{Tiles, chart};
-use super::pools::{by_trouble, columns, row};
-use super::sample::{Point, PoolLine, Sample, Tonight};
+use super::pools::{columns, row};
+use super::sample::{Point, Sample};
 use super::table::{Cell, Table};
 use super::words::{Cause, bytes, count, rate, several, share};
 use super::{Asked, View};
 use crate::loads::Loads;
 
-/// Pools that are listed.
-const TOP: usize = 10;
 /// Overflow a second that is worth a finding.
 const RATE_MIN: f64 = 0.01;
 
@@ -37,8 +35,7 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     let tiles = tiles(&sample);
     let causes = causes(&sample);
     let mut pools = Table::new("Ring pools to look at first", &columns());
-    let worst = by_trouble(&sample.pools, TOP);
-    pools.rows = worst.iter().map(|line| row(asked, line)).collect();
+    pools.rows = sample.top.worst.iter().map(|line| row(asked, line)).collect();
     let pools = pools.or(html! { "No pool has been asked for a number yet." });
     let tonight = tonight(asked, &sample);
     let curve = asked.sampler.curve();
@@ -74,7 +71,7 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
         "p99_ms": sample.p99_ms,
         "pools_too_small": sample.too_small,
         "pools_exhausting": sample.exhausting,
-        "tonight": by_night(&sample).into_iter().take(TOP).map(|(line, tonight)| json!({
+        "tonight": sample.top.tonight.iter().map(|(line, tonight)| json!({
             "ring_pool": line.id.0, "from_ms": tonight.at.0, "load": tonight.load,
             "numbers": line.numbers })).collect::<Vec<_>>(),
         "hours_watched": sample.watched,
@@ -233,14 +230,6 @@ fn causes(sample: &Sample) -> Table {
     table
 }
 
-/// Pools that the next twelve hours are too much for, the first to run out first.
-fn by_night(sample: &Sample) -> Vec<(&PoolLine, Tonight)> {
-    let pools = sample.pools.iter().filter_map(|line| Some((line, line.tonight?)));
-    let mut pools: Vec<_> = pools.collect();
-    pools.sort_by_key(|(line, tonight)| (tonight.at, line.id));
-    pools
-}
-
 fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
     let columns = [
         ("pool", "Ring pool"),
@@ -249,7 +238,7 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
         ("load", "Needed at once, at most"),
     ];
     let mut table = Table::new("What runs out in the next twelve hours", &columns);
-    for (line, tonight) in by_night(sample).into_iter().take(TOP) {
+    for (line, tonight) in &sample.top.tonight {
         table.rows.push(vec![
             Cell::link(format!("{}pools/{}", asked.up, line.id), line.id.to_string()),
             Cell::time(tonight.at),

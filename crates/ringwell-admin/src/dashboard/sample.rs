@@ -19,6 +19,7 @@ use serde::Serialize;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::pools::by_trouble;
 use super::words::Cause;
 use crate::loads::{Outlook, SharedLoads};
 use crate::now;
@@ -87,6 +88,28 @@ pub(super) struct PoolLine {
     pub(super) tonight: Option<Tonight>,
 }
 
+/// Pools to look at first, chosen once a look and not once a page.
+#[derive(Debug, Default)]
+pub(super) struct Top {
+    /// Those with the most overflow.
+    pub(super) worst: Vec<PoolLine>,
+    /// Those that the next twelve hours are too much for, the first to run out first.
+    pub(super) tonight: Vec<(PoolLine, Tonight)>,
+}
+
+impl Top {
+    /// Pools of each list.
+    const LENGTH: usize = 10;
+
+    fn of(pools: &[PoolLine]) -> Self {
+        let tonight = pools.iter().filter_map(|line| Some((*line, line.tonight?)));
+        let mut tonight: Vec<_> = tonight.collect();
+        tonight.sort_by_key(|(line, tonight)| (tonight.at, line.id));
+        tonight.truncate(Self::LENGTH);
+        Self { worst: by_trouble(pools, Self::LENGTH), tonight }
+    }
+}
+
 /// When a pool will be too small, as the day before went.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tonight {
@@ -109,6 +132,8 @@ pub(super) struct Sample {
     pub(super) p99_ms: Option<f64>,
     /// In the order of their ids; those on other nodes are missing.
     pub(super) pools: Arc<Vec<PoolLine>>,
+    /// The pools that the first page lists.
+    pub(super) top: Arc<Top>,
     pub(super) too_small: usize,
     pub(super) exhausting: usize,
     /// For how many whole hours pools have been watched.
@@ -190,7 +215,7 @@ impl Sampler {
                 before = Some((began, counts));
                 let p99_ms = recent_p99(&mut latency, began, &shards);
                 let Counts { allocated, overflow } = counts;
-                let Pools { lines, too_small, exhausting, watched, .. } = &known;
+                let Pools { lines, top, too_small, exhausting, watched, .. } = &known;
                 self.newest.send_replace(Arc::new(Sample {
                     at,
                     shards,
@@ -199,6 +224,7 @@ impl Sampler {
                     allocated,
                     p99_ms,
                     pools: Arc::clone(lines),
+                    top: Arc::clone(top),
                     too_small: *too_small,
                     exhausting: *exhausting,
                     watched: *watched,
@@ -286,6 +312,7 @@ fn recent_p99(
 #[derive(Debug, Default)]
 struct Pools {
     lines: Arc<Vec<PoolLine>>,
+    top: Arc<Top>,
     too_small: usize,
     exhausting: usize,
     watched: usize,
@@ -307,6 +334,7 @@ impl Pools {
         let count = |health| lines.iter().filter(|line| line.health == health).count();
         (self.too_small, self.exhausting) = (count(Health::TooSmall), count(Health::Exhausting));
         self.report(&lines, calls);
+        self.top = Arc::new(Top::of(&lines));
         self.lines = Arc::new(lines);
     }
 
