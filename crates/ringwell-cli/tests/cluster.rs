@@ -19,6 +19,8 @@ mod lost;
 mod metrics;
 #[path = "cluster/moves.rs"]
 mod moves;
+#[path = "cluster/page.rs"]
+mod page;
 #[path = "cluster/strangers.rs"]
 mod strangers;
 mod support;

@@ -5,7 +5,7 @@ use ringwell_node::{JournalState, LinkStats, ShardStats};
 use serde_json::json;
 
 use super::layout::Tiles;
-use super::sample::Sample;
+use super::sample::{OtherNode, Sample};
 use super::table::{Cell, Table};
 use super::words::{bytes, count};
 use super::{Asked, View};
@@ -34,6 +34,7 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
         (shards.html())
         (details(&sample))
     };
+    let deadline_ms = node.config().deadline.as_secs_f64() * 1e3;
     let data = json!({
         "node": membership.map(|member| member.own().name.clone()),
         "shards": sample.shards.iter().map(|shard| json!({
@@ -44,9 +45,10 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
             "history_bytes": shard.journal.kept,
             "allocated": shard.engine.allocated,
         })).collect::<Vec<_>>(),
-        "other_nodes": others(&sample).iter().map(|link| json!({
-            "node": link.node, "answers": !link.is_shut,
-            "p99_ms": ms(link, 0.99),
+        "other_nodes": sample.others.iter().map(|node| json!({
+            "node": node.node, "answers": node.answers, "state": state(node, deadline_ms).0,
+            "p99_ms": node.p99_ms, "requests": node.requests, "slow": node.slow,
+            "waiting": node.waiting,
         })).collect::<Vec<_>>(),
     });
     let mut live: Vec<_> = tiles.changing().collect();
@@ -94,34 +96,46 @@ fn shards(asked: &Asked<'_>, sample: &Sample) -> Table {
     table
 }
 
-/// The links, the slowest of each node.
-fn others(sample: &Sample) -> Vec<&LinkStats> {
-    let mut links: Vec<&LinkStats> = sample.shards.iter().flat_map(|shard| &shard.links).collect();
-    let key = |link: &LinkStats| (!link.is_shut, u64::MAX - link.latency.value_at_quantile(0.99));
-    links.sort_by(|one, other| one.node.cmp(&other.node).then(key(one).cmp(&key(other))));
-    links.dedup_by(|one, other| one.node == other.node);
-    links
+/// Of so many requests in a hundred that were slow, a node is slow.
+const SLOW_PERCENT: u64 = 1;
+
+/// A node's state, and what to do about it.
+fn state(node: &OtherNode, deadline_ms: f64) -> (&'static str, &'static str) {
+    let is_late = node.p99_ms.is_some_and(|p99| p99 > deadline_ms / 4.0);
+    if !node.answers {
+        ("✖ does not answer", "Look whether it runs, and whether the network reaches it.")
+    } else if is_late || node.slow * 100 > node.requests * SLOW_PERCENT {
+        ("▲ slow", "Look at its processor and its disk, and at the network to it.")
+    } else {
+        ("✔ answers", "")
+    }
 }
 
 fn nodes(asked: &Asked<'_>, sample: &Sample) -> Table {
-    let columns = [("node", "Node"), ("state", "State"), ("p99_ms", "99 of 100 answers within")];
-    let mut table = Table::new("Other nodes", &columns);
-    let slowest = others(sample).into_iter().map(|link| ms(link, 0.99)).fold(0.0, f64::max);
+    let columns = [
+        ("node", "Node"),
+        ("state", "State"),
+        ("p99_ms", "99 of 100 answers within"),
+        ("slow", "Slow or lost"),
+        ("requests", "Of requests"),
+        ("waiting", "Waiting now"),
+        ("advice", "What to do"),
+    ];
+    let mut table = Table::new("Other nodes, in the last minute", &columns);
     let deadline = asked.node.config().deadline.as_secs_f64() * 1e3;
-    for link in others(sample) {
-        let p99 = ms(link, 0.99);
-        let state = if link.is_shut {
-            "✖ does not answer: look whether it runs"
-        } else if p99 >= slowest && p99 > deadline / 4.0 {
-            "▲ slow: look at its processor and disk"
-        } else {
-            "✔ answers"
-        };
-        let name = format!("node-{}", link.node);
+    for node in &sample.others {
+        let (state, advice) = state(node, deadline);
+        let key = |of: &str| format!("node-{}-{of}", node.node);
+        let p99 = node.p99_ms.map_or("–".to_owned(), |ms| format!("{ms:.1} ms"));
+        let p99_ms = node.p99_ms.map(|ms| ms.to_string()).unwrap_or_default();
         table.rows.push(vec![
-            Cell::text(link.node.as_str()),
+            Cell::text(node.node.as_str()),
             Cell::text(state),
-            Cell::live_figure(name, format!("{p99:.1} ms"), p99),
+            Cell::live_figure(key("p99"), p99, p99_ms),
+            Cell::live_figure(key("slow"), count(node.slow), node.slow),
+            Cell::live_figure(key("requests"), count(node.requests), node.requests),
+            Cell::live_figure(key("waiting"), count(node.waiting.into()), node.waiting),
+            Cell::text(advice),
         ]);
     }
     table

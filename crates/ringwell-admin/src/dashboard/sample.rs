@@ -5,7 +5,7 @@
 //! part in a hundred of the time. Invariant: nothing here grows with
 //! time or with the number of readers.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -13,7 +13,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use ringwell_calls::{Exhausting, Service};
 use ringwell_core::{Millis, PoolId};
-use ringwell_node::{Handle, PoolAsked, Reason, ShardStats};
+use ringwell_node::{Handle, LinkStats, PoolAsked, Reason, ShardStats};
 use ringwell_plan::blocking;
 use serde::Serialize;
 use tokio::sync::watch;
@@ -130,6 +130,8 @@ pub(super) struct Sample {
     pub(super) allocated: u64,
     /// Of the last minute, in milliseconds; `None` without requests.
     pub(super) p99_ms: Option<f64>,
+    /// The other nodes of the cluster, by name.
+    pub(super) others: Vec<OtherNode>,
     /// In the order of their ids; those on other nodes are missing.
     pub(super) pools: Arc<Vec<PoolLine>>,
     /// The pools that the first page lists.
@@ -138,6 +140,62 @@ pub(super) struct Sample {
     pub(super) exhausting: usize,
     /// For how many whole hours pools have been watched.
     pub(super) watched: usize,
+}
+
+/// Another node, over all links to its shards, in the last minute.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct OtherNode {
+    pub(super) node: String,
+    /// Whether it answers at all.
+    pub(super) answers: bool,
+    /// In milliseconds; `None` without an answer.
+    pub(super) p99_ms: Option<f64>,
+    /// Requests that wait for their turn now.
+    pub(super) waiting: u32,
+    pub(super) requests: u64,
+    /// Requests whose answer was slow or did not come in time.
+    pub(super) slow: u64,
+}
+
+/// What was known of a node within the last minute.
+#[derive(Debug, Default)]
+struct NodeBefore {
+    latency: VecDeque<(Instant, Histogram<u64>)>,
+    /// Requests, and those that were slow or lost.
+    counts: VecDeque<(Instant, [u64; 2])>,
+}
+
+fn others(
+    before: &mut BTreeMap<String, NodeBefore>,
+    now: Instant,
+    shards: &[ShardStats],
+) -> Vec<OtherNode> {
+    let links = || shards.iter().flat_map(|shard| &shard.links);
+    let names: BTreeSet<&str> = links().map(|link| &*link.node).collect();
+    before.retain(|node, _| names.contains(&**node));
+    let mut nodes = Vec::with_capacity(names.len());
+    for name in names {
+        let NodeBefore { latency, counts } = before.entry(name.to_owned()).or_default();
+        let of_node = || links().filter(|link| link.node == name);
+        let sum = |of: fn(&LinkStats) -> u64| of_node().map(of).sum::<u64>();
+        let all = [sum(|link| link.requests), sum(|link| link.slow + link.lost)];
+        while counts.len() > 1 && now.duration_since(counts[1].0) >= LATENCY_TIME {
+            counts.pop_front();
+        }
+        let then = counts.front().map_or([0; 2], |(_, then)| *then);
+        if counts.back().is_none_or(|(at, _)| now.duration_since(*at) >= LATENCY_TIME / 6) {
+            counts.push_back((now, all));
+        }
+        nodes.push(OtherNode {
+            node: name.to_owned(),
+            answers: !of_node().any(|link| link.is_shut),
+            p99_ms: recent_p99(latency, now, of_node().map(|link| &link.latency)),
+            waiting: of_node().map(|link| link.waiting).sum(),
+            requests: all[0].saturating_sub(then[0]),
+            slow: all[1].saturating_sub(then[1]),
+        });
+    }
+    nodes
 }
 
 /// The sampler.
@@ -195,6 +253,7 @@ impl Sampler {
     pub(super) async fn run(&self, node: &Handle, calls: &OnceLock<Service>) {
         let mut before: Option<(Instant, Counts)> = None;
         let mut latency: VecDeque<(Instant, Histogram<u64>)> = VecDeque::new();
+        let mut of_nodes: BTreeMap<String, NodeBefore> = BTreeMap::new();
         let mut pools_at = Instant::now();
         let mut known = Pools::default();
         loop {
@@ -213,7 +272,9 @@ impl Sampler {
                     self.add(point);
                 }
                 before = Some((began, counts));
-                let p99_ms = recent_p99(&mut latency, began, &shards);
+                let latencies = shards.iter().map(|shard| &shard.latency);
+                let p99_ms = recent_p99(&mut latency, began, latencies);
+                let others = others(&mut of_nodes, began, &shards);
                 let Counts { allocated, overflow } = counts;
                 let Pools { lines, top, too_small, exhausting, watched, .. } = &known;
                 self.newest.send_replace(Arc::new(Sample {
@@ -223,6 +284,7 @@ impl Sampler {
                     overflow,
                     allocated,
                     p99_ms,
+                    others,
                     pools: Arc::clone(lines),
                     top: Arc::clone(top),
                     too_small: *too_small,
@@ -282,15 +344,14 @@ impl Counts {
     }
 }
 
-fn recent_p99(
+fn recent_p99<'a>(
     before: &mut VecDeque<(Instant, Histogram<u64>)>,
     now: Instant,
-    shards: &[ShardStats],
+    mut latencies: impl Iterator<Item = &'a Histogram<u64>>,
 ) -> Option<f64> {
-    let mut shards = shards.iter().map(|shard| &shard.latency);
-    let mut all = shards.next()?.clone();
+    let mut all = latencies.next()?.clone();
     // All have the same bounds.
-    shards.for_each(|latency| all.add(latency).unwrap_or_default());
+    latencies.for_each(|latency| all.add(latency).unwrap_or_default());
     let is_old = |(at, _): &(Instant, _)| now.duration_since(*at) >= LATENCY_TIME;
     while before.len() > 1 && is_old(&before[1]) {
         before.pop_front();
