@@ -178,6 +178,25 @@ fn numbers_of(place: &Place) -> u64 {
     available.map(|run| run["count"].as_u64().unwrap()).sum()
 }
 
+/// `shop` is the whole form of a site, `rest` the same without a key.
+fn refuses_wrong_sites(writer: &Person<'_>, rest: &str, shop: &str) {
+    for wrong in [
+        rest.to_owned(),
+        format!("key=pk_%3Cb%3E&{rest}"),
+        shop.replace("%3D7", "%3D8"),
+        shop.replace("%3D7", ""),
+        shop.replace("https", "ftp"),
+        shop.replace("consent=off", "consent=maybe"),
+        shop.replace("minute=60", "minute=-1"),
+        shop.replace("shop.example", &"x".repeat(10_000)),
+        format!("{shop}&edge_key=short"),
+    ] {
+        let answer = writer.change("/ui/sites/new", &wrong);
+        assert_eq!(answer.status, 400, "{wrong}: {}", answer.body);
+        assert!(!answer.body.contains("pk_<b>"), "{}", answer.body);
+    }
+}
+
 #[test]
 fn a_site_is_made_changed_and_removed_by_who_may_and_two_pages_do_not_undo_each_other() {
     const NEW: &str = "/ui/sites/new";
@@ -193,21 +212,7 @@ fn a_site_is_made_changed_and_removed_by_who_may_and_two_pages_do_not_undo_each_
     assert_eq!(reader.change(NEW, &shop).status, 403);
     let forged = writer.send(NEW, &format!("form={}&{shop}", "0".repeat(64)), &[]);
     assert_eq!(forged.status, 403);
-    for wrong in [
-        rest.to_owned(),
-        format!("key=pk_%3Cb%3E&{rest}"),
-        shop.replace("%3D7", "%3D8"),
-        shop.replace("%3D7", ""),
-        shop.replace("https", "ftp"),
-        shop.replace("consent=off", "consent=maybe"),
-        shop.replace("minute=60", "minute=-1"),
-        shop.replace("shop.example", &"x".repeat(10_000)),
-        format!("{shop}&edge_key=short"),
-    ] {
-        let answer = writer.change(NEW, &wrong);
-        assert_eq!(answer.status, 400, "{wrong}: {}", answer.body);
-        assert!(!answer.body.contains("pk_<b>"), "{}", answer.body);
-    }
+    refuses_wrong_sites(&writer, rest, &shop);
     assert_eq!(place.of_v1("/v1/sites"), json!([]));
 
     let made = writer.change(NEW, &shop);
