@@ -87,7 +87,11 @@ fn rewrite(file: &Path, text: &str) -> String {
         for part in parts {
             out.push_str("](");
             match part.split_once(')').filter(|_| !in_code) {
-                Some((target, rest)) => out.push_str(&format!("{}){rest}", link(file, target))),
+                Some((target, rest)) => {
+                    for piece in [&link(file, target), ")", rest] {
+                        out.push_str(piece);
+                    }
+                }
                 None => out.push_str(part),
             }
         }
