@@ -15,13 +15,14 @@ use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_store::{AuditLine, Change, Leave, Role, Store, StoreError};
 use serde_json::json;
 
+use super::asked::{Asked, NoPage, pairs};
 use super::layout::{Frame, page};
 use super::login::is_own;
 use super::session::Session;
 use super::site_forms::{self, Wanted};
 use super::table::{Cell, Table};
 use super::words::{count, moment, several, stamp};
-use super::{Asked, NoPage, Ui, pairs, redirect};
+use super::{Ui, redirect};
 use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, now};

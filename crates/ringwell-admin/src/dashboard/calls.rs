@@ -9,10 +9,11 @@ use ringwell_calls::{
 use ringwell_core::{Millis, PromoNumber};
 use serde_json::json;
 
+use super::actions;
+use super::asked::{Asked, NoPage, View};
 use super::layout::Tiles;
 use super::table::{Cell, Table};
 use super::words::{count, duration, moment, several, share, stamp};
-use super::{Asked, NoPage, View, actions};
 
 /// Calls on a page.
 const PAGE: u32 = 50;

@@ -4,11 +4,11 @@ use maud::{Markup, html};
 use ringwell_node::{JournalState, LinkStats, ShardStats};
 use serde_json::json;
 
+use super::asked::{Asked, View};
 use super::layout::Tiles;
 use super::sample::{OtherNode, Sample};
 use super::table::{Cell, Table};
 use super::words::{bytes, count};
-use super::{Asked, View};
 
 pub(super) fn view(asked: &Asked<'_>) -> View {
     let sample = asked.sampler.newest();

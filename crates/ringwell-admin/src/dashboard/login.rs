@@ -8,9 +8,10 @@ use maud::html;
 use ringwell_directory::TokenHash;
 use ringwell_store::Role;
 
+use super::asked::pairs;
 use super::layout::{Frame, page};
 use super::session::{UNSET_COOKIE, set_cookie};
-use super::{Ui, pairs, redirect};
+use super::{Ui, redirect};
 use crate::access::{Visitor, bearer};
 use crate::problem::Problem;
 

@@ -6,6 +6,7 @@
 //! that was sent is shown unescaped. Source: docs/dashboard.md.
 
 mod actions;
+mod asked;
 mod assets;
 mod calls;
 mod cluster;
@@ -31,18 +32,15 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use maud::{Markup, html};
-use percent_encoding::percent_decode_str;
 use ringwell_calls::Service;
 use ringwell_core::PoolId;
 use ringwell_directory::TokenHash;
 use ringwell_node::Handle;
-use ringwell_store::{Role, Store};
 
+use self::asked::{Asked, Form, NoPage, View, pairs};
 use self::layout::{Frame, page};
 use self::sample::Sampler;
 use self::session::{Session, Sessions};
-use self::table::Table;
 use crate::Context;
 use crate::access::{Door, Visitor};
 use crate::loads::SharedLoads;
@@ -51,9 +49,6 @@ use crate::loads::SharedLoads;
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'";
-
-/// Longer than any typed text; the rest is cut off.
-const QUERY_TEXT_MAX: usize = 100;
 
 /// The dashboard of one node. Clones share it.
 #[derive(Clone)]
@@ -75,50 +70,6 @@ struct Ui {
     door: Door,
     /// The target of changes; absent if pools are in the configuration.
     context: Option<Context>,
-}
-
-/// A page without its frame, and the contents of its twins.
-struct View {
-    title: String,
-    body: Markup,
-    data: serde_json::Value,
-    table: Table,
-    /// Figures that change while the page is open, by name.
-    live: Vec<(String, String)>,
-}
-
-/// The reason why there is no page.
-#[derive(Debug)]
-enum NoPage {
-    /// The page does not exist.
-    Missing(&'static str),
-    /// Not for this session.
-    Forbidden(&'static str),
-    /// The request is invalid.
-    Wrong(String),
-    /// Not now.
-    Unavailable(String),
-}
-
-/// The inputs of a page.
-struct Asked<'a> {
-    node: &'a Handle,
-    sampler: &'a Sampler,
-    /// Pairs of the query, decoded.
-    query: Vec<(String, String)>,
-    /// The relative path to the first page: `../`.
-    up: &'static str,
-    session: &'a Session,
-    calls: Option<&'a Service>,
-    context: Option<&'a Context>,
-}
-
-/// The requested form of a page.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Form {
-    Html,
-    Json,
-    Csv,
 }
 
 impl Dashboard {
@@ -244,50 +195,6 @@ impl Ui {
     }
 }
 
-impl Asked<'_> {
-    fn calls(&self) -> Result<&Service, NoPage> {
-        let missing = "This server takes no calls: its configuration has no section [calls].";
-        self.calls.ok_or(NoPage::Missing(missing))
-    }
-
-    /// Whether callers' numbers are shown whole.
-    fn sees_callers(&self) -> bool {
-        self.session.role >= Role::Admin
-    }
-
-    /// Whether the session's token may change anything.
-    fn may_change(&self) -> bool {
-        self.session.role >= Role::Write
-    }
-
-    /// The directory, if it can be changed.
-    fn store(&self) -> Option<&Store> {
-        self.context.map(|context| &context.store)
-    }
-
-    /// A parameter of the query, cut to the length of typed text.
-    fn text(&self, name: &str) -> &str {
-        let found = self.query.iter().find(|(it, _)| it == name);
-        let text = found.map_or("", |(_, value)| value.trim());
-        text.char_indices().nth(QUERY_TEXT_MAX).map_or(text, |(end, _)| &text[..end])
-    }
-}
-
-/// Decodes `a=b&c=d`. Invalid UTF-8 becomes the replacement character.
-fn pairs(query: Option<&str>) -> Vec<(String, String)> {
-    let decode = |text: &str| {
-        let text = text.replace('+', " ");
-        percent_decode_str(&text).decode_utf8_lossy().into_owned()
-    };
-    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
-    let split = |pair: &str| {
-        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-        (decode(name), decode(value))
-    };
-    // More than any form has.
-    pairs.take(20).map(split).collect()
-}
-
 async fn first(state: State<Ui>, headers: HeaderMap, uri: Uri) -> Response {
     show(state, Path(String::new()), headers, uri).await
 }
@@ -325,23 +232,6 @@ async fn show(
             page(&frame, &view.title, &view.body, has_stream).into_response()
         }
         (Err(error), form) => error.answer(form, up, &session, has_calls),
-    }
-}
-
-impl NoPage {
-    fn answer(self, form: Form, up: &'static str, session: &Session, has_calls: bool) -> Response {
-        let (status, title, text) = match self {
-            Self::Missing(text) => (StatusCode::NOT_FOUND, "Not found", text.to_owned()),
-            Self::Forbidden(text) => (StatusCode::FORBIDDEN, "Not allowed", text.to_owned()),
-            Self::Wrong(text) => (StatusCode::BAD_REQUEST, "That cannot be", text),
-            Self::Unavailable(text) => (StatusCode::SERVICE_UNAVAILABLE, "Not now", text),
-        };
-        if form != Form::Html {
-            return (status, text + "\n").into_response();
-        }
-        let frame = Frame { path: "error", query: None, up, session: Some(session), has_calls };
-        let body = html! { h1 { (title) } p { (text) } };
-        (status, page(&frame, title, &body, false)).into_response()
     }
 }
 

@@ -5,12 +5,12 @@ use ringwell_node::{Handle, HistoryState, JournalState, Phase};
 use serde::Serialize;
 use serde_json::json;
 
+use super::asked::{Asked, View};
 use super::layout::{Tiles, chart};
 use super::pools::{columns, row};
 use super::sample::{Point, Sample};
 use super::table::{Cell, Table};
 use super::words::{Cause, bytes, count, rate, several, share};
-use super::{Asked, View};
 use crate::loads::Loads;
 
 /// Overflow a second that is worth a finding.

@@ -5,9 +5,10 @@ use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::{Held, Missing};
 use serde_json::json;
 
+use super::actions;
+use super::asked::{Asked, NoPage, View};
 use super::table::{Cell, Table};
 use super::words::{count, moment, stamp};
-use super::{Asked, NoPage, View, actions};
 use crate::now;
 use crate::v1::attribution::{holder, parse_moment, parse_number};
 

@@ -8,11 +8,12 @@ use ringwell_node::{PoolState, REST_BOUNDS, Rested};
 use ringwell_plan::{Callers, Demand, Forecast};
 use serde_json::json;
 
+use super::actions;
+use super::asked::{Asked, NoPage, View};
 use super::layout::{Tiles, chart};
 use super::sample::{Health, OVERFLOW_MAX, PoolLine};
 use super::table::{Cell, Table};
 use super::words::{Cause, count, duration, moment, rate, share, stamp};
-use super::{Asked, NoPage, View, actions};
 
 /// Points of the curve of sizes.
 const SIZES: u32 = 40;

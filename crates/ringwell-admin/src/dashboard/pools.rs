@@ -6,10 +6,10 @@ use maud::{Markup, html};
 use ringwell_core::PoolId;
 use serde_json::json;
 
+use super::asked::{Asked, View};
 use super::sample::{Health, PoolLine};
 use super::table::{Cell, Table};
 use super::words::{count, duration, rate, several, share};
-use super::{Asked, View};
 
 const PAGE: usize = 50;
 

@@ -8,8 +8,9 @@ use ringwell_core::PoolId;
 use ringwell_directory::{RingPool, Site, SiteText, SwapText};
 use sha2::{Digest, Sha256};
 
+use super::actions;
+use super::asked::{Asked, NoPage};
 use super::session::Session;
-use super::{Asked, NoPage, actions};
 use crate::Context;
 
 /// What a visitor's consent means for a site, and how the form says it.

@@ -5,10 +5,11 @@ use ringwell_directory::{Listen, Site};
 use ringwell_node::SiteStats;
 use serde_json::json;
 
+use super::asked::{Asked, NoPage, View};
 use super::layout::Tiles;
 use super::table::{Cell, Table};
 use super::words::{count, several, share};
-use super::{Asked, NoPage, View, actions, site_forms};
+use super::{actions, site_forms};
 
 /// As many as a directory may have.
 const SITES_MAX: u32 = 1_000;

@@ -1,0 +1,129 @@
+//! What every page is made from, and what it makes: its inputs, its contents, or why there is none.
+
+use axum::http::StatusCode;
+use axum::response::{IntoResponse, Response};
+use maud::{Markup, html};
+use percent_encoding::percent_decode_str;
+use ringwell_calls::Service;
+use ringwell_node::Handle;
+use ringwell_store::{Role, Store};
+
+use super::layout::{Frame, page};
+use super::sample::Sampler;
+use super::session::Session;
+use super::table::Table;
+use crate::Context;
+
+/// Longer than any typed text; the rest is cut off.
+const QUERY_TEXT_MAX: usize = 100;
+
+/// A page without its frame, and the contents of its twins.
+pub(super) struct View {
+    pub(super) title: String,
+    pub(super) body: Markup,
+    pub(super) data: serde_json::Value,
+    pub(super) table: Table,
+    /// Figures that change while the page is open, by name.
+    pub(super) live: Vec<(String, String)>,
+}
+
+/// The reason why there is no page.
+#[derive(Debug)]
+pub(super) enum NoPage {
+    /// The page does not exist.
+    Missing(&'static str),
+    /// Not for this session.
+    Forbidden(&'static str),
+    /// The request is invalid.
+    Wrong(String),
+    /// Not now.
+    Unavailable(String),
+}
+
+/// The inputs of a page.
+pub(super) struct Asked<'a> {
+    pub(super) node: &'a Handle,
+    pub(super) sampler: &'a Sampler,
+    /// Pairs of the query, decoded.
+    pub(super) query: Vec<(String, String)>,
+    /// The relative path to the first page: `../`.
+    pub(super) up: &'static str,
+    pub(super) session: &'a Session,
+    pub(super) calls: Option<&'a Service>,
+    pub(super) context: Option<&'a Context>,
+}
+
+/// The requested form of a page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Form {
+    Html,
+    Json,
+    Csv,
+}
+
+impl Asked<'_> {
+    pub(super) fn calls(&self) -> Result<&Service, NoPage> {
+        let missing = "This server takes no calls: its configuration has no section [calls].";
+        self.calls.ok_or(NoPage::Missing(missing))
+    }
+
+    /// Whether callers' numbers are shown whole.
+    pub(super) fn sees_callers(&self) -> bool {
+        self.session.role >= Role::Admin
+    }
+
+    /// Whether the session's token may change anything.
+    pub(super) fn may_change(&self) -> bool {
+        self.session.role >= Role::Write
+    }
+
+    /// The directory, if it can be changed.
+    pub(super) fn store(&self) -> Option<&Store> {
+        self.context.map(|context| &context.store)
+    }
+
+    /// A parameter of the query, cut to the length of typed text.
+    pub(super) fn text(&self, name: &str) -> &str {
+        let found = self.query.iter().find(|(it, _)| it == name);
+        let text = found.map_or("", |(_, value)| value.trim());
+        text.char_indices().nth(QUERY_TEXT_MAX).map_or(text, |(end, _)| &text[..end])
+    }
+}
+
+/// Decodes `a=b&c=d`. Invalid UTF-8 becomes the replacement character.
+pub(super) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
+    let decode = |text: &str| {
+        let text = text.replace('+', " ");
+        percent_decode_str(&text).decode_utf8_lossy().into_owned()
+    };
+    let pairs = query.unwrap_or_default().split('&').filter(|pair| !pair.is_empty());
+    let split = |pair: &str| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        (decode(name), decode(value))
+    };
+    // More than any form has.
+    pairs.take(20).map(split).collect()
+}
+
+impl NoPage {
+    pub(super) fn answer(
+        self,
+        form: Form,
+        up: &'static str,
+        session: &Session,
+        has_calls: bool,
+    ) -> Response {
+        let (status, title, text) = match self {
+            Self::Missing(text) => (StatusCode::NOT_FOUND, "Not found", text.to_owned()),
+            Self::Forbidden(text) => (StatusCode::FORBIDDEN, "Not allowed", text.to_owned()),
+            Self::Wrong(text) => (StatusCode::BAD_REQUEST, "That cannot be", text),
+            Self::Unavailable(text) => (StatusCode::SERVICE_UNAVAILABLE, "Not now", text),
+        };
+        if form != Form::Html {
+            return (status, text + "\n").into_response();
+        }
+        let frame = Frame { path: "error", query: None, up, session: Some(session), has_calls };
+        let body = html! { h1 { (title) } p { (text) } };
+        (status, page(&frame, title, &body, false)).into_response()
+    }
+}
