@@ -18,7 +18,7 @@ use anyhow::{Context, ensure};
 use ringwell_plan::{Callers, Demand, NUMBERS_MAX};
 
 use crate::print::print;
-pub(crate) use values::{amount, parse_callers, parse_share, percent, span};
+pub(crate) use values::{USUAL_CALLERS, amount, parse_callers, parse_share, percent, span};
 use values::{parse_amount, parse_lifetime};
 
 pub(crate) const HELP: &str = "\
@@ -78,7 +78,7 @@ struct PoolFlags {
     #[arg(
         long,
         value_name = "SHARE:DELAY,…",
-        default_value = "80%:3m,15%:30m,5%:6h",
+        default_value = USUAL_CALLERS,
         value_parser = parse_callers
     )]
     callers: Callers,

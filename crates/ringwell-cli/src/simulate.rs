@@ -21,7 +21,7 @@ use ringwell_plan::{Callers, Demand, Forecast};
 use serde_json::{Value, json};
 
 use crate::environment::{cores, variable};
-use crate::plan::{amount, parse_callers, parse_share, percent, span};
+use crate::plan::{USUAL_CALLERS, amount, parse_callers, parse_share, percent, span};
 use crate::print::print;
 use crate::serve::show_of_file;
 use access_log::{Lines, View};
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "SHARE:DELAY,…",
-        default_value = "80%:3m,15%:30m,5%:6h",
+        default_value = USUAL_CALLERS,
         value_parser = parse_callers
     )]
     callers: Callers,

@@ -71,8 +71,8 @@ impl Engine {
             allocated_at: old.allocated_at,
             locked_until: newest.locked_until,
             clocks: old.clocks,
-            // In its current form: another shard may have reported the visitor since. Nobody comes
-            // back to a number whose lockout is over.
+            // In its current form: another shard may have reported the visitor since. No visitor
+            // comes back to a number whose lockout is over.
             visitor: visitor.filter(|_| !newest.is_free(now)),
             params: old.params,
         });

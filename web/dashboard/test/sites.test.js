@@ -123,7 +123,7 @@ for (const [name, options] of Object.entries({
   });
 }
 
-test('of two tabs that change a site the later one is told, and loses nothing it did not see', async () => {
+test('of two tabs that change a site, the later one gets an error, and overwrites nothing that it did not show', async () => {
   const { context, page } = await person();
   const other = await context.newPage();
   for (const tab of [page, other]) await tab.goto(`${server.ui}/ui/sites/pk_second`);

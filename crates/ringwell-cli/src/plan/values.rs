@@ -31,6 +31,9 @@ pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
     if duration.is_zero() { Err("must be longer than 0".to_owned()) } else { Ok(duration) }
 }
 
+/// The delays of callers, unless others are given: the assumption of docs/spec/calls.md, "Confidence".
+pub(crate) const USUAL_CALLERS: &str = "80%:3m,15%:30m,5%:6h";
+
 /// `80%:3m,20%:1h`.
 pub(crate) fn parse_callers(text: &str) -> Result<Callers, String> {
     let part = |part: &str| {

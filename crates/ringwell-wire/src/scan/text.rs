@@ -23,11 +23,7 @@ pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Opti
 pub(super) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
     let mut rest = text;
     while let Some((block, behind)) = rest.split_first_chunk() {
-        let block = i8x16::new(block.map(u8::cast_signed));
-        // As signed bytes, non-ASCII is less than all ASCII.
-        let less = i8x16::splat(first.cast_signed()).simd_gt(block);
-        let escapes = block.simd_eq(i8x16::splat(b'\\'.cast_signed()));
-        let stops = (less | escapes).to_bitmask();
+        let stops = stops_below(i8x16::new(block.map(u8::cast_signed)), first);
         if stops != 0 {
             return rest.get(stops.trailing_zeros() as usize..);
         }
@@ -35,6 +31,15 @@ pub(super) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
     }
     let stops = |byte: &u8| *byte < first || *byte == b'\\' || !byte.is_ascii();
     rest.get(rest.iter().position(stops)?..)
+}
+
+/// The bytes of a block that are less than `first`, a backslash, or not ASCII.
+#[expect(clippy::inline_always, reason = "the body of two loops")]
+#[inline(always)]
+fn stops_below(block: i8x16, first: u8) -> u32 {
+    // As signed bytes, non-ASCII is less than all ASCII.
+    let less = i8x16::splat(first.cast_signed()).simd_gt(block);
+    (less | block.simd_eq(i8x16::splat(b'\\'.cast_signed()))).to_bitmask()
 }
 
 /// As [`pass`], for a query from an `&` on: says as well whether a parameter in it may be one of
@@ -52,9 +57,7 @@ pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
         let next = i8x16::new(next.map(u8::cast_signed));
         ours |= block.simd_eq(i8x16::splat(b'&'.cast_signed()))
             & next.simd_eq(i8x16::splat(b'r'.cast_signed()));
-        let less = i8x16::splat(first.cast_signed()).simd_gt(block);
-        let escapes = block.simd_eq(i8x16::splat(b'\\'.cast_signed()));
-        let stops = (less | escapes).to_bitmask();
+        let stops = stops_below(block, first);
         if stops != 0 {
             let behind = rest.get(stops.trailing_zeros() as usize..)?;
             return Some((behind, ours.to_bitmask() != 0));
