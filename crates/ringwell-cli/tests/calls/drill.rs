@@ -2,7 +2,7 @@
 //! receiver of webhooks fails, hangs and resets. No call is lost or doubled, each event arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufReader, Write};
 use std::net::{TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use super::Switchboard;
 use super::phone::{Phone, Provider};
 use super::support::client::Client;
 use super::support::server::Server;
-use super::webhooks::{Delivery, is_signed, verified_by_libraries};
+use super::webhooks::{Delivery, is_signed, read_request, verified_by_libraries};
 
 /// Senders, each of which makes eight calls a second: three events each.
 const SENDERS: usize = 9;
@@ -49,18 +49,9 @@ fn receiver() -> (u16, Arc<Mutex<Taken>>) {
 
 fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     let mut reader = BufReader::new(stream);
-    let (mut headers, mut line) = (BTreeMap::new(), String::new());
-    reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
-    loop {
-        line.clear();
-        reader.read_line(&mut line).ok()?;
-        let Some((name, value)) = line.split_once(':') else { break };
-        headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
-    }
     // A sender that was killed in the middle has delivered nothing.
-    let mut body = vec![0; headers.get("content-length")?.parse().ok()?];
-    reader.read_exact(&mut body).ok()?;
-    let (name, body) = (headers.get("webhook-id")?.clone(), String::from_utf8(body).ok()?);
+    let (headers, body) = read_request(&mut reader)?;
+    let name = headers.get("webhook-id")?.clone();
     let is_first = {
         let mut all = all.lock().unwrap();
         let tries = all.tries.entry(name.clone()).or_default();

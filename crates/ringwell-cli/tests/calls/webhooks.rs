@@ -78,15 +78,11 @@ impl Receiver {
     }
 }
 
-fn serve(
-    stream: TcpStream,
-    behaviour: Behaviour,
-    all: &Mutex<Vec<Delivery>>,
-    count: &AtomicUsize,
-) -> Option<()> {
-    let mut reader = BufReader::new(stream);
-    let mut headers = BTreeMap::new();
-    let mut line = String::new();
+/// The headers, with names in small letters, and the body of a request; `None` if it ends too early.
+pub(crate) fn read_request(
+    reader: &mut BufReader<TcpStream>,
+) -> Option<(BTreeMap<String, String>, String)> {
+    let (mut headers, mut line) = (BTreeMap::new(), String::new());
     reader.read_line(&mut line).ok().filter(|read| *read > 0)?;
     loop {
         line.clear();
@@ -94,10 +90,20 @@ fn serve(
         let Some((name, value)) = line.split_once(':') else { break };
         headers.insert(name.to_ascii_lowercase(), value.trim().to_owned());
     }
-    let mut body = vec![0; headers["content-length"].parse().unwrap()];
+    let mut body = vec![0; headers.get("content-length")?.parse().ok()?];
     reader.read_exact(&mut body).ok()?;
+    Some((headers, String::from_utf8(body).ok()?))
+}
+
+fn serve(
+    stream: TcpStream,
+    behaviour: Behaviour,
+    all: &Mutex<Vec<Delivery>>,
+    count: &AtomicUsize,
+) -> Option<()> {
+    let mut reader = BufReader::new(stream);
+    let (headers, body) = read_request(&mut reader)?;
     let status = behaviour(count.fetch_add(1, Ordering::Relaxed));
-    let body = String::from_utf8(body).unwrap();
     all.lock().unwrap().push(Delivery { headers, body, status, at: Instant::now() });
     let Some(status) = status else {
         thread::sleep(PATIENCE);
