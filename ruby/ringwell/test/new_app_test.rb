@@ -23,6 +23,7 @@ class NewAppTest < RingwellTest
   RUBY
   PAGE = '<%= ringwell_snippet_tag %><p>Call <%= ringwell_number "42", params: { m1: params[:campaign] } %></p>' \
          "<i>800-555-0100</i>"
+  ROUTES = 'Rails.application.routes.draw { root "pages#show"; post "order" => "pages#order" }'
   PAGE_TEST = <<~RUBY
     require "test_helper"
 
@@ -37,10 +38,19 @@ class NewAppTest < RingwellTest
       end
     end
   RUBY
-  # As an application does it: once when the order is placed, and again because a queue delivers twice.
-  ORDER = <<~RUBY
-    ActiveJob::Base.queue_adapter = :inline
-    2.times { Ringwell::OutcomeJob.perform_later("%s", type: "sale", value: "129.50", currency: "EUR", external_id: "order 7") }
+  # The job runs once when the order is placed, and again because a queue delivers twice.
+  CONTROLLER = <<~RUBY
+    class PagesController < ApplicationController
+      skip_forgery_protection
+
+      def order
+        2.times do
+          Ringwell::OutcomeJob.perform_later(params[:call], type: "sale", value: "129.50", currency: "EUR",
+            external_id: "order 7")
+        end
+        head :no_content
+      end
+    end
   RUBY
 
   # Not one of a robot: those get no number.
@@ -64,7 +74,7 @@ class NewAppTest < RingwellTest
       tests = Thread.new { run_program("bin/rails", "test", folder: app, environment: {"RINGWELL_KEY" => nil}) }
       serve(app, shop) do
         call = visit(running, shop)
-        outcome(app, running, call)
+        outcome(running, shop, call)
         in_a_browser(app, running, shop)
       end
       assert_match(/2 runs, \d+ assertions, 0 failures, 0 errors/, tests.value)
@@ -99,8 +109,9 @@ class NewAppTest < RingwellTest
   end
 
   # The job reaches the server's management by config/ringwell.yml, and the sale is kept once.
-  def outcome(app, running, call)
-    run_program("bin/rails", "runner", format(ORDER, call), folder: app, environment: {"RINGWELL_KEY" => KEY})
+  def outcome(running, shop, call)
+    answer = Net::HTTP.post_form(URI("http://127.0.0.1:#{shop}/order"), "call" => call)
+    assert_equal "204", answer.code, answer.body
     kept = ask(running, "/v1/events?after=0")["events"].select { |one| one["type"] == "conversion.recorded" }
     assert_equal 1, kept.size, kept
     conversion = kept[0].fetch("data")
@@ -139,7 +150,9 @@ class NewAppTest < RingwellTest
     File.write("#{app}/Gemfile", GEMFILE)
     # Debian has it with the database only.
     application = File.read("#{app}/config/application.rb")
-    File.write("#{app}/config/application.rb", application.sub(%r{^require "active_model/railtie"$}, ""))
+    inline = "config.active_job.queue_adapter = :inline"
+    File.write("#{app}/config/application.rb", application.sub(%r{^require "active_model/railtie"$}, "")
+      .sub(/^ *config.load_defaults .*$/) { |line| "#{line}\n    #{inline}" })
     said = run_program("bin/rails", "generate", "ringwell:install", "--url", url, "--pool", "42", folder: app)
     assert_match(/create +config.ringwell.yml.*ringwell_number "42"/m, said)
     settings = File.read("#{app}/config/ringwell.yml")
@@ -154,8 +167,8 @@ class NewAppTest < RingwellTest
   end
 
   def write(app)
-    File.write("#{app}/config/routes.rb", 'Rails.application.routes.draw { root "pages#show" }')
-    File.write("#{app}/app/controllers/pages_controller.rb", "class PagesController < ApplicationController; end")
+    File.write("#{app}/config/routes.rb", ROUTES)
+    File.write("#{app}/app/controllers/pages_controller.rb", CONTROLLER)
     FileUtils.mkdir_p("#{app}/app/views/pages")
     File.write("#{app}/app/views/pages/show.html.erb", PAGE)
     File.write("#{app}/app/views/layouts/application.html.erb", "<%= yield %>")

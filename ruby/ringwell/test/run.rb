@@ -10,36 +10,64 @@ require "helper"
 Dir["#{__dir__}/*_test.rb"].sort.each { |file| require file }
 exit Minitest.run(ARGV) if ARGV.any?
 
-# What takes long, each group in a process of its own; the last process has all the rest. In the first nothing
-# of the gem is compiled code: Rails under fibers crashed Ruby 3.1 once, and if it does so again, it was neither
-# the engine nor the shim.
-GROUPS = [%w[RailsTest NewAppTest], %w[PackageTest BenchTest], %w[GoldenTest EngineServersTest FiddleEngineTest]].freeze
+# Nothing of the gem is compiled code in the process of these: Rails under fibers crashed Ruby 3.1 once, and if it
+# does so again, it was neither the engine nor the shim.
+WITHOUT_COMPILED_CODE = %w[NewAppTest RailsTest].freeze
+# The others are taken from a queue, these first, because they take longest.
+LONGEST = %w[PackageTest BenchTest FiddleEngineTest EngineTest GoldenTest EngineServersTest].freeze
+# Takes classes from the queue, beside the first process.
+WORKERS = 2
 
-# Runs the classes of tests for which the block is true.
+# Classes of tests that processes share: each takes the next until none is left.
+class SharedQueue
+  # Bytes of an entry. A pipe gives a reader all of them or none.
+  ENTRY = 64
+
+  def initialize(names)
+    @reader, writer = IO.pipe
+    names.each { |name| writer.write(name.ljust(ENTRY)) }
+    writer.close
+  end
+
+  def each
+    loop { yield @reader.sysread(ENTRY).strip }
+  rescue EOFError
+    # All are taken.
+  end
+end
+
+# Runs these classes one after another.
 #
+# @param names [#each]
 # @return [Boolean] whether they passed
-def run_those(&)
-  Minitest::Runnable.runnables.select!(&)
+def run_those(names)
+  Minitest.define_singleton_method(:__run) do |reporter, options|
+    names.each { |name| Object.const_get(name).run(reporter, options) }
+  end
   Minitest.run([])
 end
 
 # A process that runs these classes.
 #
 # @return [Array(IO, Tempfile)] what it prints, and what it has covered once it has ended
-def start(classes)
+def start(names)
   covered = Tempfile.new("coverage", binmode: true)
   output = IO.popen("-")
   return [output, covered] if output
 
-  passed = run_those { |tests| classes.include?(tests.name) }
+  passed = run_those(names)
   covered.write(Marshal.dump(Covered.result))
   covered.flush
   exit passed
 end
 
-others = GROUPS.map { |classes| start(classes) }
+all = Minitest::Runnable.runnables.select { |tests| tests.methods_matching(/\Atest_/).any? }.map(&:name)
+rest = all - WITHOUT_COMPILED_CODE - %w[ExamplesTest]
+queue = SharedQueue.new((LONGEST & rest) + (rest - LONGEST).shuffle)
+others = [WITHOUT_COMPILED_CODE, *[queue] * WORKERS].map { |names| start(names) }
+# The examples wait most of the time: while other tests run.
 ExamplesTest.start_all
-passed = run_those { |tests| GROUPS.none? { |classes| classes.include?(tests.name) } }
+passed = run_those(queue.enum_for(:each) + %w[ExamplesTest])
 covered = [Covered.result]
 others.each do |output, file|
   puts output.read
