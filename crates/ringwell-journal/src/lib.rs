@@ -30,7 +30,10 @@ pub use frame::{
     has_stamp,
 };
 pub use group::{GROUP_FULL_BYTES, Group, GroupHeader, Tip, Writer};
-pub use message::{Author, MESSAGE_BYTES_MAX, MessageFault, decode_message, encode_message};
+pub use message::{
+    Author, MESSAGE_BYTES_MAX, MessageFault, Packer, decode_message, encode_message,
+    encode_packed_message,
+};
 pub use place::{BODY_BYTES_MAX, position, position_parts};
 pub use record::{
     DecodeError, DecodeFault, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Records, Restored,

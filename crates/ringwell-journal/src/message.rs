@@ -4,6 +4,8 @@
 //! header and body under their checksums. The group's number is the message's place in the log.
 //! Source: docs/spec/log.md.
 
+mod packing;
+
 use std::fmt;
 
 use ringwell_core::Millis;
@@ -12,6 +14,9 @@ use crate::bytes::Cursor;
 use crate::clocks::{CLOCKS_BYTES, Clocks};
 use crate::group::{Group, GroupHeader};
 use crate::place::BODY_BYTES_MAX;
+
+pub use packing::Packer;
+use packing::{PLAIN, ZSTD, unpack};
 
 const MAGIC: [u8; 4] = *b"RPm1";
 const HEADER_BYTES: usize = 120;
@@ -39,14 +44,23 @@ pub enum MessageFault {
     Damaged,
 }
 
-/// Writes the message of a group.
-///
-/// # Panics
-/// Never: the header has one length.
+/// Writes the message of a group, with its body as it is.
 #[must_use]
 pub fn encode_message(author: &Author, group: &Group) -> Vec<u8> {
-    let header = &group.header;
-    let mut out = Vec::with_capacity(HEADER_BYTES + group.body.len());
+    encode(author, &group.header, PLAIN, &group.body)
+}
+
+/// Writes the message of a group, with its body packed if that makes it shorter.
+#[must_use]
+pub fn encode_packed_message(packer: &mut Packer, author: &Author, group: &Group) -> Vec<u8> {
+    match packer.pack(&group.body) {
+        Some(shorter) => encode(author, &group.header, ZSTD, &shorter),
+        None => encode_message(author, group),
+    }
+}
+
+fn encode(author: &Author, header: &GroupHeader, packing: u32, body: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(HEADER_BYTES + body.len());
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&author.shard.to_le_bytes());
     out.extend_from_slice(&author.journal);
@@ -60,12 +74,11 @@ pub fn encode_message(author: &Author, group: &Group) -> Vec<u8> {
     // Clocks of no boot stand for none.
     let clocks = header.clocks.map_or([0; CLOCKS_BYTES], |clocks| clocks.encode());
     out.extend_from_slice(&clocks);
-    // The packing of the body: none.
-    out.extend_from_slice(&0_u32.to_le_bytes());
+    out.extend_from_slice(&packing.to_le_bytes());
     let crc = crc32c::crc32c(&out);
     out.extend_from_slice(&crc.to_le_bytes());
     assert!(out.len() == HEADER_BYTES, "a message's header has another length");
-    out.extend_from_slice(&group.body);
+    out.extend_from_slice(body);
     out
 }
 
@@ -78,14 +91,20 @@ pub fn decode_message(bytes: &[u8]) -> Result<(Author, Group), MessageFault> {
     if head[..4] != MAGIC {
         return Err(MessageFault::Foreign);
     }
-    let (author, group) = read_header(head).ok_or(MessageFault::Damaged)?;
-    if body.len() != group.body_len as usize || crc32c::crc32c(body) != group.body_crc {
+    let (author, header, packing) = read_header(head).ok_or(MessageFault::Damaged)?;
+    let body_len = usize::try_from(header.body_len).map_err(|_| MessageFault::Damaged)?;
+    let body = match packing {
+        PLAIN => body.to_vec(),
+        ZSTD if cfg!(feature = "zstd") => unpack(body, body_len).ok_or(MessageFault::Damaged)?,
+        _ => return Err(MessageFault::Foreign),
+    };
+    if body.len() != body_len || crc32c::crc32c(&body) != header.body_crc {
         return Err(MessageFault::Damaged);
     }
-    Ok((author, Group { header: group, body: body.to_vec() }))
+    Ok((author, Group { header, body }))
 }
 
-fn read_header(head: &[u8]) -> Option<(Author, GroupHeader)> {
+fn read_header(head: &[u8]) -> Option<(Author, GroupHeader, u32)> {
     let mut cursor = Cursor::new(&head[4..]);
     let author =
         Author { shard: cursor.u32()?, journal: cursor.array()?, incarnation: cursor.array()? };
@@ -99,9 +118,9 @@ fn read_header(head: &[u8]) -> Option<(Author, GroupHeader)> {
         prev_hash: cursor.u64()?,
         clocks: Clocks::decode(cursor.array()?),
     };
-    let is_plain = cursor.u32()? == 0;
+    let packing = cursor.u32()?;
     let is_intact = cursor.u32()? == crc32c::crc32c(&head[..HEADER_BYTES - 4]);
-    (is_intact && is_plain && header.is_sane()).then_some((author, header))
+    (is_intact && header.is_sane()).then_some((author, header, packing))
 }
 
 impl fmt::Display for MessageFault {

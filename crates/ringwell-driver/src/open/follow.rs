@@ -10,7 +10,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use ringwell_journal::{
     Author, ChainFault, DecodeError, Group, MessageFault, Record, Tip, Verdict, Writer, continues,
-    decode_message,
+    decode_message, encode_message,
 };
 
 use super::read::{KeptIn, Read};
@@ -279,7 +279,9 @@ impl<F: Files> Following<F> {
             let not_taken =
                 |reason: &str| FollowError::NotTaken { shard, reason: reason.to_owned() };
             let group = writer.seal(Vec::new()).ok_or_else(|| not_taken("there is no group"))?;
-            match platform.by(until, append_to_log(platform, log, &self.author, &group)).await {
+            let message = encode_message(&self.author, &group).into();
+            let appended = append_to_log(platform, log, &self.author, group.header.n, message);
+            match platform.by(until, appended).await {
                 Some(Fate::Stored) => return self.group(group),
                 Some(Fate::Taken { .. }) => {
                     let end = ends(platform, log, until).await?.end;

@@ -7,6 +7,7 @@
 
 mod appending;
 
+use std::cell::RefCell;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::Millis;
-use ringwell_journal::{Author, Clocks, Group, encode_message};
+use ringwell_journal::{Author, Clocks, Group, Packer, encode_packed_message};
 
 use super::files::FileError;
 use super::interface::{Appended, Part, Store};
@@ -132,12 +133,13 @@ pub struct LogStore<L, M, P> {
     mirror: M,
     platform: P,
     author: Author,
+    packer: RefCell<Packer>,
 }
 
 impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
     /// A store that continues at the end of `mirror`. The shard has been taken over by `author`.
     pub fn new(log: L, mirror: M, platform: P, author: Author) -> Self {
-        Self { log, mirror, platform, author }
+        Self { log, mirror, platform, author, packer: RefCell::default() }
     }
 
     /// Stores a group in the mirror, which waits for room if it must.
@@ -161,7 +163,10 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     type Draft = M::Draft;
 
     async fn append(&self, group: Group) -> Appended {
-        match append(&self.platform, &self.log, &self.author, &group).await {
+        let message =
+            encode_packed_message(&mut self.packer.borrow_mut(), &self.author, &group).into();
+        let n = group.header.n;
+        match append(&self.platform, &self.log, &self.author, n, message).await {
             Fate::Stored => self.mirrored(group).await,
             Fate::Full => {
                 Appended::Full { group, error: "the log that keeps the journal is full".to_owned() }
@@ -208,15 +213,14 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     }
 }
 
-/// Appends a group to a log and determines the result, however long that takes.
+/// Appends the message of group `n` to a log and determines the result, however long that takes.
 pub(crate) async fn append<P: Platform>(
     platform: &P,
     log: &impl Log,
     author: &Author,
-    group: &Group,
+    n: u64,
+    message: Bytes,
 ) -> Fate {
-    let n = group.header.n;
-    let message = Bytes::from(encode_message(author, group));
     let (mut appending, mut ask) = Appending::begin(*author, n, message.clone());
     loop {
         ask = match ask {

@@ -1,0 +1,65 @@
+//! Bodies of messages in fewer bytes: zstd at level 1, where this build has it.
+//!
+//! Positions count in the plain body, so only messages differ. What is read is bounded by the
+//! length that the message's header names, which a checksum covers.
+
+use std::fmt;
+
+/// The body as it is.
+pub(super) const PLAIN: u32 = 0;
+/// One frame of zstd.
+pub(super) const ZSTD: u32 = 1;
+
+/// The fastest level that finds repetitions: each further one costs more time than it saves room.
+#[cfg(feature = "zstd")]
+const LEVEL: i32 = 1;
+
+/// A shorter body gains nothing: a take-over, a tick.
+#[cfg(feature = "zstd")]
+const BYTES_MIN: usize = 128;
+
+/// Packs bodies. Keeps its working memory from one to the next.
+#[derive(Default)]
+pub struct Packer {
+    #[cfg(feature = "zstd")]
+    compressor: Option<zstd::bulk::Compressor<'static>>,
+}
+
+impl Packer {
+    /// The packed form of a body, if it is shorter.
+    #[cfg(feature = "zstd")]
+    pub(super) fn pack(&mut self, body: &[u8]) -> Option<Vec<u8>> {
+        if body.len() < BYTES_MIN {
+            return None;
+        }
+        if self.compressor.is_none() {
+            self.compressor = zstd::bulk::Compressor::new(LEVEL).ok();
+        }
+        let packed = self.compressor.as_mut()?.compress(body).ok()?;
+        (packed.len() < body.len()).then_some(packed)
+    }
+
+    /// This build packs nothing.
+    #[cfg(not(feature = "zstd"))]
+    #[expect(clippy::unused_self, reason = "the form of the other build")]
+    pub(super) fn pack(&mut self, _: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+/// The body of `bytes_max` bytes at most; `None` if it cannot be read.
+#[cfg(feature = "zstd")]
+pub(super) fn unpack(packed: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
+    zstd::bulk::decompress(packed, bytes_max).ok()
+}
+
+#[cfg(not(feature = "zstd"))]
+pub(super) fn unpack(_: &[u8], _: usize) -> Option<Vec<u8>> {
+    None
+}
+
+impl fmt::Debug for Packer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Packer")
+    }
+}
