@@ -47,15 +47,19 @@ async fn walk<P: Platform>(
         Moment::Wall(at) if planted(Bug::ShardTimeInLookups) => Moment::Shard(at),
         at => at,
     };
-    let (mut walk, mut step) = shard.engine.borrow().attribution(number, at);
+    // A shard that was idle noted nothing at the end of a boot; another one did.
+    let mut noted = reader.noted();
+    noted.extend(&shard.node.begun.noted);
+    let (mut walk, mut step) = shard.engine.borrow().attribution(number, at, &noted);
     loop {
         let position = match step {
             Step::Done(past) => return Ok(past),
             Step::Read(position) => position,
         };
-        let pending = shard.engine.borrow().pending_record(position).map(|record| {
-            walk.feed(&record, reader.wall_less_shard(&record, Some(clocks), clocks))
-        });
+        let pending = {
+            let engine = shard.engine.borrow();
+            engine.pending_record(position).map(|record| walk.feed(&record, Some(clocks)))
+        };
         let fed = if let Some(fed) = pending {
             fed
         } else {
@@ -68,7 +72,7 @@ async fn walk<P: Platform>(
                 Err(missing) => return Ok(walk.end(missing)),
             };
             let record = group.record(position).map_err(|error| error.to_string())?;
-            walk.feed(&record, reader.wall_less_shard(&record, group.header.clocks, clocks))
+            walk.feed(&record, group.header.clocks)
         };
         step = fed.map_err(|broken| {
             format!("the history of {} leads to a record of another number", broken.number)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Config, Directory, Owners};
-use ringwell_journal::Durability;
+use ringwell_journal::{Durability, Noted};
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
@@ -95,6 +95,8 @@ pub struct Begun {
     pub recorded_until: Millis,
     /// The time when answered allocations may be missing.
     pub gaps: Gaps,
+    /// The clocks that the journals of all shards have noted.
+    pub noted: Vec<Noted>,
 }
 
 /// Faults that tests ask for.

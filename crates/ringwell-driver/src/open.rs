@@ -25,7 +25,7 @@ use read::KeptIn;
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Directory};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
-use ringwell_journal::{Durability, Verdict};
+use ringwell_journal::{Durability, Noted, Verdict};
 
 use crate::store::{FileError, Files, Gaps, Identity, Inline, Memory, ServedMap, Settings};
 
@@ -64,6 +64,8 @@ pub struct Begun<F: Files> {
     pub recorded_until: Millis,
     /// The time when answered allocations may be missing.
     pub gaps: Gaps,
+    /// The clocks that the journals of all shards have noted.
+    pub noted: Vec<Noted>,
     /// The reason why all of it was in doubt, if it was.
     pub copied: Option<Copied>,
     /// For each shard how many of its pools are held for a bucket.
@@ -115,6 +117,7 @@ pub fn begin<F: Files>(
         read.is_in_doubt |= copied.is_some();
     }
     let recorded_until = recorded_until(&reads);
+    let noted = reads.iter().flat_map(Read::noted).collect();
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
     let clocks = agree(&mut reads, directory, &start.reading)?;
     let now = clocks.shard(start.reading.since_boot);
@@ -136,6 +139,7 @@ pub fn begin<F: Files>(
         identity: String::new(),
         recorded_until: Millis::ZERO,
         gaps: Gaps::default(),
+        noted,
         copied,
         held: Vec::new(),
     };

@@ -4,7 +4,7 @@
 //! a file, and passes it in. Source: docs/spec/journal.md, "History".
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Slot};
-use ringwell_journal::{Record, shifted};
+use ringwell_journal::{Clocks, Noted, Record, shifted, wall_less_shard, wall_less_shard_at};
 
 use crate::engine::Engine;
 
@@ -58,9 +58,12 @@ pub enum Moment {
 
 /// A look-up on its way.
 #[derive(Clone, Copy, Debug)]
-pub struct Walk {
+pub struct Walk<'a> {
     number: PromoNumber,
     at: Moment,
+    /// The current clocks, and those that the journals of the node have noted.
+    clocks: Option<Clocks>,
+    noted: &'a [Noted],
     /// The newest allocation, as the shard's state has it, until its record is met. The record of
     /// one that was taken over from another shard is in that shard's journal.
     newest: Option<Slot>,
@@ -100,17 +103,27 @@ pub struct BrokenChain {
 }
 
 impl Engine {
-    /// Begins to look for the holder of `number` at `at`.
+    /// Begins to look for the holder of `number` at `at`. `noted` are the clocks that the journals
+    /// of all shards of the node have noted.
     #[must_use]
-    pub fn attribution(&self, number: PromoNumber, at: Moment) -> (Walk, Step) {
+    pub fn attribution<'a>(
+        &self,
+        number: PromoNumber,
+        at: Moment,
+        noted: &'a [Noted],
+    ) -> (Walk<'a>, Step) {
         let newest_at = self.shard.newest_local_at(number).unwrap_or_default();
         let newest = self.shard.newest(number).filter(|slot| slot.allocated_at > Millis::ZERO);
+        let clocks = self.clocks();
+        let times = (newest_at, self.now);
         let walk = Walk {
             number,
             at,
+            clocks,
+            noted,
             newest,
             newest_at,
-            newest_shift: self.clocks().map_or(0, |clocks| clocks.wall_less_shard()),
+            newest_shift: wall_less_shard_at(times, clocks, clocks, noted.iter().copied()),
             is_told: false,
             is_settled: false,
             locked_until: None,
@@ -155,14 +168,17 @@ struct Met<'a> {
     params: [&'a [u8]; 2],
 }
 
-impl Walk {
-    /// Takes the record that was asked for. `wall_less_shard` is of its clocks ([`Record::clocks`]), as
-    /// [`ringwell_journal::wall_less_shard`] knows it.
+impl Walk<'_> {
+    /// Takes the record that was asked for. Its group has noted the clocks `group`.
     ///
     /// # Errors
     /// [`BrokenChain`] if the record does not belong to this number.
-    pub fn feed(&mut self, record: &Record<'_>, wall_less_shard: i64) -> Result<Step, BrokenChain> {
-        let (broken, shift) = (BrokenChain { number: self.number }, wall_less_shard);
+    pub fn feed(
+        &mut self,
+        record: &Record<'_>,
+        group: Option<Clocks>,
+    ) -> Result<Step, BrokenChain> {
+        let (broken, shift) = (BrokenChain { number: self.number }, self.shift(record, group));
         match *record {
             Record::Release { number, previous, restored: Some(restored), .. }
                 if number == self.number =>
@@ -205,6 +221,17 @@ impl Walk {
                 Ok(self.back(previous))
             }
             _ => Err(broken),
+        }
+    }
+
+    /// By how much the wall clock was ahead of shard time when the event of `record` happened.
+    fn shift(&self, record: &Record<'_>, group: Option<Clocks>) -> i64 {
+        let (then, noted) = (record.clocks(group), self.noted.iter().copied());
+        match *record {
+            Record::Adopt { at, local_at, .. } => {
+                wall_less_shard_at((local_at, at), then, self.clocks, noted)
+            }
+            _ => wall_less_shard(then, self.clocks, noted),
         }
     }
 

@@ -189,7 +189,7 @@ impl Rig {
 
     /// The holder of `number` at `at`, read from the groups.
     fn attribution(&self, engine: &Engine, number: PromoNumber, at: Millis) -> Option<Held> {
-        let (mut walk, mut step) = engine.attribution(number, Moment::Wall(at));
+        let (mut walk, mut step) = engine.attribution(number, Moment::Wall(at), &[]);
         loop {
             let position = match step {
                 Step::Done(past) => return past.held,
@@ -199,7 +199,7 @@ impl Rig {
             let Some(group) = self.groups.iter().find(|group| group.header.n == n) else {
                 return walk.end(Missing::NotKept).held;
             };
-            step = walk.feed(&group.record(position).unwrap(), 0).unwrap();
+            step = walk.feed(&group.record(position).unwrap(), None).unwrap();
         }
     }
 }

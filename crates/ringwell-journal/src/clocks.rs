@@ -6,8 +6,6 @@
 
 use ringwell_core::Millis;
 
-use crate::segment::SegmentHeader;
-
 /// Bytes that the clocks take in a frame and in the head of a segment.
 pub(crate) const CLOCKS_BYTES: usize = 24;
 
@@ -75,36 +73,44 @@ pub fn shifted(at: Millis, by: i64) -> Millis {
     Millis(at.0.saturating_add_signed(by))
 }
 
+/// Clocks that were noted at the shard time `at`, and stood until then: the end of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Noted {
+    /// The shard time.
+    pub at: Millis,
+    /// The clocks.
+    pub clocks: Clocks,
+}
+
 /// The wall clock's lead over shard time when a group with the clocks `then` was sealed, by present
 /// knowledge: a wall clock that was corrected since counts as it was last set, for all events since
-/// the machine was booted. `now` are the current clocks; `heads` are those of the journal's
-/// segments, newest first: the first one of each boot carries the last one of the boot before. A
-/// group of format 1 has no clocks: then shard time is taken for the wall clock.
-pub fn wall_less_shard<'a>(
+/// the machine was booted. `now` are the current clocks. A group of format 1 has no clocks: then
+/// shard time is taken for the wall clock.
+pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,
-    heads: impl Iterator<Item = &'a SegmentHeader>,
+    noted: impl Iterator<Item = Noted>,
 ) -> i64 {
     let Some(then) = then else { return 0 };
-    let heads = heads.filter_map(|head| head.tip.clocks);
-    let last = now.into_iter().chain(heads).find(|clocks| clocks.boot == then.boot);
+    let here = noted.filter(|noted| noted.clocks.boot == then.boot);
+    let noted = here.max_by_key(|noted| noted.at).map(|noted| noted.clocks);
+    let last = now.filter(|now| now.boot == then.boot).or(noted);
     last.unwrap_or(then).wall_offset.saturating_sub(then.shard_offset)
 }
 
-/// As [`wall_less_shard`] of something that happened at the shard time `at`, which may have been in an
-/// earlier boot than the group that records it: then the clocks of that boot count, if a head has them.
-/// After another boot shard time may have leapt with a wall clock that was wrong.
-pub fn wall_less_shard_at<'a>(
-    at: Millis,
+/// As [`wall_less_shard`] of something that happened at the shard time `at`, and was recorded at
+/// `recorded_at` in a group with the clocks `then`. It may have been in an earlier boot: then the
+/// clocks of that boot count, if `noted`, of all shards of the node, has them. A boot's shard time is
+/// later than any that was noted before it.
+pub fn wall_less_shard_at(
+    (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
     now: Option<Clocks>,
-    heads: impl Iterator<Item = &'a SegmentHeader> + Clone,
+    noted: impl Iterator<Item = Noted> + Clone,
 ) -> i64 {
-    let is_since = |clocks: &Clocks| clocks.shard(Millis::ZERO) <= at;
-    let noted = heads.clone().filter_map(|head| Some((head.tip.last_at, head.tip.clocks?)));
-    let mut there = noted.filter(|(last_at, clocks)| is_since(clocks) && at <= *last_at);
-    let earlier = if then.as_ref().is_none_or(is_since) { None } else { there.next() };
-    wall_less_shard(earlier.map(|(_, clocks)| clocks).or(then), now, heads)
+    let between = noted.clone().filter(|noted| at <= noted.at && noted.at < recorded_at);
+    let earlier = between.min_by_key(|noted| noted.at).map(|noted| noted.clocks);
+    wall_less_shard(earlier.or(then), now, noted)
 }
 
 /// If a wall clock was set ahead, or was further ahead than this when the machine had been booted,
@@ -112,25 +118,26 @@ pub fn wall_less_shard_at<'a>(
 pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// The wall clock at the shard time `now`, as far as it is trusted for the age of history. `clocks`
-/// are the current ones; `heads` as for [`wall_less_shard`].
-pub fn believed_wall<'a>(
+/// are the current ones; `noted` has the newest first.
+pub fn believed_wall(
     now: Millis,
     clocks: Clocks,
-    heads: impl Iterator<Item = &'a SegmentHeader> + Clone,
+    noted: impl Iterator<Item = Noted> + Clone,
 ) -> Millis {
     let since_boot = clocks.since_boot(now);
-    let noted = heads.clone().filter_map(|head| Some((head.tip.last_at, head.tip.clocks?)));
-    let here = noted.clone().filter(|(_, then)| then.boot == clocks.boot);
+    let here = noted.clone().filter(|noted| noted.clocks.boot == clocks.boot);
     // The newest, however old it is: nothing has been noted since.
-    let recent = here.enumerate().filter(|(index, (last_at, then))| {
-        *index == 0 || since_boot.since(then.since_boot(*last_at)) < BELIEF
+    let recent = here.enumerate().filter(|(index, then)| {
+        *index == 0 || since_boot.since(then.clocks.since_boot(then.at)) < BELIEF
     });
-    let offset = recent.map(|(_, (_, then))| then.wall_offset).fold(clocks.wall_offset, i64::min);
+    let offsets = recent.map(|(_, then)| then.clocks.wall_offset);
+    let offset = offsets.fold(clocks.wall_offset, i64::min);
     let wall = shifted(since_boot, offset);
-    let mut before = noted.filter(|(_, then)| then.boot != clocks.boot);
+    let mut before = noted.clone().filter(|noted| noted.clocks.boot != clocks.boot);
     match before.next() {
-        Some((last_at, then)) if since_boot < BELIEF => {
-            let last = shifted(last_at, wall_less_shard(Some(then), Some(clocks), heads));
+        Some(then) if since_boot < BELIEF => {
+            let last = wall_less_shard(Some(then.clocks), Some(clocks), noted);
+            let last = shifted(then.at, last);
             wall.min(last + BELIEF + since_boot)
         }
         _ => wall,

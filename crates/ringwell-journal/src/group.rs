@@ -9,7 +9,7 @@
 use ringwell_core::{Millis, Position};
 
 use crate::bytes::Body;
-use crate::clocks::Clocks;
+use crate::clocks::{Clocks, Noted};
 use crate::place::{BODY_BYTES_MAX, behind, position, position_parts, start_of};
 use crate::record::{DecodeError, Record, Records};
 
@@ -100,6 +100,12 @@ impl Tip {
             last_at: header.last_at,
             clocks: header.clocks,
         }
+    }
+
+    /// The clocks at the last group.
+    #[must_use]
+    pub fn noted(&self) -> Option<Noted> {
+        self.clocks.map(|clocks| Noted { at: self.last_at, clocks })
     }
 
     /// The same end, with the next epoch for the groups to come.

@@ -72,7 +72,8 @@ pub(crate) fn start(
         member: membership.map(|it| (&*it.own().shards, it.cluster().version())),
     };
     let begun = open::begin(reads, &start)?;
-    let open::Begun { shards, clocks, holds, identity, recorded_until, gaps, copied, held } = begun;
+    let open::Begun { shards, clocks, holds, identity, recorded_until, gaps, noted, copied, held } =
+        begun;
     open::report_copied(settings, copied);
     let clock = Clock::going_on(clocks, start.reading.since_boot);
     let started = |opened: Opened<OsFiles>| {
@@ -88,7 +89,8 @@ pub(crate) fn start(
         );
     }
     let is_first = settings.durability != Durability::Memory && on_disk.is_empty();
-    Ok((started, clock, Begun { journals, is_first, identity, recorded_until, gaps, holds }))
+    let begun = Begun { journals, is_first, identity, recorded_until, gaps, noted, holds };
+    Ok((started, clock, begun))
 }
 
 /// The shards to be opened.

@@ -143,7 +143,9 @@ impl World {
             member: Some((&own, membership.cluster().version())),
         };
         let begun = open::begin(reads, &start)?;
-        let open::Begun { mut shards, clocks, holds, identity, recorded_until, gaps, .. } = begun;
+        let open::Begun {
+            mut shards, clocks, holds, identity, recorded_until, gaps, noted, ..
+        } = begun;
         let now = clocks.shard(reading.since_boot);
         for (opened, recovery) in shards.iter_mut().zip(&mut recoveries) {
             let slots = opened.engine.shard().slots().iter();
@@ -154,7 +156,7 @@ impl World {
             recovery.holds = pool_holds(opened.engine.shard(), now);
         }
         let is_first = on_disk.is_empty();
-        let begun = Begun { holds, identity, is_first, journals, recorded_until, gaps };
+        let begun = Begun { holds, identity, is_first, journals, recorded_until, gaps, noted };
         let opened = (owners, begun);
         let process = Process::new(
             config(self.bug),

@@ -265,7 +265,7 @@ impl Server {
     }
 
     fn holder(&self, number: PromoNumber, at: Millis) -> Option<ringwell_engine::Held> {
-        let (mut walk, mut step) = self.engine.attribution(number, Moment::Wall(at));
+        let (mut walk, mut step) = self.engine.attribution(number, Moment::Wall(at), &[]);
         loop {
             let position = match step {
                 Step::Done(past) => return past.held,
@@ -273,11 +273,11 @@ impl Server {
             };
             // Virtual time is the wall clock.
             let fed = if let Some(record) = self.engine.pending_record(position) {
-                walk.feed(&record, 0)
+                walk.feed(&record, None)
             } else {
                 let (n, _) = position_parts(position);
                 let place = self.groups.binary_search_by_key(&n, |group| group.header.n).ok()?;
-                walk.feed(&self.groups[place].record(position).ok()?, 0)
+                walk.feed(&self.groups[place].record(position).ok()?, None)
             };
             step = fed.ok()?;
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ringwell_core::{Millis, PoolSpec};
 use ringwell_directory::{Config, RingPool, SHARDS_MAX};
 use ringwell_engine::{Recorded, Restore};
-use ringwell_journal::{Chunk, Durability, Recovered, Snapshot, Tip, Verdict};
+use ringwell_journal::{Chunk, Durability, Noted, Recovered, Snapshot, Tip, Verdict};
 
 use crate::canary::{Bug, planted};
 use crate::rows::spec;
@@ -85,6 +85,12 @@ impl<F: Files> Read<F> {
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.recovered.tip.last_at == Millis::ZERO
+    }
+
+    /// The clocks at the ends of its segments.
+    pub(super) fn noted(&self) -> impl Iterator<Item = Noted> {
+        let heads = self.recovered.segments.iter().map(|info| &info.header.tip);
+        heads.chain([&self.recovered.tip]).filter_map(Tip::noted)
     }
 
     pub(super) fn recorded(&self) -> Recorded {

@@ -3,17 +3,16 @@
 //! The thread that stores groups and those that look records up share the index; it is locked for a
 //! few instructions a group, never while a file is read.
 
-use std::collections::{VecDeque, vec_deque};
+use std::collections::VecDeque;
 use std::io;
-use std::iter::{Map, Rev};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use ringwell_core::Millis;
 use ringwell_journal::{
-    BLOCK_BYTES, Clocks, FrameHeader, Group, Record, SEGMENT_HEADER_BYTES, SegmentHeader,
-    SegmentInfo, decode_body, decode_header, wall_less_shard, wall_less_shard_at,
+    BLOCK_BYTES, FrameHeader, Group, Noted, SEGMENT_HEADER_BYTES, SegmentInfo, decode_body,
+    decode_header,
 };
 
 use super::Settings;
@@ -70,10 +69,6 @@ pub enum ReadError {
     #[error(transparent)]
     File(#[from] FileError),
 }
-
-/// The heads of a journal's segments, newest first.
-pub(super) type Heads<'a> =
-    Map<Rev<vec_deque::Iter<'a, SegmentInfo>>, fn(&'a SegmentInfo) -> &'a SegmentHeader>;
 
 /// The place of a group.
 struct Place {
@@ -139,10 +134,9 @@ impl Index {
         self.segments.get(after).map_or(n, |info| info.next_n).max(n + 1)
     }
 
-    /// The heads of the segments, newest first.
-    pub(super) fn heads(&self) -> Heads<'_> {
-        let head: fn(&SegmentInfo) -> &SegmentHeader = |info| &info.header;
-        self.segments.iter().rev().map(head)
+    /// The clocks in the heads of the segments, newest first.
+    pub(super) fn noted(&self) -> impl Iterator<Item = Noted> + Clone {
+        self.segments.iter().rev().filter_map(|info| info.header.tip.noted())
     }
 
     fn find(&self, n: u64) -> Result<Place, ReadError> {
@@ -173,9 +167,8 @@ impl<F: Files> Reader for JournalReader<F> {
         still_there.and(result)
     }
 
-    fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64 {
-        let index = self.shared.index();
-        wall_less_shard_of(record, group, now, index.heads())
+    fn noted(&self) -> Vec<Noted> {
+        self.shared.index().noted().collect()
     }
 
     fn unread(&self) -> Range<u64> {
@@ -266,20 +259,5 @@ impl<F: Files> JournalReader<F> {
             let error = io::Error::from(io::ErrorKind::UnexpectedEof);
             ReadError::File(FileError::new("find a frame in", &path, error))
         })
-    }
-}
-
-/// By how much the wall clock was ahead of shard time when the event of `record` happened. `heads`
-/// are those of the journal's segments, newest first.
-pub(super) fn wall_less_shard_of<'a>(
-    record: &Record<'_>,
-    group: Option<Clocks>,
-    now: Clocks,
-    heads: impl Iterator<Item = &'a SegmentHeader> + Clone,
-) -> i64 {
-    let then = record.clocks(group);
-    match *record {
-        Record::Adopt { local_at, .. } => wall_less_shard_at(local_at, then, Some(now), heads),
-        _ => wall_less_shard(then, Some(now), heads),
     }
 }

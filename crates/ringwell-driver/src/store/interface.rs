@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_journal::{Clocks, Group, Record};
+use ringwell_journal::{Clocks, Group, Noted};
 
 use super::files::FileError;
 use super::index::ReadError;
@@ -124,9 +124,8 @@ pub trait Reader: Clone + Send + 'static {
     /// [`ReadError`]
     fn read(&self, n: u64) -> Result<Group, ReadError>;
 
-    /// By how much the wall clock was ahead of shard time when the event of `record` happened, as
-    /// far as is known by now. Its group noted the clocks `group`; `now` are the clocks as they stand.
-    fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64;
+    /// The clocks at the ends of the segments that are kept.
+    fn noted(&self) -> Vec<Noted>;
 
     /// The groups that the start has not read.
     fn unread(&self) -> Range<u64> {

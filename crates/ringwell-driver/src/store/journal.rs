@@ -109,14 +109,14 @@ impl<F: Files> Journal<F> {
     }
 
     fn is_too_old(&self, index: &Index, now: Millis, clocks: Clocks) -> bool {
-        let heads = index.heads();
+        let noted = index.noted();
         // The head of the segment after it has the clocks at its end.
         let Some((age, next)) = self.shared.settings.history_age.zip(index.segments.get(1)) else {
             return false;
         };
-        let then = wall_less_shard(next.header.tip.clocks, Some(clocks), heads.clone());
+        let then = wall_less_shard(next.header.tip.clocks, Some(clocks), noted.clone());
         let end = shifted(next.header.tip.last_at, then);
-        believed_wall(now, clocks, heads).since(end) > age
+        believed_wall(now, clocks, noted).since(end) > age
     }
 
     /// Whether more is kept than should be, and only because the snapshots that are kept need it.

@@ -9,10 +9,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_journal::{Clocks, Group, Record};
+use ringwell_journal::{Clocks, Group, Noted};
 
 use super::files::FileError;
-use super::index::{ReadError, wall_less_shard_of};
+use super::index::ReadError;
 use super::interface::{Appended, Draft, Part, Reader, Store};
 use super::stats::{Counters, Stats};
 
@@ -119,8 +119,8 @@ impl Reader for MemoryReader {
         index.and_then(|index| kept.queue.get(index)).cloned().ok_or(ReadError::Gone(n))
     }
 
-    fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64 {
-        wall_less_shard_of(record, group, now, std::iter::empty())
+    fn noted(&self) -> Vec<Noted> {
+        Vec::new()
     }
 }
 

@@ -1,7 +1,7 @@
 //! Look-ups in an engine whose clocks are set.
 
 use ringwell_core::{NumberRange, PoolSpec, Retired, VisitorId};
-use ringwell_journal::{Clocks, Group, Tip, position_parts, wall_less_shard};
+use ringwell_journal::{Clocks, Group, Noted, Tip, position_parts};
 
 use super::*;
 use crate::{Ask, Outcome, Refusal, Restore};
@@ -15,6 +15,8 @@ struct Rig {
     engine: Engine,
     clocks: Clocks,
     groups: Vec<Group>,
+    /// As if no head of a segment were there, unless a test says otherwise.
+    noted: Vec<Noted>,
     number: PromoNumber,
 }
 
@@ -27,7 +29,7 @@ impl Rig {
         let offset = START.0.cast_signed();
         let clocks = Clocks { boot: 1, shard_offset: offset, wall_offset: offset };
         let engine = restore.finish(Tip::FIRST.raise_epoch(), START, false).0;
-        Self { engine, clocks, groups: Vec::new(), number }
+        Self { engine, clocks, groups: Vec::new(), noted: Vec::new(), number }
     }
 
     /// From now on the wall clock is far ahead of shard time.
@@ -53,10 +55,14 @@ impl Rig {
 
     /// Another shard handed the number out.
     fn hear(&mut self, ms: u64) {
-        let now = self.engine.at(START + Millis(ms));
-        let locked_until = now + LIFETIME;
-        let slot = Slot { allocated_at: now, locked_until, ..Slot::new(self.number) };
-        let told = Retired { slot, local_at: now, pool: PoolId(1), visitor: None };
+        self.hear_late(ms, ms);
+    }
+
+    /// As [`Self::hear`], of an allocation that the other shard made at `at_ms`.
+    fn hear_late(&mut self, ms: u64, at_ms: u64) {
+        let (now, at) = (self.engine.at(START + Millis(ms)), START + Millis(at_ms));
+        let slot = Slot { allocated_at: at, locked_until: at + LIFETIME, ..Slot::new(self.number) };
+        let told = Retired { slot, local_at: at, pool: PoolId(1), visitor: None };
         assert!(self.engine.adopt(now, &told));
         self.engine.set_clocks(self.clocks);
         self.groups.extend(self.engine.seal(Vec::new()));
@@ -65,7 +71,7 @@ impl Rig {
     /// The name that is said for a moment by the wall clock, and how many records were read for it.
     fn holder(&self, wall_ms: u64) -> (Option<String>, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
-        let (mut walk, mut step) = self.engine.attribution(self.number, at);
+        let (mut walk, mut step) = self.engine.attribution(self.number, at, &self.noted);
         let mut read = 0;
         loop {
             let position = match step {
@@ -78,10 +84,7 @@ impl Rig {
             let n = position_parts(position).0;
             let group = self.groups.iter().find(|group| group.header.n == n).unwrap();
             let record = group.record(position).unwrap();
-            let then = record.clocks(group.header.clocks);
-            // As if no head of a segment were there: each boot counts as each group noted it.
-            let shift = wall_less_shard(then, Some(self.clocks), [].iter());
-            step = walk.feed(&record, shift).unwrap();
+            step = walk.feed(&record, group.header.clocks).unwrap();
             read += 1;
         }
     }
@@ -120,6 +123,30 @@ fn what_another_shard_told_is_dated_by_the_clocks_of_then() {
         rig.engine.set_clocks(rig.clocks);
         let told = Some("");
         rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, told), (60_000, told)]);
+    }
+}
+
+#[test]
+fn what_another_shard_tells_after_a_boot_is_dated_by_the_clocks_before_it() {
+    for wrong in [3_600_000, -60 * 86_400_000] {
+        let mut rig = Rig::new();
+        rig.ask(1_000, "own", None);
+        // This shard is idle from then on, so that only the other one has noted the end of the boot.
+        rig.noted.push(Noted { at: START + Millis(3_200), clocks: rig.clocks });
+        rig.boot();
+        rig.wall(wrong);
+        rig.hear_late(9_000, 3_000);
+        rig.engine.set_clocks(rig.clocks);
+        let told = Some("");
+        rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, told), (60_000, told)]);
+        // As a start takes it over, without a record here.
+        rig.boot();
+        rig.wall(-wrong);
+        let slot = Slot { allocated_at: START + Millis(3_100), ..Slot::new(rig.number) };
+        let local_at = slot.allocated_at;
+        rig.engine.adopt_unrecorded(&Retired { local_at, slot, pool: PoolId(1), visitor: None });
+        rig.engine.set_clocks(rig.clocks);
+        rig.check(&[(1_000, Some("own")), (3_099, Some("own")), (3_100, told), (60_000, told)]);
     }
 }
 

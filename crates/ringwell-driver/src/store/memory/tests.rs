@@ -1,4 +1,4 @@
-use ringwell_journal::{Tip, Writer};
+use ringwell_journal::{Record, Tip, Writer};
 
 use super::*;
 
