@@ -15,7 +15,7 @@ const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The contents of one answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct AnswerCounts {
     /// HTTP status.
     pub(crate) status: u16,
     /// Rows with a number.
@@ -45,7 +45,7 @@ impl Connection {
     ///
     /// # Errors
     /// When the connection breaks or the answer is not HTTP with a length.
-    pub(crate) async fn exchange(&mut self, request: &[u8]) -> anyhow::Result<Answer> {
+    pub(crate) async fn exchange(&mut self, request: &[u8]) -> anyhow::Result<AnswerCounts> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
         let (status, start, length) = self.read_head().await?;
@@ -92,9 +92,9 @@ fn parse_head(head: &[u8]) -> anyhow::Result<(u16, usize)> {
     Ok((status.context("no status")?, length.context("no content-length")?))
 }
 
-fn count(status: u16, body: &[u8]) -> Answer {
+fn count(status: u16, body: &[u8]) -> AnswerCounts {
     let times = |text: &str| memmem::find_iter(body, text).count() as u64;
-    Answer {
+    AnswerCounts {
         status,
         rows: times(r#""promo_number":""#),
         overflow: times(r#""overflow":true"#),
@@ -104,7 +104,7 @@ fn count(status: u16, body: &[u8]) -> Answer {
 
 #[cfg(test)]
 mod tests {
-    use super::{Answer, count, parse_head};
+    use super::{AnswerCounts, count, parse_head};
 
     #[test]
     fn status_and_length_are_read_whatever_the_case_of_names() {
@@ -117,6 +117,6 @@ mod tests {
     fn rows_overflow_and_errors_are_counted_apart() {
         let body = br#"{"responses":[{"promo_number":"8885550142"},
             {"promo_number":"8885550143","overflow":true},{"error_class":"InvalidKey"}]}"#;
-        assert_eq!(count(200, body), Answer { status: 200, rows: 2, overflow: 1, errors: 1 });
+        assert_eq!(count(200, body), AnswerCounts { status: 200, rows: 2, overflow: 1, errors: 1 });
     }
 }

@@ -26,7 +26,7 @@ pub(crate) struct Args {
 }
 
 #[derive(Serialize)]
-struct Held {
+struct IdleReport {
     connections: u32,
     rss_before_kib: u64,
     rss_after_kib: u64,
@@ -64,7 +64,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 
 fn report(connections: u32, before: u64, after: u64) -> anyhow::Result<()> {
     let grown = u32::try_from(after.saturating_sub(before)).context("more than 4 TiB")?;
-    let held = Held {
+    let held = IdleReport {
         connections,
         rss_before_kib: before,
         rss_after_kib: after,

@@ -165,7 +165,7 @@ async fn work(mut connection: Connection, target: Target, queue: Queue, tally: R
 }
 
 impl Tally {
-    fn count(&mut self, answer: &crate::client::Answer, taken: Duration) {
+    fn count(&mut self, answer: &crate::client::AnswerCounts, taken: Duration) {
         self.recorder.add(taken);
         if answer.status == 200 {
             self.ok += 1;

@@ -18,7 +18,7 @@ const RECOVERY: i64 = 10_000 * MS;
 
 /// The place of a line: file by index, line from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct SourceLine {
     pub(crate) file: u32,
     pub(crate) line: u64,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Whole {
     /// Batches whose id another one has.
     pub(crate) doubled: Vec<u32>,
     /// Answers to ids that were never sent: id, time and place.
-    pub(crate) strays: Vec<(String, i64, Place)>,
+    pub(crate) strays: Vec<(String, i64, SourceLine)>,
     /// Keys of more than one batch.
     pub(crate) retried: HashSet<Box<str>>,
     /// Pools of rows that got their overflow number.
@@ -53,7 +53,7 @@ pub(crate) struct Whole {
     /// When pools handed out nothing: pool (`None`: all), from, until; shard time.
     pub(crate) holds: Vec<(Option<u64>, i64, i64)>,
     pub(crate) lookups: u64,
-    pub(crate) states: BTreeMap<Owner, State>,
+    pub(crate) states: BTreeMap<Owner, FinalState>,
 }
 
 /// A pool from `t` on.
@@ -67,7 +67,7 @@ pub(crate) struct Version {
 
 #[derive(Debug)]
 pub(crate) struct Fault {
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     pub(crate) t: i64,
     pub(crate) ends: bool,
 }
@@ -75,7 +75,7 @@ pub(crate) struct Fault {
 /// A batch without its rows.
 #[derive(Debug)]
 pub(crate) struct Batch {
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     pub(crate) id: Box<str>,
     pub(crate) t: i64,
     /// The earliest time at which its rows may have been served: the first attempt's `t`, if it has
@@ -85,7 +85,7 @@ pub(crate) struct Batch {
     pub(crate) deadline_ms: Option<i64>,
     pub(crate) end: Option<End>,
     /// A second end, which is a fault.
-    pub(crate) second: Option<(i64, Place)>,
+    pub(crate) second: Option<(i64, SourceLine)>,
     /// The fault in the form of its answer.
     pub(crate) misshapen: Option<Box<str>>,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Batch {
 /// A `ret`, or an `unk`.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct End {
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     pub(crate) t: i64,
     pub(crate) is_answer: bool,
 }
@@ -110,21 +110,21 @@ pub(crate) struct Journal {
     pub(crate) first_at: Option<i64>,
     pub(crate) last: Option<Last>,
     /// The first record that does not continue its predecessor: words, time, and both places.
-    pub(crate) out_of_order: Option<(&'static str, i64, [Place; 2])>,
+    pub(crate) out_of_order: Option<(&'static str, i64, [SourceLine; 2])>,
     pub(crate) damaged: bool,
 }
 
 /// The record that a journal's next one has to follow.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Last {
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     pub(crate) position: u64,
     pub(crate) at: i64,
 }
 
 #[derive(Debug)]
 pub(crate) struct Segment {
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     pub(crate) journal: String,
     pub(crate) first_frame: u64,
     pub(crate) epoch: u64,
@@ -132,7 +132,7 @@ pub(crate) struct Segment {
 
 #[derive(Debug)]
 pub(crate) struct Frame {
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     pub(crate) number: u64,
     pub(crate) epoch: u64,
     pub(crate) at: i64,
@@ -143,9 +143,9 @@ pub(crate) struct Frame {
 
 /// The facts about a server's state at its end.
 #[derive(Debug, Default)]
-pub(crate) struct State {
+pub(crate) struct FinalState {
     /// The count of numbers that the shard reported, and the place of the report.
-    pub(crate) count: Option<(Place, u64)>,
+    pub(crate) count: Option<(SourceLine, u64)>,
     /// The actual count.
     pub(crate) there: u64,
 }
@@ -156,7 +156,7 @@ pub(crate) struct Part {
     pub(crate) rows: Vec<Asked>,
     pub(crate) records: Vec<Record>,
     pub(crate) lookups: Vec<Lookup>,
-    pub(crate) held: Vec<Held>,
+    pub(crate) held: Vec<HeldAtEnd>,
     pub(crate) spans: Vec<Span>,
 }
 
@@ -166,7 +166,7 @@ pub(crate) enum Fact {
     Row(Asked),
     Record(Record),
     Lookup(Lookup),
-    Held(Held),
+    Held(HeldAtEnd),
     Span(Span),
 }
 
@@ -191,7 +191,7 @@ pub(crate) enum What {
 pub(crate) struct Record {
     /// Whose journal, by [`Whole::owners`].
     pub(crate) owner: u32,
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     pub(crate) at: i64,
     pub(crate) number: u64,
     pub(crate) kind: Kind,
@@ -221,7 +221,7 @@ pub(crate) enum Kind {
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct Lookup {
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     pub(crate) t: i64,
     pub(crate) rid: Box<str>,
     pub(crate) number: u64,
@@ -233,10 +233,10 @@ pub(crate) struct Lookup {
 
 /// A number in a state that a server ended with.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct HeldAtEnd {
     /// Whose state, by [`Whole::owners`].
     pub(crate) owner: u32,
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     pub(crate) number: u64,
     pub(crate) pool: Option<u64>,
     pub(crate) allocated: i64,

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use answers::Answers;
 
-use crate::history::{Batch, Fact, Fault, Lookup, Place, Version, Whole};
+use crate::history::{Batch, Fact, Fault, Lookup, SourceLine, Version, Whole};
 use crate::line::Line;
 use crate::spill::Spill;
 
@@ -59,7 +59,7 @@ pub(crate) fn read(paths: &[PathBuf], parts: usize) -> Result<(Whole, Spill), Re
     };
     for (file, path) in (0..).zip(paths) {
         each_line(path, |line, text| {
-            let place = Place { file, line };
+            let place = SourceLine { file, line };
             let fault = |why| ReadError { path: path.clone(), line, why };
             let parsed: Line = serde_json::from_slice(text).map_err(|it| fault(it.to_string()))?;
             if line == 1 && parsed.k != "run" {
@@ -101,7 +101,7 @@ struct Reader {
 
 impl Reader {
     /// Adds one line's fact.
-    fn take(&mut self, place: Place, line: Line) -> Result<(), String> {
+    fn take(&mut self, place: SourceLine, line: Line) -> Result<(), String> {
         let Self { whole, answers, spill } = self;
         match line.k.as_str() {
             "run" => run(whole, line),
@@ -186,7 +186,12 @@ fn pool(whole: &mut Whole, line: Line) -> Result<(), String> {
     Ok(())
 }
 
-fn lookup(whole: &mut Whole, spill: &mut Spill, place: Place, line: Line) -> Result<(), String> {
+fn lookup(
+    whole: &mut Whole,
+    spill: &mut Spill,
+    place: SourceLine,
+    line: Line,
+) -> Result<(), String> {
     let found = line.par.as_ref().and_then(|par| par.get("rid")).and_then(|rid| rid.as_str());
     let lookup = Lookup {
         place,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::history::{Fault, Place, Whole};
+use crate::history::{Fault, SourceLine, Whole};
 use crate::read::{ReadError, each_line};
 
 /// A rule of docs/spec/checker.md.
@@ -76,11 +76,11 @@ pub(crate) struct Finding {
     /// Monotonic nanoseconds; `i64::MAX` if there is no clock.
     pub(crate) t: i64,
     pub(crate) words: String,
-    pub(crate) places: Vec<Place>,
+    pub(crate) places: Vec<SourceLine>,
 }
 
 impl Findings {
-    pub(crate) fn add(&mut self, rule: Rule, t: Option<i64>, words: String, places: &[Place]) {
+    pub(crate) fn add(&mut self, rule: Rule, t: Option<i64>, words: String, places: &[SourceLine]) {
         let t = t.unwrap_or(i64::MAX);
         self.violations.push(Finding { rule, t, words, places: places.to_vec() });
     }
@@ -207,14 +207,14 @@ fn proven(whole: &Whole, finding: &Finding) -> Result<Violation, ReadError> {
     let mut texts = BTreeMap::new();
     for (file, path) in (0..).zip(&whole.files) {
         each_line(path, |line, text| {
-            let place = Place { file, line };
+            let place = SourceLine { file, line };
             if wanted.contains(&place) {
                 texts.insert(place, String::from_utf8_lossy(text).into_owned());
             }
             Ok(())
         })?;
     }
-    let line = |place: &Place| Line {
+    let line = |place: &SourceLine| Line {
         place: format!("{}:{}", whole.files[place.file as usize].display(), place.line),
         text: texts.get(place).cloned().unwrap_or_default(),
     };

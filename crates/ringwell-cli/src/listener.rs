@@ -48,20 +48,20 @@ pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
 
 /// The open connections.
 #[derive(Default)]
-struct Places {
+struct OpenConnections {
     /// In the order in which they came.
-    open: Mutex<VecDeque<Place>>,
+    open: Mutex<VecDeque<OpenConnection>>,
 }
 
 /// One open connection.
 #[derive(Clone, Default)]
-struct Place {
+struct OpenConnection {
     known: Recognized,
     cut: Arc<Notify>,
 }
 
-impl Places {
-    fn open(&self) -> std::sync::MutexGuard<'_, VecDeque<Place>> {
+impl OpenConnections {
+    fn open(&self) -> std::sync::MutexGuard<'_, VecDeque<OpenConnection>> {
         // Nobody panics while holding it.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -75,7 +75,7 @@ impl Places {
         }
     }
 
-    fn leave(&self, place: &Place) {
+    fn leave(&self, place: &OpenConnection) {
         self.open().retain(|other| !Arc::ptr_eq(&other.cut, &place.cut));
     }
 }
@@ -114,7 +114,7 @@ impl Listener {
 
     /// Until the process ends. `most` connections are open at once.
     pub(crate) async fn serve(self, router: Router, most: usize) {
-        let (room, places) = (Arc::new(Semaphore::new(most)), Arc::new(Places::default()));
+        let (room, places) = (Arc::new(Semaphore::new(most)), Arc::new(OpenConnections::default()));
         loop {
             let accepted = match &self {
                 Self::Tcp(tcp) => tcp.accept().await.map(|(stream, _)| Stream::Tcp(stream)),
@@ -133,7 +133,7 @@ impl Listener {
             }
             // Nobody closes the semaphore.
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
-            let place = Place::default();
+            let place = OpenConnection::default();
             places.open().push_back(place.clone());
             tokio::spawn(hold(stream, router.clone(), Arc::clone(&places), place, permit));
         }
@@ -149,8 +149,8 @@ enum Stream {
 async fn hold(
     stream: Stream,
     router: Router,
-    places: Arc<Places>,
-    place: Place,
+    places: Arc<OpenConnections>,
+    place: OpenConnection,
     _permit: OwnedSemaphorePermit,
 ) {
     let router = router.layer(Extension(place.known.clone()));

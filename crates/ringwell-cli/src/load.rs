@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use ringwell_load::{
-    FinishError, LookUps, LookedUp, Outcome, Pace, Plan, Pool, Progress, Spike, Spread, Target,
+    FinishError, LoadPlan, LookUps, LookedUp, Outcome, Pace, Pool, Progress, Spike, Spread, Target,
     add_journal, add_state, compare, look_up, parse_duration, parse_rate,
 };
 use signal_hook::consts::SIGINT;
@@ -264,8 +264,8 @@ fn journal(
 }
 
 impl Run {
-    fn plan(self) -> anyhow::Result<Plan> {
-        Ok(Plan {
+    fn plan(self) -> anyhow::Result<LoadPlan> {
+        Ok(LoadPlan {
             pools: Pool::read_list(&self.pools.unwrap_or_else(usual_list))?,
             targets: self.targets,
             spread: self.spread,

@@ -112,7 +112,7 @@ fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(WRONG_USAGE));
         }
     };
-    let plan = pool::Plan::new(demand, args.target, args.numbers, args.callers.clone())?;
+    let plan = pool::PoolPlan::new(demand, args.target, args.numbers, args.callers.clone())?;
     if let Some(path) = &args.svg {
         std::fs::write(path, svg::draw(&plan))
             .with_context(|| format!("cannot write {}", path.display()))?;

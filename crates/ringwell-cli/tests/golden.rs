@@ -49,7 +49,7 @@ struct Server {
     files: TempDir,
 }
 
-struct Answer {
+struct HttpAnswer {
     status: u16,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
@@ -92,7 +92,7 @@ impl Server {
         }
     }
 
-    fn ask(&self, request: &Request) -> Answer {
+    fn ask(&self, request: &Request) -> HttpAnswer {
         let mut socket = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
         socket.set_read_timeout(Some(PATIENCE)).unwrap();
         let mut bytes = format!("{} {} HTTP/1.1\r\n", request.method, request.target).into_bytes();
@@ -105,7 +105,7 @@ impl Server {
         bytes.extend_from_slice(b"\r\n");
         bytes.extend_from_slice(&request.body);
         socket.write_all(&bytes).unwrap();
-        Answer::read(BufReader::new(socket), &request.method)
+        HttpAnswer::read(BufReader::new(socket), &request.method)
     }
 }
 
@@ -117,7 +117,7 @@ impl Drop for Server {
     }
 }
 
-impl Answer {
+impl HttpAnswer {
     fn read(mut from: impl BufRead, method: &str) -> Self {
         let mut line = || {
             let mut line = String::new();

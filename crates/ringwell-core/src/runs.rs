@@ -24,18 +24,18 @@ pub(crate) struct Runs(BTreeMap<PromoNumber, Run>);
 
 /// A number's place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct RunSlot {
     pub(crate) slot: u32,
     pub(crate) pool: u32,
 }
 
 impl Runs {
     /// The location of `number`; `None` if it is in no pool.
-    pub(crate) fn find(&self, number: PromoNumber) -> Option<Place> {
+    pub(crate) fn find(&self, number: PromoNumber) -> Option<RunSlot> {
         let (_, run) = self.0.range(..=number).next_back()?;
         let offset = u32::try_from(number.to_e164() - run.range.first().to_e164()).ok()?;
         let is_here = offset < run.range.count();
-        is_here.then(|| Place { slot: run.slot + offset, pool: run.pool })
+        is_here.then(|| RunSlot { slot: run.slot + offset, pool: run.pool })
     }
 
     /// The runs that overlap `range`, each cut to the overlap, with its first slot.

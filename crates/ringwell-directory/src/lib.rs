@@ -42,6 +42,6 @@ pub use fault::Fault;
 pub use key::{KeyError, RingPoolKey};
 pub use owners::{Owner, Owners};
 pub use placement::{BUCKETS, Placement, SHARDS_MAX, bucket};
-pub use places::{AreaCode, Center, Place, Places, Point, Search, State, ZipCode};
+pub use places::{AreaCode, Center, Place, Places, Point, Search, StateCode, ZipCode};
 pub use pool::{PoolFault, PoolFields, RingPool, Tracking};
 pub use token::{Token, TokenHash, TokenHashError, TokenHashes};

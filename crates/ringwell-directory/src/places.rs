@@ -19,7 +19,7 @@ pub struct ZipCode(u32);
 
 /// A state or province, by its two capital letters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct State([u8; 2]);
+pub struct StateCode([u8; 2]);
 
 /// A point of the earth, in millionths of a degree: 11 cm.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,7 +34,7 @@ pub struct Place {
     /// The middle of it.
     pub point: Point,
     /// Its state.
-    pub state: State,
+    pub state: StateCode,
 }
 
 /// All places that are known. `Debug` only counts them.
@@ -121,7 +121,7 @@ impl ZipCode {
     }
 }
 
-impl State {
+impl StateCode {
     /// The state of these two capital letters. The names of states are not checked.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::convert::Infallible;
 
 use ringwell_journal::{
-    BLOCK_BYTES, Group, Plan, RecoverError, Recovered, SegmentFile, Segments, SnapshotMark,
+    BLOCK_BYTES, Group, RecoverError, Recovered, RecoveryPlan, SegmentFile, Segments, SnapshotMark,
     Verdict, recover,
 };
 
@@ -73,7 +73,7 @@ pub fn judge(sample: &Sample, faults: &[Damage]) -> Outcome {
         fault.strike(&mut files);
         is_forged |= matches!(fault, Damage::Forge { .. });
     }
-    let plan = Plan { shard: sample::SHARD, from: 1, snapshot: None };
+    let plan = RecoveryPlan { shard: sample::SHARD, from: 1, snapshot: None };
     let outcome = match recovered(&files, &plan) {
         // A disk cannot produce a frame with corrected checksums: the test only requires that
         // nothing panics.
@@ -90,7 +90,7 @@ pub fn judge(sample: &Sample, faults: &[Damage]) -> Outcome {
 
 fn recovered(
     files: &Files,
-    plan: &Plan,
+    plan: &RecoveryPlan,
 ) -> Result<(Recovered, Vec<Group>), RecoverError<Infallible>> {
     let mut seen = Vec::new();
     let recovered = recover(files, plan, |header, body| {
@@ -157,7 +157,7 @@ fn has_header(old: &[u8], new: &[u8]) -> bool {
 fn judge_with_snapshot(sample: &Sample, files: &Files) {
     let through = sample.groups.len() as u64;
     let mark = SnapshotMark { journal: sample::JOURNAL, prev_hash: 0, through };
-    let plan = Plan { shard: sample::SHARD, from: 1, snapshot: Some(mark) };
+    let plan = RecoveryPlan { shard: sample::SHARD, from: 1, snapshot: Some(mark) };
     if let Ok((_, seen)) = recovered(files, &plan) {
         assert!(seen == sample.groups, "a snapshot did not save what it knows of");
     }

@@ -42,8 +42,8 @@ pub use record::{
     RowKey,
 };
 pub use recover::{
-    ChainFault, Cut, Foreign, Oldest, Plan, RecoverError, Recovered, SegmentFile, SegmentInfo,
-    Segments, SnapshotMark, Step, Verdict, Walk, continues, recover,
+    ChainFault, Cut, Foreign, Oldest, RecoverError, Recovered, RecoveryPlan, SegmentFile,
+    SegmentInfo, Segments, SnapshotMark, Step, Verdict, Walk, continues, recover,
 };
 pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader, encode_end};
 pub use snapshot::{

@@ -51,7 +51,7 @@ pub struct SegmentFile {
 
 /// Whose journal is read, and from where.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct RecoveryPlan {
     /// The shard.
     pub shard: u32,
     /// The first frame that the visitor receives.
@@ -161,7 +161,7 @@ pub struct SegmentInfo {
 /// [`RecoverError`]: the shard must not start.
 pub fn recover<S: Segments>(
     store: &S,
-    plan: &Plan,
+    plan: &RecoveryPlan,
     visit: impl FnMut(&GroupHeader, &[u8]) -> Result<(), DecodeError>,
 ) -> Result<Recovered, RecoverError<S::Error>> {
     let segments = heads(store, plan)?;
@@ -183,7 +183,10 @@ pub fn recover<S: Segments>(
 }
 
 /// Reads and checks the heads of all segments.
-fn heads<S: Segments>(store: &S, plan: &Plan) -> Result<Vec<SegmentInfo>, RecoverError<S::Error>> {
+fn heads<S: Segments>(
+    store: &S,
+    plan: &RecoveryPlan,
+) -> Result<Vec<SegmentInfo>, RecoverError<S::Error>> {
     let mut files = store.list().map_err(RecoverError::List)?;
     files.sort_by_key(|file| file.segno);
     let mut infos: Vec<SegmentInfo> = Vec::with_capacity(files.len());
@@ -223,7 +226,10 @@ fn heads<S: Segments>(store: &S, plan: &Plan) -> Result<Vec<SegmentInfo>, Recove
 }
 
 /// The segment to begin with: the last that begins at `plan.from` or before.
-fn start<E>(segments: &[SegmentInfo], plan: &Plan) -> Result<Option<usize>, RecoverError<E>> {
+fn start<E>(
+    segments: &[SegmentInfo],
+    plan: &RecoveryPlan,
+) -> Result<Option<usize>, RecoverError<E>> {
     let missing = |found| Err(RecoverError::Missing { expected: plan.from, found });
     match segments {
         // The first frame may not exist yet; any other must have had a segment, and a snapshot that
@@ -257,7 +263,7 @@ pub fn continues(tip: &Tip, header: &GroupHeader) -> Result<(), ChainFault> {
 
 struct Recovery<'a, S, V> {
     store: &'a S,
-    plan: &'a Plan,
+    plan: &'a RecoveryPlan,
     segments: Vec<SegmentInfo>,
     tip: Tip,
     visit: V,

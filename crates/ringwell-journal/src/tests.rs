@@ -270,7 +270,7 @@ fn this_version_writes_the_bytes_of_the_newest_committed_journals() {
 fn the_committed_journals_are_read_back() {
     for fixture in FIXTURES {
         let mut seen = Vec::new();
-        let plan = Plan { shard: 0, from: 1, snapshot: None };
+        let plan = RecoveryPlan { shard: 0, from: 1, snapshot: None };
         let recovered = recover(&fixture, &plan, |header, body| {
             for record in Records::new(header.n, header.at, body) {
                 record?;
@@ -307,7 +307,7 @@ fn the_committed_snapshots_are_read_back_and_fit_their_journals() {
         assert!(reader.next_chunk().unwrap().is_none());
         let end = *reader.end().unwrap();
         assert_eq!(end.header.clocks, fixture.clocks);
-        let plan = Plan { shard: 0, from: 4, snapshot: Some(end.mark()) };
+        let plan = RecoveryPlan { shard: 0, from: 4, snapshot: Some(end.mark()) };
         assert_eq!(recover(&fixture, &plan, |_, _| Ok(())).unwrap().frames, 2);
     }
 }

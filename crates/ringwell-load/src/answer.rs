@@ -13,7 +13,7 @@ const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
 /// A whole answer in a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Answer {
+pub(crate) struct ParsedAnswer {
     pub(crate) status: u16,
     /// The offset of its body.
     pub(crate) body: Range<usize>,
@@ -26,7 +26,7 @@ pub(crate) struct Answer {
 pub(crate) struct BadAnswer(pub(crate) &'static str);
 
 /// The answer at the beginning of `bytes`; `None` if more bytes must come.
-pub(crate) fn read(bytes: &[u8]) -> Result<Option<Answer>, BadAnswer> {
+pub(crate) fn read(bytes: &[u8]) -> Result<Option<ParsedAnswer>, BadAnswer> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);
     let start = match head.parse(bytes) {
@@ -54,7 +54,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<Answer>, BadAnswer> {
         return Ok(None);
     }
     let status = head.code.ok_or(BadAnswer("no status"))?;
-    Ok(Some(Answer { status, body: start..end, closes }))
+    Ok(Some(ParsedAnswer { status, body: start..end, closes }))
 }
 
 /// Rows of one answer, by kind.
@@ -101,7 +101,7 @@ mod tests {
     #[test]
     fn an_answer_is_whole_when_its_last_byte_is_there_and_not_before() {
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nx: y\r\n\r\nabcHTTP";
-        let whole = Answer { status: 200, body: 44..47, closes: false };
+        let whole = ParsedAnswer { status: 200, body: 44..47, closes: false };
         for end in 0..47 {
             assert_eq!(read(&bytes[..end]), Ok(None), "{end} bytes");
         }

@@ -11,7 +11,7 @@ use std::mem;
 
 use mio::{Registry, Token};
 
-use crate::answer::{self, Answer, BadAnswer};
+use crate::answer::{self, BadAnswer, ParsedAnswer};
 use crate::target::{Endpoint, Stream};
 
 /// The place of a batch's bytes.
@@ -34,7 +34,7 @@ impl Request {
 
 /// The place of a whole answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum AnswerBuffer {
     /// In the buffer that was given for reading.
     Given,
     /// In the connection's own: it came in pieces.
@@ -46,7 +46,7 @@ pub(crate) enum Place {
 pub(crate) enum Received {
     /// Nothing, or not all yet.
     More,
-    Whole(Answer, Place),
+    Whole(ParsedAnswer, AnswerBuffer),
     /// The connection is closed or broken.
     Lost,
     Bad(BadAnswer),
@@ -54,7 +54,7 @@ pub(crate) enum Received {
 
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum State {
+pub(crate) enum ConnectionState {
     /// Not connected; tried again from this time on.
     Closed {
         again_ns: u64,
@@ -75,7 +75,7 @@ pub(crate) enum State {
 #[derive(Debug)]
 pub(crate) struct Connection {
     pub(crate) endpoint: usize,
-    pub(crate) state: State,
+    pub(crate) state: ConnectionState,
     token: Token,
     stream: Option<Stream>,
     request: Request,
@@ -90,7 +90,7 @@ impl Connection {
     pub(crate) fn new(endpoint: usize, token: Token) -> Self {
         Self {
             endpoint,
-            state: State::Closed { again_ns: 0 },
+            state: ConnectionState::Closed { again_ns: 0 },
             token,
             stream: None,
             request: Request::Ready(0),
@@ -104,7 +104,7 @@ impl Connection {
         let mut stream = to.connect()?;
         stream.register(registry, self.token)?;
         self.stream = Some(stream);
-        self.state = State::Idle;
+        self.state = ConnectionState::Idle;
         Ok(())
     }
 
@@ -118,7 +118,7 @@ impl Connection {
         let mut stream = to.begin()?;
         stream.register(registry, self.token)?;
         self.stream = Some(stream);
-        self.state = State::Connecting { since_ns: now_ns };
+        self.state = ConnectionState::Connecting { since_ns: now_ns };
         Ok(())
     }
 
@@ -127,7 +127,7 @@ impl Connection {
         let Some(stream) = &self.stream else { return Ok(false) };
         let is_open = stream.is_open()?;
         if is_open {
-            self.state = State::Idle;
+            self.state = ConnectionState::Idle;
         }
         Ok(is_open)
     }
@@ -136,7 +136,7 @@ impl Connection {
     pub(crate) fn close(&mut self, again_ns: u64) -> Request {
         self.stream = None;
         self.partial.clear();
-        self.state = State::Closed { again_ns };
+        self.state = ConnectionState::Closed { again_ns };
         mem::replace(&mut self.request, Request::Ready(0))
     }
 
@@ -153,7 +153,7 @@ impl Connection {
     ) -> io::Result<()> {
         self.request = request;
         self.written = 0;
-        self.state = State::Busy { sent_ns, due_ns };
+        self.state = ConnectionState::Busy { sent_ns, due_ns };
         self.go_on(ready)
     }
 
@@ -178,7 +178,8 @@ impl Connection {
 
     /// Whether there are bytes that the socket did not take.
     pub(crate) fn has_more_to_send(&self, ready: &[Box<[u8]>]) -> bool {
-        matches!(self.state, State::Busy { .. }) && self.written < self.request.bytes(ready).len()
+        matches!(self.state, ConnectionState::Busy { .. })
+            && self.written < self.request.bytes(ready).len()
     }
 
     /// Reads the received bytes, into `given` unless the answer comes in pieces.
@@ -193,10 +194,11 @@ impl Connection {
                 Err(_) => return Received::Lost,
             };
             let is_drained = got < given.len();
-            let place = if self.partial.is_empty() { Place::Given } else { Place::Own };
+            let place =
+                if self.partial.is_empty() { AnswerBuffer::Given } else { AnswerBuffer::Own };
             let bytes = match place {
-                Place::Given => &given[..got],
-                Place::Own => {
+                AnswerBuffer::Given => &given[..got],
+                AnswerBuffer::Own => {
                     self.partial.extend_from_slice(&given[..got]);
                     &self.partial
                 }
@@ -206,7 +208,9 @@ impl Connection {
                     return Received::Bad(BadAnswer("bytes after the answer"));
                 }
                 Ok(Some(answer)) => return Received::Whole(answer, place),
-                Ok(None) if place == Place::Given => self.partial.extend_from_slice(&given[..got]),
+                Ok(None) if place == AnswerBuffer::Given => {
+                    self.partial.extend_from_slice(&given[..got])
+                }
                 Ok(None) => {}
                 Err(bad) => return Received::Bad(bad),
             }
@@ -224,7 +228,7 @@ impl Connection {
     /// The answer has been looked at: free for the next batch. The batch's bytes are returned.
     pub(crate) fn finish(&mut self) -> Request {
         self.partial.clear();
-        self.state = State::Idle;
+        self.state = ConnectionState::Idle;
         mem::replace(&mut self.request, Request::Ready(0))
     }
 }

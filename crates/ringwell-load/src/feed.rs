@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use crate::clock::as_ns;
 use crate::history::Attempt;
 use crate::pace::{Pace, Schedule};
-use crate::run::Plan;
+use crate::run::LoadPlan;
 
 /// A batch that is sent again because its answer was lost.
 #[derive(Debug)]
@@ -34,7 +34,7 @@ enum Turn {
 }
 
 impl Feed {
-    pub(crate) fn new(plan: &Plan, thread: usize, start_ns: u64) -> Self {
+    pub(crate) fn new(plan: &LoadPlan, thread: usize, start_ns: u64) -> Self {
         let end_ns = start_ns.saturating_add(as_ns(plan.duration));
         let pace = match &plan.pace {
             Pace::Closed => Turn::Closed,

@@ -71,7 +71,7 @@ pub struct LookUps {
 
 /// A row that got its own number.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Held {
+struct HeldNumber {
     rid: String,
     number: String,
     at_ms: u64,
@@ -103,8 +103,8 @@ pub fn look_up(history: &Path, wanted: &LookUps) -> Result<LookedUp, FinishError
     Ok(looked_up)
 }
 
-fn attribution_line(row: &Held, node: &str, status: u16, answer: &Value) -> Value {
-    let Held { rid, number, at_ms } = row;
+fn attribution_line(row: &HeldNumber, node: &str, status: u16, answer: &Value) -> Value {
+    let HeldNumber { rid, number, at_ms } = row;
     let mut line = json!({
         "k": "att", "t": now_ns(), "node": node, "rid": rid, "number": number, "at_ms": at_ms,
         "st": status,
@@ -209,7 +209,7 @@ fn of_history(path: &Path, source: io::Error) -> FinishError {
 }
 
 /// The rows with their own numbers, in the order of their answers.
-fn held_rows(history: &Path) -> Result<Vec<Held>, FinishError> {
+fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
     let file = File::open(history).map_err(|source| of_history(history, source))?;
     let mut clocks: Vec<(u64, u64)> = Vec::new();
     let mut lifetimes = BTreeMap::new();
@@ -252,7 +252,7 @@ fn held_rows(history: &Path) -> Result<Vec<Held>, FinishError> {
             let took_ms = t.saturating_sub(*begun).div_ceil(1_000_000);
             // A batch that took longer than a lifetime may have lost its number again by now.
             if lifetimes.get(pool).is_some_and(|lifetime| took_ms + 1 < *lifetime) {
-                held.push(Held { rid, number, at_ms: wall_ms(&clocks, t) });
+                held.push(HeldNumber { rid, number, at_ms: wall_ms(&clocks, t) });
             }
         }
     }
@@ -333,8 +333,11 @@ mod tests {
                 {"rid": "b-0", "num": "2000000001"},
                 {"rid": "b-1", "num": "9990000000", "ovf": true}]}),
         ]);
-        let wanted =
-            Held { rid: "b-0".to_owned(), number: "2000000001".to_owned(), at_ms: 51_002 + 111 };
+        let wanted = HeldNumber {
+            rid: "b-0".to_owned(),
+            number: "2000000001".to_owned(),
+            at_ms: 51_002 + 111,
+        };
         assert_eq!(held_rows(file.path()).unwrap(), [wanted]);
     }
 

@@ -10,7 +10,7 @@ use crate::clock::{as_ns, as_seconds, cpu_ns, now_ns};
 use crate::outcome::{FORMAT, Latency, Outcome, Sample, Setting, curve};
 use crate::pace::Pace;
 use crate::request::Spread;
-use crate::run::{Plan, Progress, mode};
+use crate::run::{LoadPlan, Progress, mode};
 use crate::tally::{Counts, Latencies, latencies};
 use crate::worker::{Seen, Shared};
 
@@ -174,7 +174,7 @@ impl<'a> Gather<'a> {
 }
 
 impl Setting {
-    fn of(plan: &Plan) -> Self {
+    fn of(plan: &LoadPlan) -> Self {
         let (rate, spikes) = match &plan.pace {
             Pace::Closed => (None, 0),
             Pace::Open { rate, spikes } => (Some(*rate), spikes.len()),

@@ -33,6 +33,6 @@ pub use outcome::{Latency, Outcome, Point, Sample, Setting};
 pub use pace::{Pace, Spike, parse_duration, parse_rate};
 pub use pools::{Number, Pool, PoolsError};
 pub use request::Spread;
-pub use run::{LoadError, Plan, Progress, run};
+pub use run::{LoadError, LoadPlan, Progress, run};
 pub use tally::Counts;
 pub use target::Target;

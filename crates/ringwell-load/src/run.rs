@@ -22,7 +22,7 @@ use crate::worker::{Seen, Shared, Worker};
 
 /// The batches and their destination.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct LoadPlan {
     /// The endpoints; connections go round them.
     pub targets: Vec<Target>,
     /// The pools that rows ask.
@@ -115,7 +115,7 @@ const INTERVALS_MIN: f64 = 10.0;
 /// # Errors
 /// [`LoadError`] if nothing was measured. Failures of single batches are part of the outcome.
 pub fn run(
-    plan: &Plan,
+    plan: &LoadPlan,
     stop: &AtomicBool,
     live: &mut dyn FnMut(&Progress),
 ) -> Result<Outcome, LoadError> {
@@ -192,7 +192,7 @@ fn allow_open_files() {
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
 }
 
-fn check(plan: &Plan) -> Result<(), LoadError> {
+fn check(plan: &LoadPlan) -> Result<(), LoadError> {
     let is_closed = plan.pace == Pace::Closed;
     let faults = [
         (plan.targets.is_empty(), "there is no endpoint"),
@@ -215,7 +215,7 @@ fn check(plan: &Plan) -> Result<(), LoadError> {
     }
 }
 
-fn create_history(plan: &Plan, path: &Path) -> Result<History, LoadError> {
+fn create_history(plan: &LoadPlan, path: &Path) -> Result<History, LoadError> {
     let heading = Heading {
         mode: mode(plan),
         nodes: plan.targets.iter().map(ToString::to_string).collect(),
@@ -226,12 +226,12 @@ fn create_history(plan: &Plan, path: &Path) -> Result<History, LoadError> {
 }
 
 /// The name of the plan's mode.
-pub(crate) fn mode(plan: &Plan) -> &'static str {
+pub(crate) fn mode(plan: &LoadPlan) -> &'static str {
     if plan.pace == Pace::Closed { "closed" } else { "open" }
 }
 
 fn share<'a>(
-    plan: &'a Plan,
+    plan: &'a LoadPlan,
     stop: &'a AtomicBool,
     history: Option<&'a History>,
 ) -> Result<Shared<'a>, LoadError> {

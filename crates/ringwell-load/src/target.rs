@@ -16,10 +16,10 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// One endpoint: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target(Place);
+pub struct Target(TargetAddress);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Place {
+enum TargetAddress {
     Tcp(String),
     Unix(PathBuf),
 }
@@ -32,7 +32,7 @@ impl FromStr for Target {
             if path.is_empty() {
                 return Err("unix: needs the path of a socket");
             }
-            return Ok(Self(Place::Unix(PathBuf::from(path))));
+            return Ok(Self(TargetAddress::Unix(PathBuf::from(path))));
         }
         if text.starts_with("https://") {
             return Err("https is not supported: connect behind the proxy that ends TLS");
@@ -44,9 +44,11 @@ impl FromStr for Target {
         }
         let port = authority.rsplit_once(':').map(|(host, port)| (host, port.parse::<u16>()));
         match port {
-            Some((host, Ok(_))) if !host.is_empty() => Ok(Self(Place::Tcp(authority.to_owned()))),
+            Some((host, Ok(_))) if !host.is_empty() => {
+                Ok(Self(TargetAddress::Tcp(authority.to_owned())))
+            }
             None if text.starts_with("http://") && !authority.is_empty() => {
-                Ok(Self(Place::Tcp(format!("{authority}:80"))))
+                Ok(Self(TargetAddress::Tcp(format!("{authority}:80"))))
             }
             _ => Err("an endpoint is http://HOST:PORT, HOST:PORT or unix:PATH"),
         }
@@ -56,8 +58,8 @@ impl FromStr for Target {
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Place::Tcp(authority) => f.write_str(authority),
-            Place::Unix(path) => write!(f, "unix:{}", path.display()),
+            TargetAddress::Tcp(authority) => f.write_str(authority),
+            TargetAddress::Unix(path) => write!(f, "unix:{}", path.display()),
         }
     }
 }
@@ -66,8 +68,8 @@ impl Target {
     /// The value of `Host`.
     pub(crate) fn host(&self) -> &str {
         match &self.0 {
-            Place::Tcp(authority) => authority,
-            Place::Unix(_) => "localhost",
+            TargetAddress::Tcp(authority) => authority,
+            TargetAddress::Unix(_) => "localhost",
         }
     }
 
@@ -77,8 +79,8 @@ impl Target {
     /// If the name has no address.
     pub(crate) fn resolve(&self) -> io::Result<Endpoint> {
         match &self.0 {
-            Place::Unix(path) => Ok(Endpoint::Unix(path.clone())),
-            Place::Tcp(authority) => {
+            TargetAddress::Unix(path) => Ok(Endpoint::Unix(path.clone())),
+            TargetAddress::Tcp(authority) => {
                 let first = authority.to_socket_addrs()?.next();
                 first.map(Endpoint::Tcp).ok_or_else(|| io::Error::other("the name has no address"))
             }

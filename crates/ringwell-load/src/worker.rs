@@ -13,14 +13,14 @@ use std::time::Duration;
 use mio::event::Event;
 use mio::{Events, Poll, Token};
 
-use crate::answer::{Answer, BadAnswer, Scanner};
+use crate::answer::{BadAnswer, ParsedAnswer, Scanner};
 use crate::clock::{as_ns, now_ns};
-use crate::connection::{Connection, Place, Received, Request, State};
+use crate::connection::{AnswerBuffer, Connection, ConnectionState, Received, Request};
 use crate::feed::{Feed, Retry};
 use crate::history::{Attempt, History, Scribe};
 use crate::pace::Pace;
 use crate::request::Batches;
-use crate::run::Plan;
+use crate::run::LoadPlan;
 use crate::tally::{Counts, Failure, Latencies, Tally};
 use crate::target::Endpoint;
 use crate::timer::Timer;
@@ -43,7 +43,7 @@ const TRIES: u32 = 4;
 /// The state that all threads read.
 #[derive(Debug)]
 pub(crate) struct Shared<'a> {
-    pub(crate) plan: &'a Plan,
+    pub(crate) plan: &'a LoadPlan,
     pub(crate) endpoints: Vec<Endpoint>,
     pub(crate) nodes: Vec<String>,
     pub(crate) ready: Vec<Box<[u8]>>,
@@ -94,7 +94,7 @@ impl<'a> Worker<'a> {
     ) -> Result<Self, (usize, io::Error)> {
         let own = |error| (0, error);
         let poll = Poll::new().map_err(own)?;
-        let Plan { connections: count, threads, pace, ramp, .. } = shared.plan;
+        let LoadPlan { connections: count, threads, pace, ramp, .. } = shared.plan;
         let mut connections = Vec::new();
         for place in (thread..*count).step_by(*threads) {
             let endpoint = place % shared.endpoints.len();
@@ -254,7 +254,7 @@ impl<'a> Worker<'a> {
     fn on_event(&mut self, event: &Event, feed: &mut Feed) -> io::Result<()> {
         let place = event.token().0;
         let connection = &mut self.connections[place];
-        if let State::Connecting { .. } = connection.state {
+        if let ConnectionState::Connecting { .. } = connection.state {
             return match connection.opened() {
                 Ok(true) => {
                     self.idle.push_back(place);
@@ -284,18 +284,18 @@ impl<'a> Worker<'a> {
     fn answered(
         &mut self,
         place: usize,
-        answer: &Answer,
-        lies: Place,
+        answer: &ParsedAnswer,
+        lies: AnswerBuffer,
         feed: &mut Feed,
     ) -> io::Result<()> {
         let now = now_ns();
         let connection = &mut self.connections[place];
-        let State::Busy { due_ns, .. } = connection.state else {
+        let ConnectionState::Busy { due_ns, .. } = connection.state else {
             return self.unreadable(place, BadAnswer("an answer without a request"), feed);
         };
         let bytes = match lies {
-            Place::Given => &self.buffer[..answer.body.end],
-            Place::Own => connection.pieces(),
+            AnswerBuffer::Given => &self.buffer[..answer.body.end],
+            AnswerBuffer::Own => connection.pieces(),
         };
         let body = &bytes[answer.body.clone()];
         self.tally.counts.bytes_in += u64::try_from(answer.body.end).unwrap_or(0);
@@ -337,8 +337,8 @@ impl<'a> Worker<'a> {
         let state = connection.state;
         let request = connection.close(now + RECONNECT_NS);
         let due_ns = match state {
-            State::Busy { due_ns, .. } => due_ns,
-            State::Idle => {
+            ConnectionState::Busy { due_ns, .. } => due_ns,
+            ConnectionState::Idle => {
                 // A server may close idle connections.
                 self.idle.retain(|other| *other != place);
                 self.waiting.retain(|other| *other != place);
@@ -347,7 +347,7 @@ impl<'a> Worker<'a> {
                 }
                 return Ok(());
             }
-            State::Closed { .. } | State::Connecting { .. } => {
+            ConnectionState::Closed { .. } | ConnectionState::Connecting { .. } => {
                 self.tally.failed(failure, 0);
                 return Ok(());
             }
@@ -377,16 +377,18 @@ impl<'a> Worker<'a> {
         for place in 0..self.connections.len() {
             let connection = &mut self.connections[place];
             match connection.state {
-                State::Closed { again_ns } if again_ns <= now => {
+                ConnectionState::Closed { again_ns } if again_ns <= now => {
                     let to = &self.shared.endpoints[connection.endpoint];
                     if connection.reconnect(to, self.poll.registry(), now).is_err() {
                         self.lost(place, Failure::Refused, now, feed)?;
                     }
                 }
-                State::Connecting { since_ns } if now > since_ns.saturating_add(patience) => {
+                ConnectionState::Connecting { since_ns }
+                    if now > since_ns.saturating_add(patience) =>
+                {
                     self.lost(place, Failure::Refused, now, feed)?;
                 }
-                State::Busy { sent_ns, .. } if now > sent_ns.saturating_add(patience) => {
+                ConnectionState::Busy { sent_ns, .. } if now > sent_ns.saturating_add(patience) => {
                     self.lost(place, Failure::Timeout, now, feed)?;
                 }
                 _ => {}
@@ -415,7 +417,7 @@ impl<'a> Worker<'a> {
     fn wind_up(&mut self, feed: &mut Feed) -> io::Result<()> {
         let now = now_ns();
         for place in 0..self.connections.len() {
-            if let State::Busy { .. } = self.connections[place].state {
+            if let ConnectionState::Busy { .. } = self.connections[place].state {
                 self.lost(place, Failure::End, now, feed)?;
             }
         }

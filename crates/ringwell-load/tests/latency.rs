@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use ringwell_load::{LoadError, Outcome, Pace, Plan, Pool, Spread, Target, run};
+use ringwell_load::{LoadError, LoadPlan, Outcome, Pace, Pool, Spread, Target, run};
 
 const ROWS: &str = concat!(
     r#"{"responses":[{"request_id":"1","promo_number":"2000000000"},"#,
@@ -66,7 +66,7 @@ fn read_request(stream: &mut TcpStream) -> Option<()> {
     }
 }
 
-fn plan(address: SocketAddr) -> Plan {
+fn plan(address: SocketAddr) -> LoadPlan {
     let pool = Pool {
         id: 1,
         ring_pool_key: "k".to_owned(),
@@ -75,7 +75,7 @@ fn plan(address: SocketAddr) -> Plan {
         first_number: number("2000000000"),
         numbers: 10,
     };
-    Plan {
+    LoadPlan {
         targets: vec![address.to_string().parse::<Target>().unwrap()],
         pools: vec![pool],
         spread: Spread::Pools,
@@ -96,7 +96,7 @@ fn open(rate: f64) -> Pace {
     Pace::Open { rate, spikes: Vec::new() }
 }
 
-fn measure(plan: &Plan) -> Outcome {
+fn measure(plan: &LoadPlan) -> Outcome {
     run(plan, &AtomicBool::new(false), &mut |_| {}).unwrap()
 }
 
@@ -107,7 +107,7 @@ fn a_delay_of_20_ms_is_reported_as_20_ms_in_both_loops() {
         Some(answer("200 OK", ROWS))
     });
     for pace in [Pace::Closed, open(50.0)] {
-        let outcome = measure(&Plan { pace, ..plan(address) });
+        let outcome = measure(&LoadPlan { pace, ..plan(address) });
         let latency = outcome.latency;
         assert!(latency.min_us >= 19_990.0, "{latency:?}");
         // A machine that does other things delays answers, but does not double half of them.
@@ -135,13 +135,13 @@ fn an_open_loop_shows_a_server_that_stops_for_a_second_and_a_closed_one_hides_it
         })
     };
     let duration = Duration::from_millis(2500);
-    let open_loop = measure(&Plan { pace: open(200.0), duration, ..plan(stalling()) });
+    let open_loop = measure(&LoadPlan { pace: open(200.0), duration, ..plan(stalling()) });
     // 200 of 500 batches were due in the stall; they waited 1 s to 0 s, half of them over 0.5 s.
     let latency = open_loop.latency;
     assert!(latency.p90_us > 500_000.0, "{latency:?}");
     assert!(latency.max_us > 900_000.0 && latency.max_us < 2_000_000.0, "{latency:?}");
     assert_eq!(open_loop.counts.ok(), 500, "all were sent, late: {:?}", open_loop.counts);
-    let closed_loop = measure(&Plan { duration, ..plan(stalling()) });
+    let closed_loop = measure(&LoadPlan { duration, ..plan(stalling()) });
     assert!(closed_loop.latency.p90_us < 100_000.0, "{:?}", closed_loop.latency);
 }
 
@@ -158,7 +158,7 @@ fn failures_are_counted_by_kind_and_connections_are_opened_again() {
         _ => Some(answer("200 OK", ROWS)),
     });
     let timeout = Duration::from_millis(200);
-    let outcome = measure(&Plan { timeout, duration: Duration::from_secs(2), ..plan(address) });
+    let outcome = measure(&LoadPlan { timeout, duration: Duration::from_secs(2), ..plan(address) });
     let counts = &outcome.counts;
     assert!(counts.ok() > 2 && counts.statuses[&503] > 2, "{counts:?}");
     assert!(counts.reset > 2 && counts.bad_answers > 2 && counts.timeouts > 2, "{counts:?}");
@@ -174,7 +174,7 @@ fn what_could_not_be_sent_is_told() {
         None
     });
     let timeout = Duration::from_millis(300);
-    let plan = Plan { pace: open(100.0), timeout, connections: 1, ..plan(address) };
+    let plan = LoadPlan { pace: open(100.0), timeout, connections: 1, ..plan(address) };
     let counts = measure(&plan).counts;
     assert_eq!(counts.ok(), 0);
     assert_eq!(counts.sent + counts.unsent, 100, "{counts:?}");
@@ -211,7 +211,7 @@ fn a_run_without_a_server_does_not_take_place() {
 fn a_run_that_is_stopped_ends_soon_and_keeps_its_figures() {
     let address = serve(|_| Some(answer("200 OK", ROWS)));
     let stop = AtomicBool::new(false);
-    let plan = Plan { duration: Duration::from_mins(1), ..plan(address) };
+    let plan = LoadPlan { duration: Duration::from_mins(1), ..plan(address) };
     let before = Instant::now();
     let outcome = thread::scope(|scope| {
         let running = scope.spawn(|| run(&plan, &stop, &mut |_| {}).unwrap());
@@ -229,7 +229,7 @@ fn a_lost_batch_is_sent_again_under_its_key_and_the_history_says_so() {
     let folder = tempfile::tempdir().unwrap();
     let history: PathBuf = folder.path().join("run.jsonl");
     let duration = Duration::from_millis(500);
-    let plan = Plan { history: Some(history.clone()), retry: true, duration, ..plan(address) };
+    let plan = LoadPlan { history: Some(history.clone()), retry: true, duration, ..plan(address) };
     let counts = measure(&plan).counts;
     let text = std::fs::read_to_string(history).unwrap();
     let lines: Vec<serde_json::Value> =
@@ -263,7 +263,7 @@ fn connections_go_round_all_endpoints_and_threads() {
         (address, count)
     };
     let ((first, of_first), (second, of_second)) = (counted(), counted());
-    let mut plan = Plan { threads: 3, connections: 6, pace: open(300.0), ..plan(first) };
+    let mut plan = LoadPlan { threads: 3, connections: 6, pace: open(300.0), ..plan(first) };
     plan.targets.push(second.to_string().parse().unwrap());
     let outcome = measure(&plan);
     let (of_first, of_second) =
@@ -280,7 +280,7 @@ fn in_a_closed_loop_a_ramp_lets_connections_join_one_after_another() {
         Some(answer("200 OK", ROWS))
     });
     let ramp = Duration::from_secs(1);
-    let outcome = measure(&Plan { connections: 10, ramp, ..plan(address) });
+    let outcome = measure(&LoadPlan { connections: 10, ramp, ..plan(address) });
     let part = |samples: &[ringwell_load::Sample]| samples.iter().map(|s| s.ok).sum::<u64>();
     let (first, second) = outcome.samples.split_at(5);
     assert!(part(first) > 0 && 2 * part(first) < part(second), "{:?}", outcome.samples);

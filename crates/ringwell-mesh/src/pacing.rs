@@ -106,7 +106,7 @@ pub enum Ending {
 #[derive(Clone, Debug)]
 pub struct Window {
     pacing: Pacing,
-    state: State,
+    state: WindowState,
     in_flight: u32,
     waiting: u32,
     /// The pause before the next ping, without its jitter. Outlives an opening, so that an owner
@@ -118,7 +118,7 @@ pub struct Window {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum State {
+enum WindowState {
     Open { window: f64 },
     Shut(Ping),
 }
@@ -149,7 +149,7 @@ impl Window {
         pacing.gap_max = pacing.gap_max.max(pacing.gap_min);
         Self {
             pacing,
-            state: State::Open { window: f64::from(pacing.window_start) },
+            state: WindowState::Open { window: f64::from(pacing.window_start) },
             in_flight: 0,
             waiting: 0,
             gap: pacing.gap_min,
@@ -231,15 +231,15 @@ impl Window {
     /// Whether nothing is sent at present. Nothing waits then.
     #[must_use]
     pub fn is_shut(&self) -> bool {
-        matches!(self.state, State::Shut(_))
+        matches!(self.state, WindowState::Shut(_))
     }
 
     /// The time when the next ping is due. None while the link is open or a ping is on its way.
     #[must_use]
     pub fn ping_at(&self) -> Option<Duration> {
         match self.state {
-            State::Shut(Ping::DueAt(at)) => Some(at),
-            State::Shut(Ping::Underway) | State::Open { .. } => None,
+            WindowState::Shut(Ping::DueAt(at)) => Some(at),
+            WindowState::Shut(Ping::Underway) | WindowState::Open { .. } => None,
         }
     }
 
@@ -247,7 +247,7 @@ impl Window {
     /// [`pinged`](Self::pinged), at [`Pacing::deadline`] at the latest.
     pub fn ping_sent(&mut self, _now: Duration) {
         if self.is_shut() {
-            self.state = State::Shut(Ping::Underway);
+            self.state = WindowState::Shut(Ping::Underway);
         }
     }
 
@@ -260,7 +260,7 @@ impl Window {
             return;
         }
         match self.verdict(took, ending, lag) {
-            Verdict::Fast => self.state = State::Open { window: 1.0 },
+            Verdict::Fast => self.state = WindowState::Open { window: 1.0 },
             Verdict::Slow => {
                 self.gap = self.gap.saturating_mul(2).min(self.pacing.gap_max);
                 self.shut(now);
@@ -274,8 +274,8 @@ impl Window {
     #[must_use]
     pub fn window(&self) -> f64 {
         match self.state {
-            State::Open { window } => window,
-            State::Shut(_) => 0.0,
+            WindowState::Open { window } => window,
+            WindowState::Shut(_) => 0.0,
         }
     }
 
@@ -314,7 +314,7 @@ impl Window {
 
     /// A fast answer came while `in_flight` were in flight, itself included.
     fn grow(&mut self, in_flight: u32) {
-        let State::Open { window } = &mut self.state else {
+        let WindowState::Open { window } = &mut self.state else {
             return; // Only a ping opens a link: this was sent before the owner turned slow.
         };
         // An unused window is no evidence that a larger one would work.
@@ -329,7 +329,7 @@ impl Window {
 
     fn cut(&mut self, now: Duration) {
         self.fast_in_a_row = 0;
-        let State::Open { window } = &mut self.state else {
+        let WindowState::Open { window } = &mut self.state else {
             return; // What was sent before the link shut has nothing left to cut.
         };
         *window /= 2.0;
@@ -341,7 +341,7 @@ impl Window {
     /// Shuts the link, or keeps it shut, until a ping after the present gap.
     fn shut(&mut self, now: Duration) {
         let pause = self.jitter.spread(self.gap);
-        self.state = State::Shut(Ping::DueAt(now.saturating_add(pause)));
+        self.state = WindowState::Shut(Ping::DueAt(now.saturating_add(pause)));
         self.waiting = 0;
     }
 }

@@ -9,7 +9,9 @@ use std::sync::Arc;
 
 use rig::Rig;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{AreaCode, Inventory, Place, Places, Point, RingPoolKey, State, ZipCode};
+use ringwell_directory::{
+    AreaCode, Inventory, Place, Places, Point, RingPoolKey, StateCode, ZipCode,
+};
 use ringwell_store::{PoolSettings, Resized, Scope, Store};
 use serde_json::{Value, json};
 
@@ -24,7 +26,7 @@ fn range(first: &str, count: u32) -> NumberRange {
 fn places() -> Places {
     let place = |state: &str, north, east| Place {
         point: Point::new(north, east).unwrap(),
-        state: State::parse(state).unwrap(),
+        state: StateCode::parse(state).unwrap(),
     };
     let mut places = Places::default();
     for (area, place) in [

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::Plan;
+use super::BenchInputs;
 use super::server::{Server, free_address, pinned};
 
 const DELAY: Duration = Duration::from_millis(100);
@@ -23,7 +23,7 @@ const FIRST_POOL: u64 = 100_000;
 ///
 /// # Errors
 /// When something does not start, or a request gets no number.
-pub(super) fn requests_a_second(plan: &Plan, pools: &Path) -> anyhow::Result<f64> {
+pub(super) fn requests_a_second(plan: &BenchInputs, pools: &Path) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let application = listener.local_addr()?;
     thread::spawn(move || {
@@ -53,7 +53,7 @@ pub(super) fn requests_a_second(plan: &Plan, pools: &Path) -> anyhow::Result<f64
     Ok(f64::from(asked) / begun.elapsed().as_secs_f64())
 }
 
-fn start(plan: &Plan, pools: &Path, application: SocketAddr) -> anyhow::Result<Server> {
+fn start(plan: &BenchInputs, pools: &Path, application: SocketAddr) -> anyhow::Result<Server> {
     let folder = plan.programs.work.join("backend");
     if folder.exists() {
         std::fs::remove_dir_all(&folder)?;

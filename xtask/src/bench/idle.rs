@@ -13,14 +13,14 @@ use serde_json::json;
 use super::load::{OpenLoop, ROWS, open_loop};
 use super::server::{Demo, Server, pinned};
 use super::table::{self, median};
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 
 /// Batches a second beside the idle connections.
 const RATE: u32 = 1_000;
 
 /// The output of `ringwell-bench idle`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Held {
+struct IdleReport {
     connections: u32,
     rss_before_kib: u32,
     rss_after_kib: u32,
@@ -33,12 +33,12 @@ struct Pair {
     without: Server,
     with: Server,
     holder: Child,
-    held: Held,
+    held: IdleReport,
 }
 
 #[derive(Serialize)]
 struct Sample {
-    held: Held,
+    held: IdleReport,
     without: Vec<Turn>,
     with: Vec<Turn>,
 }
@@ -54,7 +54,7 @@ struct Turn {
 const SETTLING: Duration = Duration::from_secs(3);
 
 /// Runs it.
-pub(super) fn idle(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn idle(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let connections = if plan.smoke { 500 } else { 10_000 };
     println!(
         "\nidle: {connections} kept-alive connections, each used once with {ROWS} rows; beside"
@@ -107,7 +107,7 @@ pub(super) fn idle(plan: &Plan) -> anyhow::Result<Findings> {
 
 impl Pair {
     fn new(
-        plan: &Plan,
+        plan: &BenchInputs,
         [without, with]: [Server; 2],
         pools: &Path,
         connections: u32,
@@ -140,7 +140,13 @@ impl Sample {
     }
 
     /// Measures both servers, each first in every other round.
-    fn add(&mut self, plan: &Plan, pair: &Pair, pools: &Path, round: u32) -> anyhow::Result<()> {
+    fn add(
+        &mut self,
+        plan: &BenchInputs,
+        pair: &Pair,
+        pools: &Path,
+        round: u32,
+    ) -> anyhow::Result<()> {
         let mut turns = [(&pair.without, &mut self.without), (&pair.with, &mut self.with)];
         if round % 2 == 1 {
             turns.reverse();
@@ -158,7 +164,7 @@ impl Sample {
     }
 }
 
-fn held(holder: &mut Child) -> anyhow::Result<Held> {
+fn held(holder: &mut Child) -> anyhow::Result<IdleReport> {
     let out = holder.stdout.take().context("no pipe")?;
     let mut line = String::new();
     BufReader::new(out).read_line(&mut line)?;

@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::load::ROWS;
 use super::table::median;
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 use crate::callgrind;
 use crate::shell::{is_installed, output};
 
@@ -16,7 +16,7 @@ use crate::shell::{is_installed, output};
 const BATCHES: [u32; 2] = [200, 600];
 
 /// Runs it.
-pub(super) fn instructions(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn instructions(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\ninstructions: the engine alone, {ROWS} rows a batch, journal records in memory");
     let engine = plan.programs.example("engine")?;
     let few = nanos(plan, &engine, ["200", "500"])?;
@@ -39,7 +39,7 @@ pub(super) fn instructions(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(Findings { raw, problems: Vec::new() })
 }
 
-fn nanos(plan: &Plan, engine: &Path, pools: [&str; 2]) -> anyhow::Result<f64> {
+fn nanos(plan: &BenchInputs, engine: &Path, pools: [&str; 2]) -> anyhow::Result<f64> {
     let batches = if plan.smoke { "2000" } else { "40000" };
     let mut values = Vec::new();
     for _ in 0..plan.rounds {

@@ -5,7 +5,7 @@ use serde_json::json;
 use super::load::{Flush, Latency, OpenLoop, ROWS, flush, open_loop};
 use super::server::{Demo, Server};
 use super::table::{self, median};
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 
 /// Batches a second.
 const RATE: u32 = 1_000;
@@ -13,7 +13,7 @@ const RATE: u32 = 1_000;
 const PROBE_BYTES: [u32; 2] = [4_096, 40_960];
 
 /// Runs it.
-pub(super) fn latency(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn latency(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\nlatency: open loop, {RATE} batches/s of {ROWS} rows over 200 pools of 500,");
     println!(
         "32 connections, one shard; from the intended time; medians of {} rounds",

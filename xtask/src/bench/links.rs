@@ -8,7 +8,7 @@ use serde_json::json;
 use super::load::{OpenLoop, ROWS, open_loop};
 use super::server::{Demo, Server};
 use super::table::{self, median};
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 
 /// Batches a second: so few that none waits for the core.
 const RATE: u32 = 1_000;
@@ -35,7 +35,7 @@ impl Variant {
         self.nodes.iter().map(Server::cpu_seconds).sum()
     }
 
-    fn measure(&mut self, plan: &Plan, pools: &Path) -> anyhow::Result<()> {
+    fn measure(&mut self, plan: &BenchInputs, pools: &Path) -> anyhow::Result<()> {
         let before = self.cpu_seconds()?;
         self.samples.push(open_loop(plan, &self.nodes[0], pools, RATE, plan.seconds)?);
         let batches = f64::from(RATE) * f64::from(plan.seconds);
@@ -58,7 +58,7 @@ impl Variant {
 }
 
 /// Runs it.
-pub(super) fn links(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn links(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!(
         "\nlinks: open loop, {RATE} batches/s of {ROWS} rows over 200 pools of 500, memory only;"
     );

@@ -6,7 +6,7 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
-use super::Plan;
+use super::BenchInputs;
 use super::server::{Server, pinned};
 use crate::shell::{output, root};
 
@@ -117,7 +117,7 @@ impl ClosedLoop {
 /// # Errors
 /// When a sender fails or prints something else.
 pub(super) fn closed_loop(
-    plan: &Plan,
+    plan: &BenchInputs,
     server: &Server,
     pools: &Path,
     connections: u32,
@@ -154,7 +154,7 @@ pub(super) fn closed_loop(
 /// # Errors
 /// When the sender fails or prints something else.
 pub(super) fn open_loop(
-    plan: &Plan,
+    plan: &BenchInputs,
     server: &Server,
     pools: &Path,
     rate: u32,
@@ -165,7 +165,7 @@ pub(super) fn open_loop(
 }
 
 fn open_loop_command(
-    plan: &Plan,
+    plan: &BenchInputs,
     server: &Server,
     pools: &Path,
     rate: u32,
@@ -189,7 +189,7 @@ pub(super) struct Flush {
 ///
 /// # Errors
 /// When the disk refuses.
-pub(super) fn flush(plan: &Plan, bytes: u32, seconds: u32) -> anyhow::Result<Flush> {
+pub(super) fn flush(plan: &BenchInputs, bytes: u32, seconds: u32) -> anyhow::Result<Flush> {
     let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
     command.args(["flush", "--bytes", &bytes.to_string(), "--every", "1ms", "--time"]);
     command.arg(format!("{seconds}s")).arg("--dir").arg(&plan.programs.work);

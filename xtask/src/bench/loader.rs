@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::load::{ClosedLoop, ROWS, closed_loop};
 use super::server::{Demo, Server, pinned};
 use super::table::{self, median};
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 use crate::shell::output;
 
 /// Connections of the comparison with wrk.
@@ -58,7 +58,7 @@ impl Load {
 /// # Errors
 /// When it fails or prints something else.
 pub(super) fn load(
-    plan: &Plan,
+    plan: &BenchInputs,
     address: SocketAddr,
     pools: &Path,
     connections: u32,
@@ -98,7 +98,7 @@ struct Pair {
 
 /// In a closed loop beside wrk on the same servers: whether one core of it keeps one core of the
 /// server busy, and whether both see the same latency.
-pub(super) fn loader(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\nloader: `ringwell load` beside wrk, {CONNECTIONS} connections in a closed loop,");
     println!("{ROWS} rows a batch over 200 pools of 500, memory only, one shard");
     let cores = &plan.machine.server_cores;
@@ -124,7 +124,12 @@ pub(super) fn loader(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(Findings { raw: pairs.iter().map(raw).collect(), problems })
 }
 
-fn measure(plan: &Plan, name: &'static str, server: &Server, pools: &Path) -> anyhow::Result<Pair> {
+fn measure(
+    plan: &BenchInputs,
+    name: &'static str,
+    server: &Server,
+    pools: &Path,
+) -> anyhow::Result<Pair> {
     let mut pair = Pair { server: name, wrks: Vec::new(), ours: Vec::new() };
     if !plan.smoke {
         closed_loop(plan, server, pools, CONNECTIONS, 1)?;

@@ -14,7 +14,7 @@ use serde_json::json;
 use super::load::{OpenLoop, ROWS, open_loop};
 use super::server::{Demo, Server, free_address, pinned};
 use super::table::{self, median};
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 
 /// Batches a second.
 const RATE: u32 = 1_000;
@@ -31,7 +31,7 @@ struct Sample {
 }
 
 /// Runs it: quiet and managed in turns, on one server.
-pub(super) fn manage(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn manage(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let lines: u32 = if plan.smoke { 200 } else { 10_000 };
     println!(
         "\nmanage: open loop, {RATE} batches/s of {ROWS} rows over 200 pools of 500, on disk,"
@@ -92,7 +92,7 @@ fn print(samples: &[Sample]) {
 
 /// A server with the pools of a demo, in a database.
 struct Stage<'a> {
-    plan: &'a Plan,
+    plan: &'a BenchInputs,
     folder: PathBuf,
     /// The senders' data on the pools.
     pools: PathBuf,
@@ -101,7 +101,7 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(plan: &'a Plan) -> anyhow::Result<Self> {
+    fn new(plan: &'a BenchInputs) -> anyhow::Result<Self> {
         let cores = &plan.machine.server_cores;
         let folder = plan.programs.work.join("manage");
         if folder.exists() {

@@ -73,7 +73,7 @@ enum Which {
 }
 
 /// The inputs of every benchmark.
-struct Plan {
+struct BenchInputs {
     programs: Programs,
     machine: Machine,
     seconds: u32,
@@ -88,7 +88,7 @@ struct Findings {
     problems: Vec<String>,
 }
 
-type Benchmark = fn(&Plan) -> anyhow::Result<Findings>;
+type Benchmark = fn(&BenchInputs) -> anyhow::Result<Findings>;
 
 const BENCHMARKS: [(Which, &str, Benchmark); 13] = [
     (Which::Throughput, "throughput", throughput::throughput),
@@ -116,7 +116,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     }
     let default = if args.smoke { "dev" } else { "dist" };
     let profile = args.profile.as_deref().unwrap_or(default);
-    let plan = Plan {
+    let plan = BenchInputs {
         programs: Programs::build(profile, args.smoke)?,
         machine: Machine::look(profile)?,
         seconds: if args.smoke { 1 } else { args.seconds },

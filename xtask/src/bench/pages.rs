@@ -11,7 +11,7 @@ use serde_json::json;
 
 use super::server::{Server, free_address, pinned};
 use super::table::{self, median};
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 use crate::shell::{is_installed, target_dir};
 
 /// Requests of one turn: all new visitors of a run fit into the room for those that wait for a sign
@@ -97,7 +97,7 @@ impl Connection {
 }
 
 /// Runs it.
-pub(super) fn pages(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn pages(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\npages: {} and {}, new visitors, closed loop, in turns", NAMES[0], NAMES[1]);
     let mut raw = Vec::new();
     for durability in ["memory", "disk"] {
@@ -138,7 +138,7 @@ pub(super) fn pages(plan: &Plan) -> anyhow::Result<Findings> {
 }
 
 /// Instructions of a request of each kind.
-fn counted(plan: &Plan) -> anyhow::Result<Option<[f64; 2]>> {
+fn counted(plan: &BenchInputs) -> anyhow::Result<Option<[f64; 2]>> {
     if !is_installed("valgrind") {
         println!("valgrind is not installed: no instructions counted");
         return Ok(None);
@@ -172,7 +172,11 @@ fn counted(plan: &Plan) -> anyhow::Result<Option<[f64; 2]>> {
 }
 
 /// A server with a site, one pool and one shard; `before` comes before the program.
-fn serve(plan: &Plan, durability: &str, before: &[&str]) -> anyhow::Result<(Command, SocketAddr)> {
+fn serve(
+    plan: &BenchInputs,
+    durability: &str,
+    before: &[&str],
+) -> anyhow::Result<(Command, SocketAddr)> {
     let address = free_address()?;
     let data = plan.programs.work.join("pages");
     if data.exists() {

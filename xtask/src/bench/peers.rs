@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use super::load::ROWS;
 use super::loader::{Load, load};
 use super::table::{self, median, range};
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 use start::{Kind, Running, Shop};
 
 /// Batches a second of the open loop: the limit of the slowest peer.
@@ -49,7 +49,7 @@ struct Sample {
 }
 
 /// Runs it.
-pub(super) fn peers(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn peers(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\npeers: {ROWS} rows a batch over 200 pools of 500, lockout 10 ms, server and store");
     println!("on one core; closed loop, and open loop at {RATE} batches/s over {MANY} connections");
     let work = plan.programs.work.join("peers");
@@ -133,7 +133,7 @@ impl Sample {
     }
 }
 
-fn measure(plan: &Plan, running: &Running, pools: &Path) -> anyhow::Result<Sample> {
+fn measure(plan: &BenchInputs, running: &Running, pools: &Path) -> anyhow::Result<Sample> {
     let address = running.server.address;
     if !plan.smoke {
         load(plan, address, pools, MANY, None)?; // compilers of the running program warm up

@@ -13,7 +13,7 @@ use super::load::ROWS;
 use super::loader::{Load, load};
 use super::server::{Demo, Server};
 use super::table;
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 use crate::shell::{is_installed, output, root};
 
 /// Programs of the gem that print `what: figure (published: figure)`.
@@ -33,7 +33,7 @@ const LOADS: [(u32, u32, &str); 5] = [
 type Line = [String; 3];
 
 /// Runs them all.
-pub(super) fn published(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn published(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\npublished: experiments of the systems that Ringwell comes from, theirs and ours");
     let mut lines = Vec::new();
     if is_installed("ruby") {

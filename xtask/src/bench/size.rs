@@ -9,7 +9,7 @@ use serde_json::json;
 use super::load::{ClosedLoop, ROWS, closed_loop};
 use super::server::{Demo, Server};
 use super::table::{self, median};
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 
 /// Connections of the closed loop.
 const CONNECTIONS: u32 = 64;
@@ -19,7 +19,7 @@ const CONNECTIONS: u32 = 64;
 const WARM_UP_SECONDS: u32 = 20;
 
 /// Runs it.
-pub(super) fn size(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn size(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let pools = if plan.smoke { 2_000 } else { 100_000 };
     let large = Demo { pools, numbers: 100, ..Demo::usual("size-large", "memory") };
     println!("\nsize: {ROWS} rows a batch, {CONNECTIONS} connections, one shard");
@@ -31,7 +31,7 @@ pub(super) fn size(plan: &Plan) -> anyhow::Result<Findings> {
 }
 
 /// Requests to many pools against requests to few, in alternation.
-fn compare(plan: &Plan, large: &Demo) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
+fn compare(plan: &BenchInputs, large: &Demo) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
     let demos = [Demo::usual("size-small", "memory"), large.clone()];
     let mut servers = Vec::new();
     for demo in &demos {
@@ -98,7 +98,7 @@ fn row(demo: &Demo, samples: &[ClosedLoop], resident_kib: u32) -> [String; 6] {
 }
 
 /// First start, start after a drain (snapshot) and after a kill (snapshot and tail).
-fn restarts(plan: &Plan, demo: &Demo) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
+fn restarts(plan: &BenchInputs, demo: &Demo) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
     let start = |keep| Server::demo(&plan.programs, &plan.machine.server_cores, demo, keep);
     let mut problems = Vec::new();
     let mut load = |server: &Server| -> anyhow::Result<()> {

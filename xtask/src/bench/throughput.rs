@@ -5,7 +5,7 @@ use serde_json::json;
 use super::load::{ClosedLoop, ROWS, closed_loop};
 use super::server::{Demo, Server};
 use super::table::{self, median, range};
-use super::{Findings, Plan};
+use super::{BenchInputs, Findings};
 
 /// One server at one number of connections, measured once a round.
 struct Variant<'a> {
@@ -31,7 +31,7 @@ impl Variant<'_> {
 }
 
 /// Memory only, one core, 64 connections.
-pub(super) fn throughput(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn throughput(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\nthroughput: {ROWS} rows a batch over 200 pools of 500, memory only, one shard");
     let ceiling = Server::ceiling(&plan.programs, &plan.machine.server_cores)?;
     let memory = start(plan, &Demo::usual("memory", "memory"))?;
@@ -41,7 +41,7 @@ pub(super) fn throughput(plan: &Plan) -> anyhow::Result<Findings> {
 }
 
 /// The cost of each durability, at three counts of connections.
-pub(super) fn durability(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn durability(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\ndurability: {ROWS} rows a batch over 200 pools of 500, one shard");
     let ceiling = Server::ceiling(&plan.programs, &plan.machine.server_cores)?;
     let mut servers = Vec::new();
@@ -69,7 +69,7 @@ pub(super) fn durability(plan: &Plan) -> anyhow::Result<Findings> {
 }
 
 /// Two and four shards against one, on the same core: the cost of scatter and gather in CPU.
-pub(super) fn shards(plan: &Plan) -> anyhow::Result<Findings> {
+pub(super) fn shards(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!(
         "\nshards: {ROWS} rows a batch over 200 pools of 500, memory only; of two shards a batch"
     );
@@ -95,7 +95,7 @@ pub(super) fn shards(plan: &Plan) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-fn start(plan: &Plan, demo: &Demo) -> anyhow::Result<Server> {
+fn start(plan: &BenchInputs, demo: &Demo) -> anyhow::Result<Server> {
     Server::demo(&plan.programs, &plan.machine.server_cores, demo, false)
 }
 
@@ -109,7 +109,7 @@ fn variant<'a>(
 }
 
 /// Warms every server up, then measures all variants in turn, round by round.
-fn measure(plan: &Plan, variants: &mut [Variant<'_>]) -> anyhow::Result<Findings> {
+fn measure(plan: &BenchInputs, variants: &mut [Variant<'_>]) -> anyhow::Result<Findings> {
     let with_pools = variants.iter().find_map(|variant| variant.server.pools());
     // The ceiling gets the same bodies, although it does not look at them.
     let Some(pools) = with_pools else { anyhow::bail!("no server has pools") };

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::io;
 
 use super::{digits, need, put};
-use crate::history::{Asked, Batch, End, Fact, Place, What, Whole};
+use crate::history::{Asked, Batch, End, Fact, SourceLine, What, Whole};
 use crate::line::{Line, Row};
 use crate::spill::Spill;
 
@@ -19,12 +19,12 @@ pub(super) struct Answers {
     /// Rows of batches that nothing is known of yet.
     waiting: HashMap<u32, Vec<Asked>>,
     /// Ends that stand before their batches, or have none.
-    early: HashMap<String, Vec<(End, Option<Answer>)>>,
+    early: HashMap<String, Vec<(End, Option<AnsweredBatch>)>>,
 }
 
 /// The contents of a `ret`.
 #[derive(Debug)]
-struct Answer {
+struct AnsweredBatch {
     status: u16,
     bad: Option<String>,
     rows: Vec<Got>,
@@ -42,7 +42,7 @@ impl Answers {
         &mut self,
         whole: &mut Whole,
         spill: &mut Spill,
-        place: Place,
+        place: SourceLine,
         line: Line,
     ) -> Result<(), String> {
         let index = u32::try_from(whole.batches.len()).map_err(|_| "too many batches")?;
@@ -82,7 +82,7 @@ impl Answers {
         &mut self,
         whole: &mut Whole,
         spill: &mut Spill,
-        place: Place,
+        place: SourceLine,
         line: Line,
     ) -> Result<(), String> {
         let is_answer = line.k == "ret";
@@ -102,7 +102,7 @@ impl Answers {
         spill: &mut Spill,
         index: u32,
         end: End,
-        answer: Option<Answer>,
+        answer: Option<AnsweredBatch>,
     ) -> Result<(), String> {
         let batch = &mut whole.batches[index as usize];
         if batch.end.is_some() {
@@ -153,7 +153,7 @@ fn put_all(whole: &mut Whole, spill: &mut Spill, rows: Vec<Asked>) -> Result<(),
     Ok(())
 }
 
-fn answer(line: &Line) -> Result<Answer, String> {
+fn answer(line: &Line) -> Result<AnsweredBatch, String> {
     let got = |row: &Row| {
         let what = match (&row.num, &row.err) {
             (Some(number), _) if row.ovf => What::Overflow(digits(number)?),
@@ -164,11 +164,11 @@ fn answer(line: &Line) -> Result<Answer, String> {
         Ok(Got { rid: row.rid.clone(), what })
     };
     let rows: Result<Vec<_>, String> = line.rows.iter().flatten().map(got).collect();
-    Ok(Answer { status: need(line.st, "st")?, bad: line.bad.clone(), rows: rows? })
+    Ok(AnsweredBatch { status: need(line.st, "st")?, bad: line.bad.clone(), rows: rows? })
 }
 
 /// The faults of an answer, apart from its numbers (C5).
-fn misshapen(id: &str, asked: &[Asked], answer: &Answer) -> Option<String> {
+fn misshapen(id: &str, asked: &[Asked], answer: &AnsweredBatch) -> Option<String> {
     if let Some(why) = &answer.bad {
         return Some(format!("the answer to {id} cannot be read: {why}"));
     }

@@ -5,7 +5,7 @@
 
 use super::{digits, need, put};
 use crate::history::{
-    Fact, Frame, Held, Journal, Kind, Last, Owner, Place, Record, Segment, Whole,
+    Fact, Frame, HeldAtEnd, Journal, Kind, Last, Owner, Record, Segment, SourceLine, Whole,
 };
 use crate::line::Line;
 use crate::spill::Spill;
@@ -25,7 +25,7 @@ fn owner(whole: &mut Whole, line: &mut Line) -> Result<(Owner, u32), String> {
 pub(super) fn journal(
     whole: &mut Whole,
     spill: &mut Spill,
-    place: Place,
+    place: SourceLine,
     mut line: Line,
 ) -> Result<(), String> {
     let (owner, index) = owner(whole, &mut line)?;
@@ -126,7 +126,7 @@ fn rid_in(params: &str) -> Option<&str> {
 pub(super) fn state(
     whole: &mut Whole,
     spill: &mut Spill,
-    place: Place,
+    place: SourceLine,
     mut line: Line,
 ) -> Result<(), String> {
     let (owner, index) = owner(whole, &mut line)?;
@@ -137,7 +137,7 @@ pub(super) fn state(
         return Ok(());
     };
     state.there += 1;
-    let held = Held {
+    let held = HeldAtEnd {
         owner: index,
         place,
         number: digits(&number)?,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::rest::Rest;
-use crate::history::{Asked, Batch, End, Lookup, MS, Part, Place, Row, What, Whole};
+use crate::history::{Asked, Batch, End, Lookup, MS, Part, Row, SourceLine, What, Whole};
 use crate::verdict::{Findings, Rule};
 
 /// The time that a batch may take beyond its deadline: sending, receiving, and waiting for a turn.
@@ -63,7 +63,7 @@ pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
     }
 }
 
-pub(super) fn proof(one: &Row<'_>, other: &Row<'_>) -> [Place; 4] {
+pub(super) fn proof(one: &Row<'_>, other: &Row<'_>) -> [SourceLine; 4] {
     [one.batch.place, one.end.place, other.batch.place, other.end.place]
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::timeline::Timelines;
-use crate::history::{Frame, Held, Journal, Kind, Owner, Part, Place, Record, Whole};
+use crate::history::{Frame, HeldAtEnd, Journal, Kind, Owner, Part, Record, SourceLine, Whole};
 use crate::verdict::{Findings, Rule};
 
 /// C1, exactly: an allocation does not begin before the lockout ends that stands then. Allocations
@@ -40,7 +40,7 @@ pub(super) fn order(whole: &Whole, findings: &mut Findings) {
     }
 }
 
-type Disorder = (String, i64, Vec<Place>);
+type Disorder = (String, i64, Vec<SourceLine>);
 
 fn disorder(journal: &Journal) -> Option<Disorder> {
     let of_frames = journal.frames.windows(2).find_map(|pair| between(&pair[0], &pair[1]));
@@ -75,7 +75,7 @@ fn between(one: &Frame, other: &Frame) -> Option<Disorder> {
 
 /// C8: one journal for a shard and epoch.
 pub(super) fn owners(whole: &Whole, findings: &mut Findings) {
-    let mut owners: BTreeMap<(u64, u64), (&Owner, &str, Place)> = BTreeMap::new();
+    let mut owners: BTreeMap<(u64, u64), (&Owner, &str, SourceLine)> = BTreeMap::new();
     for (owner, journal) in &whole.journals {
         for segment in &journal.segments {
             let key = (owner.1, segment.epoch);
@@ -97,7 +97,7 @@ pub(super) fn owners(whole: &Whole, findings: &mut Findings) {
 /// A number's newest allocation in one journal.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Newest {
-    place: Place,
+    place: SourceLine,
     pool: u64,
     allocated: i64,
     until: i64,
@@ -105,7 +105,7 @@ struct Newest {
 
 /// The first difference between a state and the records. Differences are reported in sorted order:
 /// numbers of the state in the order of its lines, then the missing ones.
-type Deviation = (Option<Place>, u64, String, Vec<Place>);
+type Deviation = (Option<SourceLine>, u64, String, Vec<SourceLine>);
 
 /// C11: the state at the end is the result of the shard's records. The first deviation of each.
 #[derive(Debug, Default)]
@@ -179,7 +179,7 @@ fn replayed<'a>(records: impl Iterator<Item = &'a Record>) -> HashMap<u64, Newes
 fn deviation<'a>(
     journal: &Journal,
     mut expected: HashMap<u64, Newest>,
-    state: impl Iterator<Item = &'a Held>,
+    state: impl Iterator<Item = &'a HeldAtEnd>,
 ) -> Option<Deviation> {
     for held in state {
         let number = held.number;

@@ -9,7 +9,7 @@ use std::io;
 
 use super::clients;
 use super::timeline::{Allocation, Timelines, exhausted};
-use crate::history::{Asked, Fact, Lookup, MS, Part, Place, Row, Span, What, Whole};
+use crate::history::{Asked, Fact, Lookup, MS, Part, Row, SourceLine, Span, What, Whole};
 use crate::spill::Spill;
 use crate::verdict::{Findings, Rule};
 
@@ -20,7 +20,7 @@ const CLOCK_SLACK: i64 = 100;
 #[derive(Debug)]
 struct Left {
     rid: Box<str>,
-    place: Place,
+    place: SourceLine,
     number: u64,
     pool: u64,
     at: i64,

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 
 use foldhash::HashMap;
 
-use crate::history::{Kind, Part, Place, Record, Whole};
+use crate::history::{Kind, Part, Record, SourceLine, Whole};
 
 /// One allocation, by its record. Times are shard time in milliseconds.
 #[derive(Debug)]
 pub(crate) struct Allocation<'a> {
-    pub(crate) place: Place,
+    pub(crate) place: SourceLine,
     pub(crate) number: u64,
     pub(crate) pool: u64,
     pub(crate) at: i64,

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use ringwell_core::{Millis, PoolId, Position, PromoNumber};
 use ringwell_journal::{
-    Chunk, NumberEntry, Plan, Record, Records, SEGMENT_HEADER_BYTES, SegmentHeader, Segments,
-    Snapshot, SnapshotError, recover,
+    Chunk, NumberEntry, Record, Records, RecoveryPlan, SEGMENT_HEADER_BYTES, SegmentHeader,
+    Segments, Snapshot, SnapshotError, recover,
 };
 use ringwell_node::disk::{FileError, OsFiles, SnapshotRef, list_snapshots, read_snapshot};
 use serde_json::json;
@@ -30,21 +30,21 @@ pub(super) struct Options {
 
 /// The known state of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct State {
+struct ReplayedNumber {
     pool: PoolId,
     allocated_at: Millis,
     locked_until: Millis,
     position: Position,
 }
 
-type Numbers = BTreeMap<PromoNumber, State>;
+type Numbers = BTreeMap<PromoNumber, ReplayedNumber>;
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     for files in shards_in(&options.directory)? {
         let numbers = shard(&files, options.without_snapshot)?;
         let mut hasher = blake3::Hasher::new();
         for (number, state) in &numbers {
-            let State { pool, allocated_at, locked_until, .. } = state;
+            let ReplayedNumber { pool, allocated_at, locked_until, .. } = state;
             let (from, until) = (allocated_at.0, locked_until.0);
             hasher.update(format!("{number} {pool} {from} {until}\n").as_bytes());
             if options.json {
@@ -104,7 +104,7 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
             }
         }
     }
-    let plan = Plan {
+    let plan = RecoveryPlan {
         shard: files.shard,
         from: newest.map_or(1, |snapshot| snapshot.header.replay_from),
         snapshot: newest.as_ref().map(Snapshot::mark),
@@ -127,7 +127,7 @@ fn load(file: &SnapshotRef) -> Result<(Snapshot, Numbers), SnapshotError<FileErr
         if let Chunk::Numbers(entries) = chunk {
             numbers.extend(entries.map(|entry: NumberEntry| {
                 let NumberEntry { number, pool, allocated_at, locked_until, position, .. } = entry;
-                (number, State { pool, allocated_at, locked_until, position })
+                (number, ReplayedNumber { pool, allocated_at, locked_until, position })
             }));
         }
     }
@@ -137,18 +137,22 @@ fn load(file: &SnapshotRef) -> Result<(Snapshot, Numbers), SnapshotError<FileErr
 
 /// A record counts if it is newer than the number's known state.
 fn apply(numbers: &mut Numbers, position: Position, record: &Record<'_>) {
-    let is_newer = |known: &State| position > known.position;
+    let is_newer = |known: &ReplayedNumber| position > known.position;
     match *record {
         Record::Allocate { at, pool, number, lockout, .. } => {
             if numbers.get(&number).is_none_or(is_newer) {
                 let locked_until = at + lockout;
-                numbers.insert(number, State { pool, allocated_at: at, locked_until, position });
+                numbers.insert(
+                    number,
+                    ReplayedNumber { pool, allocated_at: at, locked_until, position },
+                );
             }
         }
         Record::Carry { number, pool, allocated_at, locked_until, .. }
         | Record::Adopt { number, pool, allocated_at, locked_until, .. } => {
             if numbers.get(&number).is_none_or(is_newer) {
-                numbers.insert(number, State { pool, allocated_at, locked_until, position });
+                numbers
+                    .insert(number, ReplayedNumber { pool, allocated_at, locked_until, position });
             }
         }
         Record::Extend { number, until, .. } | Record::Release { number, until, .. } => {

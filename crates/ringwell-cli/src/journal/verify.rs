@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use ringwell_journal::{
-    GroupHeader, Plan, Records, Segments, Snapshot, SnapshotError, Verdict, recover,
+    GroupHeader, Records, RecoveryPlan, Segments, Snapshot, SnapshotError, Verdict, recover,
 };
 use ringwell_node::disk::{FileError, OsFiles, SnapshotRef, list_snapshots, read_snapshot};
 
@@ -52,7 +52,7 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
             }
         }
     }
-    let plan = Plan { shard: files.shard, from: first_frame(files)?, snapshot: None };
+    let plan = RecoveryPlan { shard: files.shard, from: first_frame(files)?, snapshot: None };
     let mut records = 0_u64;
     let checked = recover(&files.segments, &plan, |header, body| {
         for record in Records::new(header.n, header.at, body) {

@@ -17,7 +17,7 @@ const RIGHT: f64 = 0.0001;
 
 /// The size that a pool needs, and the results of other sizes.
 #[derive(Debug)]
-pub(super) struct Plan {
+pub(super) struct PoolPlan {
     demand: Demand,
     target: f64,
     callers: Callers,
@@ -28,7 +28,7 @@ pub(super) struct Plan {
     forecasts: Vec<Forecast>,
 }
 
-impl Plan {
+impl PoolPlan {
     /// # Errors
     /// If no pool is large enough for the target.
     pub(super) fn new(

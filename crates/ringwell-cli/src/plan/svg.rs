@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use ringwell_plan::Forecast;
 
 use super::curve::{Curve, TICKS, down};
-use super::pool::Plan;
+use super::pool::PoolPlan;
 use super::values::{amount, percent};
 
 const WIDTH: f64 = 820.0;
@@ -19,7 +19,7 @@ const POINTS: u32 = 240;
 const SIZES: u32 = 6;
 
 /// The drawing of a plan.
-pub(super) fn draw(plan: &Plan) -> String {
+pub(super) fn draw(plan: &PoolPlan) -> String {
     let curve = plan.curve(POINTS);
     let mut svg = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \

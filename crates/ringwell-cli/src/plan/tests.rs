@@ -1,9 +1,9 @@
 use super::values::{amount, percent, span};
 use super::*;
 
-fn plan(load: f64, asked: Option<u32>) -> pool::Plan {
+fn plan(load: f64, asked: Option<u32>) -> pool::PoolPlan {
     let demand = Demand::of_load(load, Duration::from_mins(30)).unwrap();
-    pool::Plan::new(demand, 0.01, asked, Callers::assumed()).unwrap()
+    pool::PoolPlan::new(demand, 0.01, asked, Callers::assumed()).unwrap()
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Place, Runs};
+use super::{RunSlot, Runs};
 use crate::{NumberRange, PromoNumber};
 
 const FIRST: u64 = 18_885_550_000;
@@ -19,7 +19,7 @@ fn range(first: u8, count: u8) -> NumberRange {
 }
 
 /// A number, where it is, and the first number of its run.
-type Known = (PromoNumber, Place, PromoNumber);
+type Known = (PromoNumber, RunSlot, PromoNumber);
 
 /// Runs that come one after another, each with the gap before it and its pool.
 fn runs(wanted: &[(u8, u8, u32)]) -> (Runs, Vec<Known>) {
@@ -31,7 +31,7 @@ fn runs(wanted: &[(u8, u8, u32)]) -> (Runs, Vec<Known>) {
             break;
         }
         runs.insert(range(first, count), slot, pool);
-        let places = (slot..).map(|slot| Place { slot, pool });
+        let places = (slot..).map(|slot| RunSlot { slot, pool });
         let known = (first..next).zip(places).map(|(at, place)| (number(at), place, number(first)));
         all.extend(known);
     }

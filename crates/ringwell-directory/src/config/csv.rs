@@ -10,7 +10,7 @@ use std::sync::Arc;
 use csv::{Reader, StringRecord};
 use ringwell_core::{NumberRange, PoolId};
 
-use super::pools::{Found, Given, Place, describe, parse_key};
+use super::pools::{Found, Given, PoolLines, describe, parse_key};
 use super::section::Source;
 use super::values::{ValueError, parse_number, parse_range, parse_seconds};
 use crate::{Fault, RingPool};
@@ -126,7 +126,7 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
             let (id_line, file) = (line.number, Arc::clone(file));
             let (numbers_line, overflow_line) = (id_line, id_line);
             let path = String::new();
-            found.places.push(Place { file, path, id_line, numbers_line, overflow_line });
+            found.places.push(PoolLines { file, path, id_line, numbers_line, overflow_line });
         }
         Ok(None) => {}
         Err(pool_faults) => {

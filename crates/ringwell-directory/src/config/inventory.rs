@@ -11,7 +11,7 @@ use super::file::{text, whole};
 use super::limits;
 use super::section::Section;
 use super::values::{ValueError, parse_path};
-use crate::{AreaCode, Fault, Place, Places, Point, RingPool, State, ZipCode};
+use crate::{AreaCode, Fault, Place, Places, Point, RingPool, StateCode, ZipCode};
 
 /// The limits of pools in a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,7 +135,7 @@ fn read_place(line: &Line<'_>, into: &mut Places) {
     });
     let state = line.read("state", |text| {
         let fault = || ValueError::new("must be two capital letters").hint("write e.g. CA");
-        State::parse(text).ok_or_else(fault)
+        StateCode::parse(text).ok_or_else(fault)
     });
     let degrees = |column: &str, most: f64| {
         line.read(column, |text| {

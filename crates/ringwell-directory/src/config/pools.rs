@@ -18,12 +18,12 @@ use crate::{Fault, PoolFault, PoolFields, RingPool, RingPoolKey, Tracking};
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub(super) pools: Vec<RingPool>,
-    pub(super) places: Vec<Place>,
+    pub(super) places: Vec<PoolLines>,
 }
 
 /// The place of a pool in the files.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(super) struct PoolLines {
     pub(super) file: Arc<str>,
     /// `ring_pool[2]`, or nothing where a line is a pool.
     pub(super) path: String,
@@ -65,7 +65,7 @@ pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Fo
     let pool = given.pool().map_err(tell).ok().flatten();
     if let Some(pool) = pool {
         found.pools.push(pool);
-        found.places.push(Place {
+        found.places.push(PoolLines {
             file: Arc::clone(file),
             path: section.full_name("").trim_end_matches('.').to_owned(),
             id_line: section.line_of("id"),

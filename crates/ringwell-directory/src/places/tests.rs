@@ -4,7 +4,7 @@ use super::*;
 fn places() -> Places {
     let place = |state: &str, latitude, longitude| Place {
         point: Point::new(latitude, longitude).unwrap(),
-        state: State::parse(state).unwrap(),
+        state: StateCode::parse(state).unwrap(),
     };
     let area = |digits| AreaCode::new(digits).unwrap();
     let mut places = Places::default();
@@ -95,6 +95,6 @@ fn codes_have_their_digits_and_numbers() {
     assert_eq!(numbers.last().to_string(), "9999999999");
     assert_eq!(ZipCode::parse("0210"), None);
     assert_eq!(ZipCode::parse("02108"), Some(ZipCode(2108)));
-    assert_eq!(State::parse("ca"), None);
+    assert_eq!(StateCode::parse("ca"), None);
     assert_eq!(Point::new(f64::NAN, 0.0), None);
 }

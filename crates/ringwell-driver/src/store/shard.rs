@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use ringwell_journal::{
-    BLOCK_BYTES, Cut, DecodeError, GroupHeader, Plan, RecoverError, Recovered,
+    BLOCK_BYTES, Cut, DecodeError, GroupHeader, RecoverError, Recovered, RecoveryPlan,
     SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, Snapshot, SnapshotError, SnapshotReader, Tip,
     Verdict, encode_end, recover,
 };
@@ -89,7 +89,7 @@ impl<F: Files> ShardStore<F> {
         snapshot: Option<&Snapshot>,
         visit: impl FnMut(&GroupHeader, &[u8]) -> Result<(), DecodeError>,
     ) -> Result<Recovered, OpenError> {
-        let plan = Plan {
+        let plan = RecoveryPlan {
             shard: self.shard,
             from: snapshot.map_or(1, |snapshot| snapshot.header.replay_from),
             snapshot: snapshot.map(Snapshot::mark),

@@ -122,11 +122,11 @@ fn sample() -> Author {
     author
 }
 
-const PLAN: Plan = Plan { shard: 3, from: 1, snapshot: None };
+const PLAN: RecoveryPlan = RecoveryPlan { shard: 3, from: 1, snapshot: None };
 
 fn recovered(
     files: &Files,
-    plan: &Plan,
+    plan: &RecoveryPlan,
 ) -> Result<(Recovered, Vec<Group>), RecoverError<Infallible>> {
     let mut seen = Vec::new();
     let recovered = recover(files, plan, |header, body| {
@@ -164,7 +164,7 @@ fn an_empty_journal_begins_with_the_first_frame() {
 fn replay_begins_where_the_snapshot_says_and_skips_older_segments() {
     let author = sample();
     for from in 1..=8 {
-        let (recovered, seen) = recovered(&author.files, &Plan { from, ..PLAN }).unwrap();
+        let (recovered, seen) = recovered(&author.files, &RecoveryPlan { from, ..PLAN }).unwrap();
         assert_eq!(seen, author.groups[usize::try_from(from).unwrap() - 1..]);
         assert_eq!(recovered.tip, author.tip());
         let read: Vec<_> = recovered.segments.iter().map(|info| info.offsets.is_some()).collect();
@@ -286,7 +286,7 @@ proptest! {
         for (segno, index, value) in noise {
             files.0.get_mut(&segno).unwrap()[index] = value;
         }
-        let _ = recovered(&files, &Plan { from, ..PLAN });
+        let _ = recovered(&files, &RecoveryPlan { from, ..PLAN });
     }
 }
 
@@ -327,7 +327,7 @@ fn the_doubt_stays_until_a_frame_follows_the_cut() {
     assert!(matches!(verdict_of(&author.files), (Verdict::Rotten(Cut { segno: 1, n: 2, .. }), 1)));
     let prev_hash = author.groups[0].header.hash();
     let mark = SnapshotMark { journal: JOURNAL, prev_hash, through: 1 };
-    let covered = Plan { from: 2, snapshot: Some(mark), ..PLAN };
+    let covered = RecoveryPlan { from: 2, snapshot: Some(mark), ..PLAN };
     let verdict = |files: &Files| recovered(files, &covered).unwrap().0.verdict;
     assert!(matches!(verdict(&author.files), Verdict::Rotten(Cut { segno: 1, n: 2, .. })));
 
@@ -376,24 +376,24 @@ fn a_missing_segment_is_refused() {
     let refused = |segno: u64, from: u64| {
         let mut files = author.files.clone();
         files.0.remove(&segno);
-        recovered(&files, &Plan { from, ..PLAN }).unwrap_err()
+        recovered(&files, &RecoveryPlan { from, ..PLAN }).unwrap_err()
     };
     assert!(matches!(refused(1, 1), RecoverError::Missing { expected: 1, .. }));
     assert!(matches!(refused(2, 1), RecoverError::Damaged { segno: 1, n: 3, .. }));
     assert!(matches!(refused(3, 8), RecoverError::Behind { through: 7, last: 5, .. }));
-    let none = recovered(&Files::default(), &Plan { from: 8, ..PLAN }).unwrap_err();
+    let none = recovered(&Files::default(), &RecoveryPlan { from: 8, ..PLAN }).unwrap_err();
     assert!(matches!(none, RecoverError::Missing { expected: 8, found: Oldest::None }));
 }
 
 #[test]
 fn a_segment_from_elsewhere_is_refused() {
     let author = sample();
-    let plan = Plan { shard: 4, ..PLAN };
+    let plan = RecoveryPlan { shard: 4, ..PLAN };
     let error = recovered(&author.files, &plan).unwrap_err();
     assert!(matches!(error, RecoverError::Foreign { segno: 1, why: Foreign::Shard(3) }));
 
     let mark = SnapshotMark { journal: [9; 16], prev_hash: 0, through: 0 };
-    let plan = Plan { snapshot: Some(mark), ..PLAN };
+    let plan = RecoveryPlan { snapshot: Some(mark), ..PLAN };
     let error = recovered(&author.files, &plan).unwrap_err();
     assert!(matches!(error, RecoverError::Foreign { segno: 1, why: Foreign::Journal }));
 
@@ -410,7 +410,7 @@ fn the_journal_must_fit_and_reach_its_snapshot() {
     let hash = author.groups[4].header.hash();
     let plan = |prev_hash, through| {
         let mark = SnapshotMark { journal: JOURNAL, prev_hash, through };
-        Plan { from: 6, snapshot: Some(mark), ..PLAN }
+        RecoveryPlan { from: 6, snapshot: Some(mark), ..PLAN }
     };
     assert_eq!(recovered(&author.files, &plan(hash, 7)).unwrap().1.len(), 2);
     let error = recovered(&author.files, &plan(hash, 8)).unwrap_err();
@@ -423,7 +423,7 @@ fn the_journal_must_fit_and_reach_its_snapshot() {
 fn a_snapshot_without_the_segments_that_it_knows_of_is_refused() {
     let plan = |through| {
         let mark = SnapshotMark { journal: JOURNAL, prev_hash: 0, through };
-        Plan { snapshot: Some(mark), ..PLAN }
+        RecoveryPlan { snapshot: Some(mark), ..PLAN }
     };
     // Taken before anything was written.
     assert!(recovered(&Files::default(), &plan(0)).is_ok());

@@ -14,7 +14,7 @@ use ringwell_driver::batch::{self, Answered, Terms};
 use ringwell_driver::stats::Kind;
 use ringwell_wire::Answer;
 
-use super::leases::{BEAT_S, Held, Leases, Network};
+use super::leases::{BEAT_S, LeasedNumber, Leases, Network};
 use super::token::{Visitor, push_hex};
 use super::visit::{Numbers, SwapJson, Visit};
 use super::{Outcome, SiteEntry, nothing, refused};
@@ -29,7 +29,7 @@ const SETTLED_EVERY: Duration = Duration::from_millis(5);
 pub(super) struct Given {
     pub(super) swaps: Vec<SwapJson>,
     /// The numbers among them that are the visitor's own.
-    held: Vec<Held>,
+    held: Vec<LeasedNumber>,
     /// The time until which the numbers are the visitor's; `None` if all are overflow numbers.
     pub(super) until: Option<(Millis, u64)>,
 }

@@ -27,7 +27,7 @@ const ADDRESSES_MAX: usize = 200_000;
 const WINDOW: Duration = Duration::from_mins(1);
 
 /// A number and when it was allocated.
-pub(super) type Held = (PromoNumber, Millis);
+pub(super) type LeasedNumber = (PromoNumber, Millis);
 
 /// The prefix that an address shares with its neighbours: /24, or /56 of IPv6; empty over a unix
 /// socket.
@@ -54,7 +54,7 @@ impl Network {
 /// See the module.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
-    waiting: HashMap<Visitor, (Instant, Vec<Held>)>,
+    waiting: HashMap<Visitor, (Instant, Vec<LeasedNumber>)>,
     /// The same by their ends.
     ends: BTreeSet<(Instant, Visitor)>,
     /// Visitors whose numbers are being released: their requests wait until that is done, as they
@@ -93,7 +93,7 @@ impl Leases {
     }
 
     /// Numbers were given to a visitor who must show that they are a person.
-    pub(super) fn wait(&mut self, now: Instant, visitor: Visitor, held: Vec<Held>) {
+    pub(super) fn wait(&mut self, now: Instant, visitor: Visitor, held: Vec<LeasedNumber>) {
         self.waiting.insert(visitor, (now, held));
         self.wait_on(now, visitor);
     }
@@ -119,7 +119,7 @@ impl Leases {
     }
 
     /// Numbers whose visitors have shown nothing in time; to be released. [`Leases::released`] follows.
-    pub(super) fn ended(&mut self, now: Instant) -> Vec<Held> {
+    pub(super) fn ended(&mut self, now: Instant) -> Vec<LeasedNumber> {
         let mut ended = Vec::new();
         while self.ends.first().is_some_and(|(end, _)| *end <= now) {
             let Some((_, visitor)) = self.ends.pop_first() else { break };
@@ -144,7 +144,7 @@ impl Leases {
 mod tests {
     use super::*;
 
-    fn held(number: u64) -> Held {
+    fn held(number: u64) -> LeasedNumber {
         (PromoNumber::from_e164(number).unwrap(), Millis(1))
     }
 

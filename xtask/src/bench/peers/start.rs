@@ -4,9 +4,9 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::super::Plan;
+use super::super::BenchInputs;
 use super::super::server::{Server, free_address, pinned};
-use super::store::{self, Place, Store};
+use super::store::{self, Store, StoreHome};
 use crate::shell::{is_installed, output, root, run};
 
 /// Room for data that live no longer than a batch. The reasons: `bench/peers/README.md`.
@@ -40,7 +40,7 @@ pub(super) struct Running {
 
 /// The paths.
 pub(super) struct Shop<'a> {
-    plan: &'a Plan,
+    plan: &'a BenchInputs,
     /// All pools, including those of the proof.
     pools: PathBuf,
     work: PathBuf,
@@ -58,7 +58,11 @@ impl Drop for Shop<'_> {
 impl<'a> Shop<'a> {
     /// # Errors
     /// When a directory cannot be made.
-    pub(super) fn open(plan: &'a Plan, pools: PathBuf, work: PathBuf) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        plan: &'a BenchInputs,
+        pools: PathBuf,
+        work: PathBuf,
+    ) -> anyhow::Result<Self> {
         let sockets = std::env::temp_dir().join(format!("ringwell-peers-{}", std::process::id()));
         std::fs::create_dir_all(&sockets)?;
         Ok(Self { plan, pools, work, sockets })
@@ -160,9 +164,9 @@ impl<'a> Shop<'a> {
         Ok(Running { server: Server::start(command, address, log, None)?, store: None })
     }
 
-    fn place(&self) -> Place<'_> {
+    fn place(&self) -> StoreHome<'_> {
         let cores = &self.plan.machine.server_cores;
-        Place { work: &self.work, sockets: &self.sockets, cores }
+        StoreHome { work: &self.work, sockets: &self.sockets, cores }
     }
 
     fn pinned(&self, program: &Path) -> Command {

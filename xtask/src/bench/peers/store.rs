@@ -83,7 +83,7 @@ impl Drop for Store {
 }
 
 /// The place where a store runs.
-pub(super) struct Place<'a> {
+pub(super) struct StoreHome<'a> {
     /// Data and logs.
     pub(super) work: &'a Path,
     /// Sockets: their paths must be short.
@@ -92,7 +92,7 @@ pub(super) struct Place<'a> {
     pub(super) cores: &'a str,
 }
 
-impl Place<'_> {
+impl StoreHome<'_> {
     /// Redis, whether it flushes each write before it answers.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ fn the_doubt_outlives_any_number_of_starts_that_write_nothing() {
     author.segment(tip.raise_epoch(), None);
     author.segment(tip.raise_epoch().raise_epoch(), None);
     let mark = SnapshotMark { journal: JOURNAL, prev_hash: tip.prev_hash, through: 1 };
-    for plan in [PLAN, Plan { from: 2, snapshot: Some(mark), ..PLAN }] {
+    for plan in [PLAN, RecoveryPlan { from: 2, snapshot: Some(mark), ..PLAN }] {
         let cut = Cut { segno: 1, offset: 2 * BLOCK_BYTES as u64, n: 2 };
         assert_eq!(recovered(&author.files, &plan).unwrap().0.verdict, Verdict::Rotten(cut));
     }
