@@ -12,9 +12,9 @@ fn the_document_has_the_paths_of_the_router() {
     let mut routes: Vec<_> = routes.filter(|path| *path != "/v1/openapi.json").collect();
     routes.sort_unstable();
     let document = serde_json::to_value(ringwell_admin::openapi()).unwrap();
-    let mut told: Vec<_> = document["paths"].as_object().unwrap().keys().collect();
-    told.sort_unstable();
-    assert_eq!(told, routes);
+    let mut described: Vec<_> = document["paths"].as_object().unwrap().keys().collect();
+    described.sort_unstable();
+    assert_eq!(described, routes);
     let schemas = document["components"]["schemas"].as_object().unwrap();
     for name in ["PoolView", "StateView", "NumberRun", "Report", "TokenView", "AuditView"] {
         assert!(schemas.contains_key(name), "{name} is not described");

@@ -52,12 +52,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(UNREADABLE));
         }
     };
-    let text = if args.json { format!("{}\n", in_json(&verdict)) } else { told(&verdict) };
+    let text = if args.json { format!("{}\n", in_json(&verdict)) } else { in_text(&verdict) };
     print(text.as_bytes())?;
     Ok(if verdict.first.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-fn told(verdict: &Verdict) -> String {
+fn in_text(verdict: &Verdict) -> String {
     let mut text = String::new();
     match &verdict.first {
         Some(first) => text += &violated(first),

@@ -110,10 +110,10 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         }
         of_server(node)
     });
-    let tell = move |addresses: &[String]| {
+    let introduce = move |addresses: &[String]| {
         // The server is up; a closed output does not stop it.
-        let told = story.tell(addresses, &front.url);
-        let _ = io::stdout().lock().write_all(told.as_bytes());
+        let introduction = story.introduction(addresses, &front.url);
+        let _ = io::stdout().lock().write_all(introduction.as_bytes());
         front.serve(addresses);
     };
     let served = ringwell_node::serve(
@@ -123,7 +123,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         Directories::default(),
         routes,
         None,
-        Box::new(tell),
+        Box::new(introduce),
     );
     if let Some(calls) = calls {
         calls.stop();

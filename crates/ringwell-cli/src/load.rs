@@ -231,8 +231,8 @@ impl Finish {
             let token = token.trim_end().to_owned();
             let wanted = LookUps { target, token, count: self.look_ups };
             let LookedUp { asked, allocated, refused } = look_up(&self.history, &wanted)?;
-            let told = format!("{asked} looked up: {allocated} held, {refused} refused\n");
-            print(told.as_bytes())?;
+            let report = format!("{asked} looked up: {allocated} held, {refused} refused\n");
+            print(report.as_bytes())?;
         }
         if let Some(data) = self.journal {
             let node = self.node.unwrap_or_else(|| data.display().to_string());

@@ -75,13 +75,13 @@ fn main() -> ExitCode {
         Command::Man => texts::man(),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("error: {}", told(&error));
+        eprintln!("error: {}", chain(&error));
         ExitCode::FAILURE
     })
 }
 
 /// An error and its causes, without causes that the text before already contains.
-fn told(error: &anyhow::Error) -> String {
+fn chain(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
         if text.is_empty() {

@@ -135,7 +135,7 @@ struct Overview {
 }
 
 #[derive(Deserialize)]
-struct Told {
+struct ListedOwner {
     shard: u16,
     node: String,
     listen: Vec<String>,
@@ -152,20 +152,20 @@ struct Owner {
 
 impl Overview {
     fn ask(caller: &Caller, url: &Url) -> anyhow::Result<Self> {
-        let mut told = caller.get(url, "/v1/shards")?;
+        let mut listed = caller.get(url, "/v1/shards")?;
         let json = json!({
-            "node": told["node"], "map_version": told["map_version"], "moves": told["moves"],
-            "owners": told["owners"].take(),
+            "node": listed["node"], "map_version": listed["map_version"], "moves": listed["moves"],
+            "owners": listed["owners"].take(),
         });
-        let owners: Vec<Told> = serde_json::from_value(json["owners"].clone())
+        let owners: Vec<ListedOwner> = serde_json::from_value(json["owners"].clone())
             .with_context(|| format!("{url} does not list the owners: is it an older release?"))?;
         ensure!(!owners.is_empty(), "{url} is no node of a cluster: all shards are its own");
-        let owner = |told: Told| {
-            let buckets = match told.buckets.as_str() {
+        let owner = |listed: ListedOwner| {
+            let buckets = match listed.buckets.as_str() {
                 "" => BTreeSet::new(),
                 text => parse_buckets(text).map_err(anyhow::Error::msg)?.0,
             };
-            let Told { shard, node, listen, .. } = told;
+            let ListedOwner { shard, node, listen, .. } = listed;
             Ok(Owner { shard, node, listen, buckets })
         };
         let mut owners: Vec<_> = owners.into_iter().map(owner).collect::<anyhow::Result<_>>()?;

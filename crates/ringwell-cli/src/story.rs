@@ -73,7 +73,7 @@ impl Story {
     }
 
     /// The text, with a final newline.
-    pub(crate) fn tell(&self, addresses: &[String], url: &str) -> String {
+    pub(crate) fn introduction(&self, addresses: &[String], url: &str) -> String {
         let (options, base) = curl_target(addresses.first().map_or("", String::as_str));
         let Self { pools, kept, load, shards, body, number, token_file } = self;
         let shards = if *shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };

@@ -257,9 +257,10 @@ fn a_slow_or_broken_application_costs_its_own_rows_and_the_deadline_holds() {
     }
     thread::sleep(Duration::from_millis(200));
     let log = server.log();
-    for told in ["ring pool 77", "is in ring pool 1 too", "500", "is not JSON", "gave no ring pool"]
+    for reason in
+        ["ring pool 77", "is in ring pool 1 too", "500", "is not JSON", "gave no ring pool"]
     {
-        assert!(log.contains(told), "{told}: {log}");
+        assert!(log.contains(reason), "{reason}: {log}");
     }
     assert!(!log.contains("the-token-of-the-application"));
     server.stop();

@@ -92,7 +92,7 @@ impl Managed {
     }
 
     /// Has PostgreSQL do something in `database`.
-    fn tell(&self, database: &str, statement: &str) {
+    fn execute(&self, database: &str, statement: &str) {
         let mut psql = Command::new("psql");
         psql.args(["-q", "-h", &self.database().1, "-U", "ringwell"]);
         psql.args(["-d", database, "-c", statement]);
@@ -237,15 +237,15 @@ fn the_server_goes_on_without_its_database_and_says_how_old_its_pools_are() {
     let mut client = server.client();
     assert_eq!(batch::one(&mut client, &pools[0], "a").number, pools[0].first);
     let (name, _) = managed.database();
-    let tell = |statement: &str| managed.tell("postgres", statement);
+    let execute = |statement: &str| managed.execute("postgres", statement);
     managed.runtime.block_on(managed.store.close());
-    tell(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false"));
+    execute(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS false"));
     let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = ";
-    tell(&format!("{end}'{name}'"));
+    execute(&format!("{end}'{name}'"));
     soon("the age grows", || age_ms(&mut client) > 1_200);
     assert_eq!(batch::one(&mut client, &pools[0], "b").number, pools[0].first + 1);
     server.says("the server continues with its present pools");
-    tell(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true"));
+    execute(&format!("ALTER DATABASE {name} WITH ALLOW_CONNECTIONS true"));
     let store = managed.runtime.block_on(Store::open(&managed.rig.location)).unwrap();
     let managed = Managed { store, ..managed };
     managed.add(1, range(pools[0].first + 50, 7));
@@ -265,7 +265,7 @@ fn what_the_database_could_not_be_told_is_told_again() {
     let server = managed.start();
     let mut client = server.client();
     let (name, _) = managed.database();
-    managed.tell(
+    managed.execute(
         &name,
         "CREATE FUNCTION refuse() RETURNS trigger AS 'BEGIN RAISE EXCEPTION ''no''; END' \
          LANGUAGE plpgsql; \
@@ -282,7 +282,7 @@ fn what_the_database_could_not_be_told_is_told_again() {
         managed.runtime.block_on(numbers).unwrap().unwrap().ready
     };
     assert_eq!(left(), None, "nobody has confirmed that they are out");
-    managed.tell(&name, "DROP TRIGGER refusal ON nodes");
+    managed.execute(&name, "DROP TRIGGER refusal ON nodes");
     soon("the node confirms", || left().is_some());
     server.stop();
 }

@@ -156,14 +156,14 @@ fn a_busy_pool_grows_by_steps_up_to_its_cap_and_gives_back_what_it_does_not_use(
 #[test]
 fn a_dry_run_says_what_it_would_do_and_does_nothing() {
     let mut managed = Managed::start("dry_run", 60);
-    let mut told = BTreeMap::default();
+    let mut logged_fields = BTreeMap::default();
     managed.under_load("word of growth", |managed| {
-        told = logged(&managed.server, "a ring pool grows");
-        !told.is_empty()
+        logged_fields = logged(&managed.server, "a ring pool grows");
+        !logged_fields.is_empty()
     });
     let expected = [("before", "3"), ("after", "5"), ("dry_run", "true")];
     for (name, value) in expected {
-        assert_eq!(told[name], value, "{told:?}");
+        assert_eq!(logged_fields[name], value, "{logged_fields:?}");
     }
     assert_eq!(managed.size(), SIZE / 10);
     let audit = get(&mut managed.operator, "/v1/audit");

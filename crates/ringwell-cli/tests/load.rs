@@ -56,9 +56,9 @@ fn output(command: &mut Command) -> Output {
 
 fn succeed(command: &mut Command) -> String {
     let output = output(command);
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert!(output.status.success(), "{command:?}: {told}");
-    assert_eq!(told, "", "nothing live where stderr is no terminal");
+    let printed = String::from_utf8(output.stderr).unwrap();
+    assert!(output.status.success(), "{command:?}: {printed}");
+    assert_eq!(printed, "", "nothing live where stderr is no terminal");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -111,8 +111,8 @@ fn a_history_ties_rows_to_the_journal_and_to_look_ups() {
     assert!(own > 100, "{run}");
     let mut finish = ringwell(&["load", "finish", &history, "--look-ups", "0", "--journal"]);
     finish.arg(demo.data("")).args(["--look-up", &demo.url(), "--token-file"]);
-    let told = succeed(finish.arg(demo.data("demo-token")));
-    assert!(told.contains(&format!("{own} looked up: {own} held, 0 refused")), "{told}");
+    let printed = succeed(finish.arg(demo.data("demo-token")));
+    assert!(printed.contains(&format!("{own} looked up: {own} held, 0 refused")), "{printed}");
 
     let lines = lines(Path::new(&history));
     let of = |kind: &str| lines.iter().filter(|line| line["k"] == kind).collect::<Vec<_>>();
@@ -161,17 +161,17 @@ fn a_run_that_cannot_take_place_says_why() {
     let pools = folder.path().join("pools.csv");
     let header = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";
     fs::write(&pools, format!("{header}\n1,k,,1,2000000000,5\n")).unwrap();
-    let told = |command: &mut Command| {
+    let printed = |command: &mut Command| {
         let output = output(command);
         (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
     };
     let socket = format!("unix:{}", folder.path().join("nobody.sock").display());
-    let (code, text) = told(ringwell(&["load", &socket, "--pools"]).arg(&pools));
+    let (code, text) = printed(ringwell(&["load", &socket, "--pools"]).arg(&pools));
     assert_eq!(code, 1);
     assert!(text.contains("nothing listens at unix:") && text.contains("ringwell demo"), "{text}");
-    let (code, text) = told(&mut ringwell(&["load", "--pools", "/nowhere/pools.csv"]));
+    let (code, text) = printed(&mut ringwell(&["load", "--pools", "/nowhere/pools.csv"]));
     assert_eq!(code, 1);
     assert!(text.contains("/nowhere/pools.csv"), "{text}");
-    let (code, text) = told(&mut ringwell(&["load", "--spike", "1s,1s,x2"]));
+    let (code, text) = printed(&mut ringwell(&["load", "--spike", "1s,1s,x2"]));
     assert_eq!(code, 2, "a spike needs a rate: {text}");
 }

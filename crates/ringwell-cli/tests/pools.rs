@@ -260,9 +260,9 @@ fn lists_are_tried_taken_and_written() {
     let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,\n4,,,900,8885550600,5,,,,\n");
     fs::write(&list, both).unwrap();
     let new = managed.run(&["import", &list, "--create-only", "--apply", "good"]);
-    let told = stdout(&new);
-    assert!(told.contains("   2  bad      there is a ring pool 1 already\n"), "{told}");
-    assert!(told.ends_with("good: 2, bad: 2; the good ones are applied\n"), "{told}");
+    let printed = stdout(&new);
+    assert!(printed.contains("   2  bad      there is a ring pool 1 already\n"), "{printed}");
+    assert!(printed.ends_with("good: 2, bad: 2; the good ones are applied\n"), "{printed}");
     assert_eq!(managed.json(&["show", "4"])["lifetime_seconds"], 900.0);
     assert_eq!(managed.json(&["show", "2"])["lifetime_seconds"], 1800.0);
     managed.fails(&["import", "/no/such/file"], "cannot read /no/such/file");

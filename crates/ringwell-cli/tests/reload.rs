@@ -34,8 +34,8 @@ fn pools_grow_come_and_go_and_no_lockout_is_lost() {
     let mut next = pools(10, 3);
     let gone = next.remove(0);
     site.write(next);
-    let told = server.reload();
-    assert!(told.contains("read again") && told.contains("\"ring_pools\":9"), "{told}");
+    let logged = server.reload();
+    assert!(logged.contains("read again") && logged.contains("\"ring_pools\":9"), "{logged}");
     for pool in &site.pools[..7] {
         let rows: Vec<Row> = (0..3).map(|_| batch::one(&mut client, pool, "b")).collect();
         let wanted = [pool.first + 1, pool.first + 2, pool.overflow];
@@ -116,7 +116,7 @@ fn a_batch_sent_again_gets_no_number_of_another_pool() {
 }
 
 #[test]
-fn what_cannot_be_changes_nothing_and_is_told() {
+fn an_impossible_change_changes_nothing_and_is_reported() {
     let mut site = Site::new(pools(3, 2), "shards = 2");
     let server = started(&site);
     let mut client = server.client();
@@ -130,16 +130,16 @@ fn what_cannot_be_changes_nothing_and_is_told() {
     everybodys[1].overflow = given;
     everybodys[0].first += 1;
     site.write(everybodys.clone());
-    let told = server.reload();
-    assert!(told.contains("it is in rotation"), "{told}");
+    let logged = server.reload();
+    assert!(logged.contains("it is in rotation"), "{logged}");
     // Out of rotation it still has its visitor.
     everybodys[1].overflow = Pool::new(2, 2, LONG).overflow;
     site.write(everybodys.clone());
     assert!(server.reload().contains("read again"));
     everybodys[1].overflow = given;
     site.write(everybodys);
-    let told = server.reload();
-    assert!(told.contains("a visitor holds it"), "{told}");
+    let logged = server.reload();
+    assert!(logged.contains("a visitor holds it"), "{logged}");
     fs::write(site.config(), "data = ").unwrap();
     assert!(server.reload().contains("stay as they are"));
     let pool = Pool { first: given + 1, ..site.pools[0].clone() };

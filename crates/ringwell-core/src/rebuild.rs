@@ -87,7 +87,7 @@ impl Rebuild {
             self.recent.push(position, &known);
             let local_at = self.foreign_times.local_at(&known);
             if local_at != known.allocated_at {
-                self.recent.told(position, local_at);
+                self.recent.foreign_time(position, local_at);
             }
         }
         self.learn(hint, fact);
@@ -100,7 +100,7 @@ impl Rebuild {
 
     /// Like [`Self::learn`], for an allocation received from another shard; by this node's clock it
     /// was made at `local_at`.
-    pub fn learn_told(&mut self, fact: Fact, local_at: Millis) {
+    pub fn learn_foreign(&mut self, fact: Fact, local_at: Millis) {
         self.learn_at(u32::MAX, fact, local_at);
     }
 
@@ -121,7 +121,7 @@ impl Rebuild {
 
     /// From a snapshot, after the numbers: when, by this node's clock, an allocation of `number` was
     /// that another clock has at `allocated_at`.
-    pub fn restore_told(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
+    pub fn restore_foreign(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         match self.retired.get_mut(&number) {
             Some(retired) if retired.slot.allocated_at == allocated_at => {
                 retired.local_at = local_at;

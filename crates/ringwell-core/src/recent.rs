@@ -42,14 +42,14 @@ pub(crate) struct Recent {
     next: usize,
     /// By the position of the new allocation: the time of the previous one by this clock, if it was
     /// received with another node's clock.
-    told: BTreeMap<Position, Millis>,
+    foreign_times: BTreeMap<Position, Millis>,
 }
 
 impl Default for Recent {
     fn default() -> Self {
         let entries = vec![[0; 4]; RECENT_MAX].into_boxed_slice();
         let Ok(entries) = entries.try_into() else { unreachable!("it has as many entries") };
-        Self { entries, next: 0, told: BTreeMap::new() }
+        Self { entries, next: 0, foreign_times: BTreeMap::new() }
     }
 }
 
@@ -64,11 +64,11 @@ impl Recent {
     }
 
     /// By this clock, the allocation before the one at `position` was at `local_at`.
-    pub(crate) fn told(&mut self, position: Position, local_at: Millis) {
-        if self.told.len() == RECENT_MAX {
-            self.told.pop_first();
+    pub(crate) fn foreign_time(&mut self, position: Position, local_at: Millis) {
+        if self.foreign_times.len() == RECENT_MAX {
+            self.foreign_times.pop_first();
         }
-        self.told.insert(position, local_at);
+        self.foreign_times.insert(position, local_at);
     }
 
     /// The state before the allocation whose record is at `position`, if it is still known.
@@ -84,7 +84,7 @@ impl Recent {
         let [_, allocated_at, locked_until, previous] = find(newer).or_else(|| find(older))?;
         let (allocated_at, locked_until) = (Millis(allocated_at), Millis(locked_until));
         let previous = Position(previous);
-        let local_at = self.told.get(&position).copied().unwrap_or(allocated_at);
+        let local_at = self.foreign_times.get(&position).copied().unwrap_or(allocated_at);
         Some(Before { allocated_at, local_at, locked_until, position: previous })
     }
 }

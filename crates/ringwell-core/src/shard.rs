@@ -176,7 +176,7 @@ impl Shard {
         self.recent.push(position, slot);
         *slot = Slot { number, allocated_at: now, locked_until, position };
         if let Some(local_at) = self.foreign_times.forget(number) {
-            self.recent.told(position, local_at);
+            self.recent.foreign_time(position, local_at);
         }
         owner.allocated(&self.slots, chosen, locked_until);
         if owner.sticky || visitor.is_some() {
@@ -347,7 +347,7 @@ impl Shard {
 
     /// Numbers whose allocation was received with another node's clock: the number, the time by
     /// that clock, and the time by this node's clock.
-    pub fn told(&self) -> impl Iterator<Item = (PromoNumber, Millis, Millis)> {
+    pub fn foreign_times(&self) -> impl Iterator<Item = (PromoNumber, Millis, Millis)> {
         let retired = self.retired.values().filter(|r| r.local_at != r.slot.allocated_at);
         let retired = retired.map(|r| (r.slot.number, r.slot.allocated_at, r.local_at));
         self.foreign_times.iter().chain(retired)

@@ -208,11 +208,11 @@ fn what_another_clock_told_of_is_told_also_when_its_pool_has_gone_and_nothing_el
     let (local_at, pool) = (Millis(110), PoolId(1));
     let from = crate::Retired { slot, local_at, pool, visitor: None };
     shard.adopt(Millis(111), &from).unwrap();
-    let told: Vec<_> = shard.told().collect();
-    assert_eq!(told, [(number, Millis(90), shard.local_at(0))]);
+    let foreign_times: Vec<_> = shard.foreign_times().collect();
+    assert_eq!(foreign_times, [(number, Millis(90), shard.local_at(0))]);
     shard.remove_pool(0, None);
     shard.remove_pool(1, None);
-    assert_eq!(shard.told().collect::<Vec<_>>(), told);
+    assert_eq!(shard.foreign_times().collect::<Vec<_>>(), foreign_times);
 }
 
 #[test]

@@ -127,9 +127,9 @@ impl Owners {
         if (other.version, other.shards) != (self.version, self.shards) {
             return false;
         }
-        for (known, told) in self.of.iter_mut().zip(&other.of) {
-            if told.moves > known.moves && !is_own(told.shard) {
-                *known = *told;
+        for (known, received) in self.of.iter_mut().zip(&other.of) {
+            if received.moves > known.moves && !is_own(received.shard) {
+                *known = *received;
                 has_learnt = true;
             }
         }

@@ -133,7 +133,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
     if others.is_empty() {
         return;
     }
-    let mut told: Vec<(u16, Vec<JournalWord>)> = Vec::new();
+    let mut sent: Vec<(u16, Vec<JournalWord>)> = Vec::new();
     let mut ask_from = platform.moment();
     loop {
         platform.sleep_until(platform.moment() + EVERY).await;
@@ -151,10 +151,10 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         }
         let tips = tips(&node, &peers).await;
         for other in others.iter().filter(|other| !away.contains(other)) {
-            let is_known = told.iter().any(|(to, said)| to == other && *said == tips);
+            let is_known = sent.iter().any(|(to, words)| to == other && *words == tips);
             if !is_known && say(&platform, &peers, *other, &tips).await {
-                told.retain(|(to, _)| to != other);
-                told.push((*other, tips.clone()));
+                sent.retain(|(to, _)| to != other);
+                sent.push((*other, tips.clone()));
             }
         }
     }

@@ -108,8 +108,8 @@ fn a_disk_that_takes_no_note_of_a_lost_journal_hands_out_nothing_and_is_not_beli
     let other = node(&cluster, 1, &path("b"), ("b", 1));
     let before: JournalWord = (0, "old".to_owned(), 7);
     platform.run(async {
-        let told = serde_json::json!({"shards": [], "journals": [before]});
-        witness::learn(&platform, &other, serde_json::from_value(told).unwrap()).await.unwrap();
+        let report = serde_json::json!({"shards": [], "journals": [before]});
+        witness::learn(&platform, &other, serde_json::from_value(report).unwrap()).await.unwrap();
         let shard = shard(&platform, &own, &other);
         let away = witness::begin(&platform, &own, &shard.peers).await;
         assert_eq!(away, [1], "it has to be asked again");

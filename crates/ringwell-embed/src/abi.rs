@@ -213,8 +213,8 @@ unsafe fn reply(out: *mut Bytes, work: impl FnOnce() -> Reply) -> i32 {
     if out.is_null() || !out.is_aligned() {
         return INVALID;
     }
-    let told = catch_unwind(AssertUnwindSafe(work));
-    let (status, bytes) = told.unwrap_or_else(|panic| (PANICKED, reason(panic.as_ref())));
+    let outcome = catch_unwind(AssertUnwindSafe(work));
+    let (status, bytes) = outcome.unwrap_or_else(|panic| (PANICKED, reason(panic.as_ref())));
     // SAFETY: checked above not to be null or misaligned; the caller says that it is writable. Its
     // old contents are not dropped: they may never have been written.
     unsafe { out.write(Bytes::owned(bytes)) };

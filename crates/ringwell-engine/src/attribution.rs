@@ -73,7 +73,7 @@ pub struct Walk<'a> {
     newest_shift: i64,
     /// All records read so far are from after the number's last transfer from another shard to this
     /// one.
-    is_told: bool,
+    is_foreign: bool,
     /// The end of the lockout in the shard's state belongs to the newest allocation, not to a later
     /// one that no visitor saw.
     is_settled: bool,
@@ -124,7 +124,7 @@ impl Engine {
             newest,
             newest_at,
             newest_shift: wall_less_shard_at(times, clocks, clocks, noted.iter().copied()),
-            is_told: false,
+            is_foreign: false,
             is_settled: false,
             locked_until: None,
             next_allocated_at: None,
@@ -261,7 +261,7 @@ impl Walk<'_> {
     /// A lockout was set again at `at`. The shard's state has the current form of the newest
     /// allocation.
     fn relocked(&mut self, at: Millis, until: Millis) {
-        if self.is_told || self.newest.is_none() || at < self.newest_at {
+        if self.is_foreign || self.newest.is_none() || at < self.newest_at {
             self.locked_until.get_or_insert(until);
         } else {
             self.is_settled = true;
@@ -312,7 +312,7 @@ impl Walk<'_> {
         local_at: Millis,
         shift: i64,
     ) {
-        self.is_told = true;
+        self.is_foreign = true;
         let extended = self.locked_until.take();
         if self.newest.is_some_and(|newest| newest.allocated_at == allocated_at) {
             // By the clocks of when it was told, not by those that stand.

@@ -5,8 +5,8 @@
 
 use ringwell_core::{Fact, Millis, PoolId, PoolSpec, Position, Rebuild, Retired, Slot};
 use ringwell_journal::{
-    Answer, AnswerEntry, Clocks, DecodeError, GroupHeader, HoldEntry, NumberEntry, Record, Records,
-    Tip, ToldEntry, Writer,
+    Answer, AnswerEntry, Clocks, DecodeError, ForeignTimeEntry, GroupHeader, HoldEntry,
+    NumberEntry, Record, Records, Tip, Writer,
 };
 
 use crate::answers::Answers;
@@ -116,9 +116,9 @@ impl Restore {
     }
 
     /// The time of an allocation by another node's clock, from the snapshot, after the numbers.
-    pub fn told(&mut self, entry: &ToldEntry) {
-        let ToldEntry { number, allocated_at, local_at } = *entry;
-        self.rebuild.restore_told(number, allocated_at, local_at);
+    pub fn foreign_time(&mut self, entry: &ForeignTimeEntry) {
+        let ForeignTimeEntry { number, allocated_at, local_at } = *entry;
+        self.rebuild.restore_foreign(number, allocated_at, local_at);
     }
 
     /// A hold from the snapshot.
@@ -163,7 +163,7 @@ impl Restore {
             } => {
                 self.lockout_max = self.lockout_max.max(locked_until.since(local_at));
                 let state = Slot { number, allocated_at, locked_until, position };
-                self.rebuild.learn_told(Fact { slot: state, pool, visitor }, local_at);
+                self.rebuild.learn_foreign(Fact { slot: state, pool, visitor }, local_at);
             }
             Record::Release {
                 slot, number, until, restored: Some(restored), forgotten, ..

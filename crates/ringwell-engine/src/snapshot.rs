@@ -5,7 +5,7 @@
 //! snapshot is of use once the open group when the last piece is taken is durable.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot};
-use ringwell_journal::{HoldEntry, NumberEntry, SnapshotWriter, ToldEntry};
+use ringwell_journal::{ForeignTimeEntry, HoldEntry, NumberEntry, SnapshotWriter};
 
 use crate::answers::AnswersPlace;
 use crate::engine::Engine;
@@ -54,8 +54,8 @@ impl Engine {
             SnapshotStep::Retired(after) => self.snapshot_retired(after, out),
             SnapshotStep::Moved(from) => self.snapshot_moved(from, out),
             SnapshotStep::Holds => {
-                for (number, allocated_at, local_at) in self.shard.told() {
-                    out.told(&ToldEntry { number, allocated_at, local_at });
+                for (number, allocated_at, local_at) in self.shard.foreign_times() {
+                    out.foreign_time(&ForeignTimeEntry { number, allocated_at, local_at });
                 }
                 // Includes expired holds: a move needs to know which allocations they have
                 // outlasted.

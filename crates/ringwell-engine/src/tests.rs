@@ -265,7 +265,7 @@ pub(crate) fn load(bytes: &[u8], specs: Vec<PoolSpec>) -> Restore {
             Chunk::Numbers(entries) => entries.for_each(|e| restore.number(&e)),
             Chunk::Answers(entries) => entries.for_each(|e| restore.answer(&e)),
             Chunk::Holds(entries) => entries.for_each(|e| restore.hold(&e)),
-            Chunk::Told(entries) => entries.for_each(|e| restore.told(&e)),
+            Chunk::ForeignTimes(entries) => entries.for_each(|e| restore.foreign_time(&e)),
         }
     }
     restore
@@ -329,14 +329,14 @@ proptest! {
             prop_assert!(held.locked_until >= *at);
             let before = rig.attribution(&rig.engine, *number, *at - Millis(1));
             // An allocation of another shard has the time of that shard's clock.
-            let is_told = |before: &Held| before.pool.is_none();
-            prop_assert!(before.is_none_or(|b| is_told(&b) || b.allocated_at < *at));
+            let is_foreign = |before: &Held| before.pool.is_none();
+            prop_assert!(before.is_none_or(|b| is_foreign(&b) || b.allocated_at < *at));
             // As late as possible while no other visitor has seen the number.
             let later = rig.history[place + 1..].iter().find(|(other, ..)| other == number);
             let late = later.map_or(rig.now, |(_, next, _)| *next - Millis(1)).max(*at);
             let held = rig.attribution(&rig.engine, *number, late).unwrap();
-            prop_assert!(is_told(&held) || held.allocated_at == *at);
-            prop_assert!(is_told(&held) || &held.params == params);
+            prop_assert!(is_foreign(&held) || held.allocated_at == *at);
+            prop_assert!(is_foreign(&held) || &held.params == params);
         }
     }
 
@@ -479,7 +479,7 @@ fn a_group_whose_numbers_have_all_gone_out_again_need_not_be_read() {
 }
 
 #[test]
-fn a_journal_that_is_full_refuses_rows_and_serves_again_when_told() {
+fn a_journal_that_is_full_refuses_rows_and_serves_again_on_request() {
     let mut rig = Rig::new();
     rig.engine.refuse(Some(Refusal::JournalFull));
     assert_eq!(rig.allocate(0, None, None), Outcome::Refused(Refusal::JournalFull));

@@ -202,9 +202,9 @@ async fn ask_all(text: &[u8], store: &Store) -> Vec<(String, StatusCode)> {
     );
     let mut answers = Vec::new();
     for request in requests(text) {
-        let told = format!("{} {}", request.method(), request.uri());
-        let (status, _) = answer(&router, request, &told).await;
-        answers.push((told, status));
+        let line = format!("{} {}", request.method(), request.uri());
+        let (status, _) = answer(&router, request, &line).await;
+        answers.push((line, status));
     }
     check(store, &router).await;
     answers
@@ -241,14 +241,14 @@ fn request(text: &[u8]) -> Option<Request<Body>> {
 }
 
 /// Sends a request and checks the answer: its status, and that its body matches its head.
-async fn answer(router: &Router, request: Request<Body>, told: &str) -> (StatusCode, Bytes) {
+async fn answer(router: &Router, request: Request<Body>, line: &str) -> (StatusCode, Bytes) {
     let (head, body) = router.clone().oneshot(request).await.unwrap().into_parts();
     let body = body.collect().await.unwrap().to_bytes();
     let text = String::from_utf8_lossy(&body);
-    assert!(STATUSES.contains(&head.status), "{told}: {} {text}", head.status);
+    assert!(STATUSES.contains(&head.status), "{line}: {} {text}", head.status);
     if kind(&head.headers).contains("json") {
         let json = serde_json::from_slice::<Value>(&body);
-        assert!(json.is_ok(), "{told}: {text}");
+        assert!(json.is_ok(), "{line}: {text}");
     }
     (head.status, body)
 }

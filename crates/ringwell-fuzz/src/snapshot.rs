@@ -4,8 +4,8 @@ use std::convert::Infallible;
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 use ringwell_journal::{
-    Answer, AnswerEntry, Chunk, HoldEntry, NumberEntry, RowKey, SnapshotError, SnapshotHeader,
-    SnapshotReader, SnapshotWriter, ToldEntry,
+    Answer, AnswerEntry, Chunk, ForeignTimeEntry, HoldEntry, NumberEntry, RowKey, SnapshotError,
+    SnapshotHeader, SnapshotReader, SnapshotWriter,
 };
 
 use crate::memory::bounded;
@@ -29,7 +29,7 @@ struct Contents {
     numbers: Vec<NumberEntry>,
     answers: Vec<AnswerEntry>,
     holds: Vec<HoldEntry>,
-    told: Vec<ToldEntry>,
+    foreign_times: Vec<ForeignTimeEntry>,
 }
 
 /// Any file: it is refused, or its contents can be written and read again. Damage to a good one is
@@ -123,9 +123,15 @@ fn sample() -> Contents {
         AnswerEntry { row, at: Millis(5), answer, pool: PoolId(pool) }
     });
     let holds = [Some(PoolId(0)), None].map(|pool| HoldEntry { pool, until: Millis(77) });
-    let told = ToldEntry { number: number(2), allocated_at: Millis(22), local_at: Millis(23) };
-    let told = vec![told];
-    Contents { numbers: numbers.collect(), answers: answers.into(), holds: holds.into(), told }
+    let foreign_times =
+        ForeignTimeEntry { number: number(2), allocated_at: Millis(22), local_at: Millis(23) };
+    let foreign_times = vec![foreign_times];
+    Contents {
+        numbers: numbers.collect(),
+        answers: answers.into(),
+        holds: holds.into(),
+        foreign_times,
+    }
 }
 
 fn write(through: u64, contents: &Contents) -> Vec<u8> {
@@ -133,7 +139,7 @@ fn write(through: u64, contents: &Contents) -> Vec<u8> {
     contents.numbers.iter().for_each(|entry| writer.number(entry));
     contents.answers.iter().for_each(|entry| writer.answer(entry));
     contents.holds.iter().for_each(|entry| writer.hold(entry));
-    contents.told.iter().for_each(|entry| writer.told(entry));
+    contents.foreign_times.iter().for_each(|entry| writer.foreign_time(entry));
     let file = writer.finish(through);
     assert!(file.len() > HEADER_BYTES);
     file
@@ -153,12 +159,12 @@ fn read(mut file: &[u8]) -> Result<(u64, Contents), SnapshotError<Infallible>> {
             Chunk::Numbers(entries) => contents.numbers.extend(entries),
             Chunk::Answers(entries) => contents.answers.extend(entries),
             Chunk::Holds(entries) => contents.holds.extend(entries),
-            Chunk::Told(entries) => contents.told.extend(entries),
+            Chunk::ForeignTimes(entries) => contents.foreign_times.extend(entries),
         }
     }
     let end = reader.end().unwrap();
-    let Contents { numbers, answers, holds, told } = &contents;
-    let entries = numbers.len() + answers.len() + holds.len() + told.len();
+    let Contents { numbers, answers, holds, foreign_times } = &contents;
+    let entries = numbers.len() + answers.len() + holds.len() + foreign_times.len();
     assert_eq!(end.entries, entries as u64);
     Ok((end.through, contents))
 }

@@ -54,7 +54,7 @@ fn a_bit_of_a_header_that_turned_over_loses_nothing_in_silence() {
 }
 
 #[test]
-fn damage_at_and_beside_every_boundary_is_told() {
+fn damage_at_and_beside_every_boundary_is_reported() {
     let (sample, mut tally) = (sample(), Tally::default());
     let starts = sample.frames.iter().map(|frame| (frame.segno, frame.offset));
     let ends = sample.frames.iter().map(|frame| (frame.segno, frame.offset + frame.bytes));

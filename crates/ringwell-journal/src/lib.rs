@@ -47,8 +47,8 @@ pub use recover::{
 };
 pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader, encode_end};
 pub use snapshot::{
-    Answer, AnswerEntry, Chunk, Entries, HoldEntry, NumberEntry, SNAPSHOT_VERSION, Snapshot,
-    SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter, ToldEntry,
+    Answer, AnswerEntry, Chunk, Entries, ForeignTimeEntry, HoldEntry, NumberEntry,
+    SNAPSHOT_VERSION, Snapshot, SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter,
 };
 
 #[cfg(test)]

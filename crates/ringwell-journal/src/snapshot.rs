@@ -109,7 +109,7 @@ pub enum Answer {
 
 /// The time of an allocation that another node reported by its own clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ToldEntry {
+pub struct ForeignTimeEntry {
     /// The number.
     pub number: PromoNumber,
     /// When it was handed out, by the other clock.
@@ -141,11 +141,11 @@ mod kind {
     pub(super) const NUMBERS: u32 = 1;
     pub(super) const ANSWERS: u32 = 2;
     pub(super) const HOLDS: u32 = 3;
-    pub(super) const TOLD: u32 = 4;
+    pub(super) const FOREIGN_TIMES: u32 = 4;
     pub(super) const ANSWERS_OF_POOLS: u32 = 5;
     pub(super) const LONG_NUMBERS: u32 = 6;
     pub(super) const LONG_ANSWERS: u32 = 7;
-    pub(super) const LONG_TOLD: u32 = 8;
+    pub(super) const LONG_FOREIGN_TIMES: u32 = 8;
     pub(super) const END: u32 = 255;
 }
 
@@ -274,9 +274,9 @@ impl Entry for AnswerEntry {
     }
 }
 
-impl Entry for ToldEntry {
-    const KIND: u32 = kind::TOLD;
-    const LONG_KIND: u32 = kind::LONG_TOLD;
+impl Entry for ForeignTimeEntry {
+    const KIND: u32 = kind::FOREIGN_TIMES;
+    const LONG_KIND: u32 = kind::LONG_FOREIGN_TIMES;
     const BYTES: usize = NUMBER_BYTES + 2 * 8;
 
     fn number(&self) -> Option<PromoNumber> {

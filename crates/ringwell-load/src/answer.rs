@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_told() {
+    fn bytes_that_are_no_answer_are_refused() {
         let why = |bytes: &str| read(bytes.as_bytes()).unwrap_err().0;
         assert_eq!(why("SSH-2.0-x\r\n"), "this is not HTTP/1.1");
         assert_eq!(why("HTTP/1.1 200 OK\r\n\r\n"), "no content-length");

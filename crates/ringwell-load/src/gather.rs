@@ -68,7 +68,7 @@ impl<'a> Gather<'a> {
         live: &mut dyn FnMut(&Progress),
     ) -> io::Result<()> {
         let cpu_before = cpu_ns();
-        let (mut told_ns, mut clocks_ns) = (start_ns, start_ns);
+        let (mut reported_ns, mut clocks_ns) = (start_ns, start_ns);
         loop {
             let got = seen.recv_timeout(LIVE_EVERY);
             let now = now_ns();
@@ -81,8 +81,8 @@ impl<'a> Gather<'a> {
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
-            if now.saturating_sub(told_ns) >= as_ns(LIVE_EVERY) {
-                told_ns = now;
+            if now.saturating_sub(reported_ns) >= as_ns(LIVE_EVERY) {
+                reported_ns = now;
                 live(&self.progress(elapsed));
             }
             if let Some(history) = self.shared.history

@@ -218,8 +218,8 @@ mod tests {
     #[test]
     fn a_spike_that_cannot_be_read_says_how_it_is_written() {
         for wrong in ["", "1s,2s", "1s,2s,5", "1s,2s,x-1", "1,2s,x5", "1s,2s,x5,x", "1s,2s,xNaN"] {
-            let told = wrong.parse::<Spike>().unwrap_err();
-            assert!(told.contains("AT,FOR,xN"), "{wrong}: {told}");
+            let message = wrong.parse::<Spike>().unwrap_err();
+            assert!(message.contains("AT,FOR,xN"), "{wrong}: {message}");
         }
     }
 }

@@ -177,12 +177,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_list_is_told() {
-        let told = |text: &str| read(&format!("{HEADER}{text}")).unwrap_err().to_string();
-        assert!(told("").contains("lists no pool"));
-        assert!(told("1,k,,x,1,1\n").contains("line: 2"), "{}", told("1,k,,x,1,1\n"));
-        assert!(told("7,a&b,,1,1,1\n").contains("pool 7: the key"));
-        assert!(told("7,a,,0,1,1\n").contains("pool 7: the lifetime"));
+    fn the_fault_of_a_list_is_named() {
+        let fault_of = |text: &str| read(&format!("{HEADER}{text}")).unwrap_err().to_string();
+        assert!(fault_of("").contains("lists no pool"));
+        assert!(fault_of("1,k,,x,1,1\n").contains("line: 2"), "{}", fault_of("1,k,,x,1,1\n"));
+        assert!(fault_of("7,a&b,,1,1,1\n").contains("pool 7: the key"));
+        assert!(fault_of("7,a,,0,1,1\n").contains("pool 7: the lifetime"));
         let missing = Pool::read_list(Path::new("/nowhere/pools.csv")).unwrap_err().to_string();
         assert!(missing.contains("/nowhere/pools.csv") && missing.contains("--pools"), "{missing}");
     }

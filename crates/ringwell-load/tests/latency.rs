@@ -168,7 +168,7 @@ fn failures_are_counted_by_kind_and_connections_are_opened_again() {
 }
 
 #[test]
-fn what_could_not_be_sent_is_told() {
+fn batches_that_could_not_be_sent_are_reported() {
     let address = serve(|_| {
         thread::sleep(Duration::from_secs(30));
         None

@@ -60,14 +60,14 @@ impl Beats {
                 }
             }
         };
-        let (mut since, mut has_told) = (Instant::now(), false);
+        let (mut since, mut has_reported) = (Instant::now(), false);
         while since.elapsed() < wanted {
             match timeout(EVERY, beats.next()).await {
                 Ok(_) => {
                     since = Instant::now();
-                    if !has_told {
+                    if !has_reported {
                         tracing::info!("another process serves: standing by");
-                        has_told = true;
+                        has_reported = true;
                     }
                 }
                 Err(_) => {

@@ -103,7 +103,7 @@ impl Watch {
         }
     }
 
-    fn tell(&self, order: Order) {
+    fn send(&self, order: Order) {
         if self.order.get() != Order::Cut {
             self.order.set(order);
         }
@@ -172,14 +172,14 @@ impl Connections {
         let now = coarse_time();
         let open = self.open.borrow();
         let overdue = open.iter().filter(|(_, entry)| entry.stay.get().is_overdue(now, limits));
-        overdue.map(|(_, entry)| entry.watch.tell(Order::Cut)).count() as u64
+        overdue.map(|(_, entry)| entry.watch.send(Order::Cut)).count() as u64
     }
 
     /// Lets every connection complete its answers and close.
     pub(crate) fn drain(&self) {
         self.draining.set(true);
         for (_, entry) in &*self.open.borrow() {
-            entry.watch.tell(Order::Finish);
+            entry.watch.send(Order::Finish);
         }
     }
 }

@@ -43,7 +43,7 @@ fn stands_by(config: &Config) -> bool {
 }
 
 /// Reports to other processes that this one serves, as long as it does.
-pub(crate) fn tell(logs: Option<&dyn Logs>, node: &Arc<Node>) {
+pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>) {
     let Some(logs) = logs else { return };
     let node = Arc::clone(node);
     logs.serving(Box::new(move || {

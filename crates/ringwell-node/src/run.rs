@@ -125,20 +125,20 @@ pub fn serve(
     if logs.is_none() {
         warn_of_disk(&config, durability);
     }
-    let (course, told) = watch::channel(Course::Begin);
-    let (reports, told_by_shards) = mpsc::unbounded_channel();
-    let mut reported = Reported { reports: told_by_shards, ended: 0 };
-    let tells = Tells { routes, told, reports };
+    let (course, course_now) = watch::channel(Course::Begin);
+    let (reports, received) = mpsc::unbounded_channel();
+    let mut reported = Reported { reports: received, ended: 0 };
+    let channels = Channels { routes, course_now, reports };
     let Running { server, threads, listeners, pages, links: _links, peers } = start_threads(
         config,
         directory,
         (membership, owners),
         (&settings, durability),
         logs,
-        &tells,
+        &channels,
     )?;
     let node = Arc::clone(&server.node);
-    drop(tells);
+    drop(channels);
     let runtime = current_thread()?;
     runtime.block_on(async {
         let mut signals = Signals::new()?;
@@ -159,7 +159,7 @@ pub fn serve(
                 tokio::spawn(carry_out(Arc::clone(&server), peers.clone(), orders));
             }
             on_ready(&listeners.addresses);
-            logs::tell(logs, &node);
+            logs::report(logs, &node);
             serve_on(&server, &peers, &mut directories, &mut signals, &mut reported).await;
         }
         node.enter(Phase::Draining);
@@ -214,9 +214,9 @@ struct Running {
 }
 
 /// The channels between node and shards about their life, and the services for clients.
-struct Tells {
+struct Channels {
     routes: Routes,
-    told: watch::Receiver<Course>,
+    course_now: watch::Receiver<Course>,
     reports: mpsc::UnboundedSender<Report>,
 }
 
@@ -227,7 +227,7 @@ fn start_threads(
     (membership, owners): (Option<Membership>, Option<Owners>),
     (settings, durability): (&disk::Settings, Durability),
     logs: Option<&dyn Logs>,
-    tells: &Tells,
+    channels: &Channels,
 ) -> Result<Running, ServeError> {
     let believed = ringwell_driver::open::Believed::of(&config);
     let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
@@ -272,10 +272,10 @@ fn start_threads(
             listeners: bound.next().unwrap_or_default(),
             pages: bound_pages.next().unwrap_or_default(),
             links: bound_links.next().unwrap_or_default(),
-            routes: Arc::clone(&tells.routes),
+            routes: Arc::clone(&channels.routes),
             queue,
-            told: tells.told.clone(),
-            reports: tells.reports.clone(),
+            course_now: channels.course_now.clone(),
+            reports: channels.reports.clone(),
         };
         threads.push(spawn(plan, store, log)?);
     }
@@ -393,7 +393,7 @@ struct ShardPlan {
     links: Vec<Listener>,
     routes: Routes,
     queue: mpsc::Receiver<Message>,
-    told: watch::Receiver<Course>,
+    course_now: watch::Receiver<Course>,
     reports: mpsc::UnboundedSender<Report>,
 }
 
@@ -444,7 +444,7 @@ async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
         links,
         routes,
         queue,
-        mut told,
+        mut course_now,
         reports,
     } = plan;
     let ways = link::ways(&server, shard, &mut peers);
@@ -479,13 +479,13 @@ async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
     }
     let _ = reports.send(Report::Ready);
     tokio::select! {
-        () = wait_until(&mut told, Course::Serve) => {}
+        () = wait_until(&mut course_now, Course::Serve) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
     accepting.extend(accept(&http, listeners, &Who::Clients(admin)));
     accepting.extend(accept(&http, pages, &Who::Pages));
     tokio::select! {
-        () = wait_until(&mut told, Course::Drain) => {}
+        () = wait_until(&mut course_now, Course::Drain) => {}
         () = any_panics(&mut tasks) => return Err(ServeError::ShardPanicked),
     }
     // Continues to answer, and announces the end of each connection: clients must see `/readyz`, or
@@ -497,7 +497,7 @@ async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
         witness::end(&Tokio, &thread.node, &thread.peers).await;
     }
     let _ = reports.send(Report::Drained);
-    wait_until(&mut told, Course::Stop).await;
+    wait_until(&mut course_now, Course::Stop).await;
     let is_saved = life::save(&thread, &*store).await;
     // Their shares of the store go with them.
     tasks.shutdown().await;
@@ -539,9 +539,9 @@ async fn any_panics(tasks: &mut JoinSet<()>) {
 
 /// A node's work for and with other nodes of its cluster, on one of its threads.
 async fn go_on(node: Arc<Node>, peers: Peers, away: Vec<u16>) {
-    moves::tell_all(&Tokio, &node, &peers);
-    let told = witness::go_on(Tokio, Arc::clone(&node), peers.clone(), away);
-    tokio::join!(told, moves::resume(Tokio, node, peers));
+    moves::announce_owners(&Tokio, &node, &peers);
+    let reported = witness::go_on(Tokio, Arc::clone(&node), peers.clone(), away);
+    tokio::join!(reported, moves::resume(Tokio, node, peers));
 }
 
 fn accept(
@@ -554,9 +554,9 @@ fn accept(
     listeners.into_iter().map(of).collect()
 }
 
-async fn wait_until(told: &mut watch::Receiver<Course>, course: Course) {
+async fn wait_until(course_now: &mut watch::Receiver<Course>, course: Course) {
     // An error means that the receiver is gone, which equals the end.
-    let _ = told.wait_for(|now| *now >= course).await;
+    let _ = course_now.wait_for(|now| *now >= course).await;
 }
 
 /// Lets the open connections complete their answers.

@@ -49,7 +49,7 @@ fn recover(settings: &Settings) -> Result<(Vec<Group>, ShardStore, Recovered), O
     let snapshot = store.snapshots()?.first().map(|newest| {
         let mut reader = store.read_snapshot(newest).unwrap();
         while let Some(chunk) = reader.next_chunk().unwrap() {
-            assert!(!matches!(chunk, Chunk::Told(_)), "there are no other nodes");
+            assert!(!matches!(chunk, Chunk::ForeignTimes(_)), "there are no other nodes");
         }
         *reader.end().unwrap()
     });

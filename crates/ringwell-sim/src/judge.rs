@@ -69,7 +69,7 @@ impl World {
         let numbers = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
         let taken_up = TakenUp {
             shard: id,
-            are_answers_told: !are_answers_lost && !is_listing,
+            are_answers_received: !are_answers_lost && !is_listing,
             pool: None,
             numbers: numbers.collect(),
             holds: pool_holds(rules, now_ms),

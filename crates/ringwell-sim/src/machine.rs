@@ -128,7 +128,7 @@ pub(crate) struct RowAnswer {
 }
 
 impl Shared {
-    pub(crate) fn new(seed: u64, nodes: usize, call_faults: Faults, is_told: bool) -> Self {
+    pub(crate) fn new(seed: u64, nodes: usize, call_faults: Faults, keeps_tale: bool) -> Self {
         Self {
             now: Cell::new(0),
             clocks: (0..nodes).map(|_| MachineClock::default()).collect(),
@@ -139,7 +139,7 @@ impl Shared {
             changed: RefCell::default(),
             answers_lost: RefCell::default(),
             broken: RefCell::default(),
-            tale: RefCell::new(Tale::new(is_told)),
+            tale: RefCell::new(Tale::new(keeps_tale)),
             hash: Cell::new(seed),
             chance: RefCell::new(Random::new(seed, 6)),
             next_call: Cell::new(0),

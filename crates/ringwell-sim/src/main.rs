@@ -101,7 +101,7 @@ fn work(cli: &Cli) -> Result<bool, String> {
         only_faults: cli.only_faults.as_deref().map(faults).transpose()?,
         only_batches: cli.only_batches.as_deref().map(batches).transpose()?,
         bug: cli.bug,
-        is_told: false,
+        keeps_tale: false,
     };
     plant(plan.bug);
     let commit = commit();
@@ -124,7 +124,7 @@ fn work(cli: &Cli) -> Result<bool, String> {
     }
     println!();
     if let Some(seed) = sum.failed {
-        let options = Options { seed, is_told: true, ..plan };
+        let options = Options { seed, keeps_tale: true, ..plan };
         tell(&options, cli.no_shrink, &commit);
     }
     Ok(sum.failed.is_none())

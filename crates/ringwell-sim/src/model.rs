@@ -84,7 +84,7 @@ pub(crate) struct Holding {
     believed_us: u64,
     leapt_ms: i64,
     /// The present owner of its pool does not have the answer to the batch.
-    is_untold: bool,
+    is_unreported: bool,
     /// … and has given it a new answer.
     is_answered_anew: bool,
     /// It has been in another pool since, which does not know its visitor.
@@ -149,7 +149,7 @@ pub(crate) struct Recovery {
 pub(crate) struct TakenUp {
     pub(crate) shard: u16,
     /// The answers to batches from before it came here are known.
-    pub(crate) are_answers_told: bool,
+    pub(crate) are_answers_received: bool,
     /// The pool that has come or changed.
     pub(crate) pool: Option<(u64, PoolRule)>,
     /// Number, allocated at, locked until.
@@ -300,7 +300,7 @@ impl Model {
         let place = retry.and_then(|row| self.by_retry.get(&row).copied());
         let Some((number, index)) = place else { return };
         let held = self.held.get_mut(&number).and_then(|held| held.get_mut(index));
-        if let Some(held) = held.filter(|held| held.is_untold) {
+        if let Some(held) = held.filter(|held| held.is_unreported) {
             held.is_answered_anew = true;
         }
     }
@@ -399,7 +399,7 @@ impl Model {
             keeper,
             believed_us: 0,
             leapt_ms: 0,
-            is_untold: false,
+            is_unreported: false,
             is_answered_anew: false,
             was_lent: false,
             is_lost,
@@ -435,8 +435,8 @@ impl Model {
             self.check_one_owner(recovery.shard, *pool)?;
         }
         for (pool, rule) in &recovery.pools {
-            let is_told = |held: &Holding| shards.contains(&held.keeper);
-            self.kept_by(recovery.shard, *pool, &rule.numbers, is_told);
+            let is_received = |held: &Holding| shards.contains(&held.keeper);
+            self.kept_by(recovery.shard, *pool, &rule.numbers, is_received);
         }
         let shard = self.shards.entry(recovery.shard).or_default();
         let known = |&(number, allocated_at, until): &(u64, u64, u64)| {
@@ -458,7 +458,7 @@ impl Model {
         shard: u16,
         pool: u64,
         numbers: &[u64],
-        is_told: impl Fn(&Holding) -> bool,
+        is_received: impl Fn(&Holding) -> bool,
     ) {
         for number in numbers {
             for held in self.held.get_mut(number).into_iter().flatten() {
@@ -467,8 +467,8 @@ impl Model {
                     continue;
                 }
                 // The previous owner does not report state that it lacks.
-                held.is_answered_anew |= held.is_untold;
-                held.is_untold |= !is_told(held);
+                held.is_answered_anew |= held.is_unreported;
+                held.is_unreported |= !is_received(held);
                 held.keeper = shard;
                 let since = held.grant.true_us;
                 let own = |leap: &&(u64, u16, i64)| leap.1 == shard && leap.0 >= since;
@@ -519,8 +519,9 @@ impl Model {
         self.know_again(taken_up);
         let Some((pool, rule)) = &taken_up.pool else { return Ok(()) };
         self.check_one_owner(taken_up.shard, *pool)?;
-        let is_told = |held: &Holding| held.grant.pool == *pool && taken_up.are_answers_told;
-        self.kept_by(taken_up.shard, *pool, &rule.numbers, is_told);
+        let is_received =
+            |held: &Holding| held.grant.pool == *pool && taken_up.are_answers_received;
+        self.kept_by(taken_up.shard, *pool, &rule.numbers, is_received);
         let shard = self.shards.entry(taken_up.shard).or_default();
         shard.pools.insert(*pool, rule.clone());
         self.check_locked(taken_up.shard, *pool, rule, (taken_up.now_us, taken_up.now_ms))

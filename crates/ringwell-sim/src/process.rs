@@ -237,7 +237,7 @@ impl Begins {
         if shard.node.shards().next() == Some(shard.id) {
             let (process, peers) = (Arc::clone(&shard.node), shard.peers.clone());
             let away = witness::begin(&sim, &process, &peers).await;
-            moves::tell_all(&sim, &process, &peers);
+            moves::announce_owners(&sim, &process, &peers);
             sim.spawn(witness::go_on(sim.clone(), Arc::clone(&process), peers.clone(), away));
             sim.spawn(moves::resume(sim.clone(), process, peers));
         }

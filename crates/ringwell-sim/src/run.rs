@@ -27,7 +27,7 @@ pub struct Options {
     /// A bug that is planted.
     pub bug: Option<Bug>,
     /// Whether lines for a person are kept.
-    pub is_told: bool,
+    pub keeps_tale: bool,
 }
 
 /// The results of a run.
@@ -119,13 +119,13 @@ impl Report {
 /// The events, line by line, for a person.
 #[derive(Debug)]
 pub(crate) struct Tale {
-    is_told: bool,
+    keeps_tale: bool,
     lines: Vec<(u64, usize, Vec<u64>, String)>,
 }
 
 impl Tale {
-    pub(crate) fn new(is_told: bool) -> Self {
-        Self { is_told, lines: Vec::new() }
+    pub(crate) fn new(keeps_tale: bool) -> Self {
+        Self { keeps_tale, lines: Vec::new() }
     }
 
     pub(crate) fn add(
@@ -135,7 +135,7 @@ impl Tale {
         about: &[u64],
         text: impl FnOnce() -> String,
     ) {
-        if self.is_told {
+        if self.keeps_tale {
             self.lines.push((now, node, about.to_vec(), text()));
         }
     }

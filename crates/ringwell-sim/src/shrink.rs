@@ -28,9 +28,9 @@ pub fn shrink(options: &Options) -> Option<(Options, Report)> {
         shrinker.leave_out_batches();
         shrinker.leave_out_faults();
     }
-    let told = Options { is_told: true, ..shrinker.best };
-    let report = run(&told);
-    Some((told, report))
+    let options = Options { keeps_tale: true, ..shrinker.best };
+    let report = run(&options);
+    Some((options, report))
 }
 
 impl Shrinker {

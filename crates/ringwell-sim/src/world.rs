@@ -105,7 +105,7 @@ impl World {
         let map = cluster.newest();
         let call_faults = Faults::draw(options.seed, &options.on, &options.off, only);
         let shared =
-            Rc::new(Shared::new(options.seed, cluster.nodes, call_faults, options.is_told));
+            Rc::new(Shared::new(options.seed, cluster.nodes, call_faults, options.keeps_tale));
         let salts = std::sync::Arc::new(std::sync::Mutex::new(Random::new(options.seed, 3)));
         let node = || Node {
             files: SimFiles::new(&shared.call_faults, &salts),

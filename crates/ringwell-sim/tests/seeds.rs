@@ -38,7 +38,7 @@ fn no_seed_breaks_a_promise() {
 fn the_same_seed_is_the_same_run_to_the_last_bit() {
     for seed in 0..50 {
         let once = check(&Options { seed, ..Options::default() });
-        let again = check(&Options { seed, is_told: true, ..Options::default() });
+        let again = check(&Options { seed, keeps_tale: true, ..Options::default() });
         assert_eq!((once.hash, once.rows), (again.hash, again.rows), "seed {seed}");
     }
 }

@@ -70,9 +70,9 @@ impl Change {
         self.room = None;
         let value = most.map(|most| to_db(most, "a ceiling")).transpose()?;
         query.bind(network.to_owned()).bind(value).execute(&mut *self.tx).await?;
-        let told = |most: Option<u64>| Some(json!({ "numbers_max": most }));
+        let as_json = |most: Option<u64>| Some(json!({ "numbers_max": most }));
         let object = format!("network {network}");
-        self.log("set ceiling", &object, told(before), told(most)).await
+        self.log("set ceiling", &object, as_json(before), as_json(most)).await
     }
 
     pub(crate) fn check_pool_ceiling(&self, size: u32, before: u32) -> Result<(), StoreError> {

@@ -428,10 +428,10 @@ async fn every_change_is_in_the_audit_log(rig: Rig) {
     second.update_pool(PoolId(1), renamed).await.unwrap();
     second.commit().await.unwrap();
     let log = store.audit_log(None, 10).await.unwrap();
-    let told: Vec<_> =
+    let logged: Vec<_> =
         log.iter().map(|line| (line.version, line.action.as_str(), line.object.as_str())).collect();
     assert_eq!(
-        told,
+        logged,
         [
             (2, "update", "ring_pool 1"),
             (1, "add numbers", "ring_pool 1"),

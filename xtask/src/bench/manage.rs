@@ -176,8 +176,8 @@ impl<'a> Stage<'a> {
         let begun = Instant::now();
         let done = command.env("RINGWELL_TOKEN", TOKEN).output()?;
         let said = String::from_utf8_lossy(&done.stderr);
-        let told = String::from_utf8_lossy(&done.stdout);
-        ensure!(done.status.success(), "{}: {said}{told}", list.display());
+        let printed = String::from_utf8_lossy(&done.stdout);
+        ensure!(done.status.success(), "{}: {said}{printed}", list.display());
         Ok(begun.elapsed())
     }
 }

@@ -155,16 +155,16 @@ pub(crate) async fn holder(
     let missing = answers.iter().find_map(|(_, past)| past.missing);
     let held = |(shard, past): (u16, Past)| past.held.map(|held| (shard, held));
     let answers: Vec<(u16, Held)> = answers.into_iter().filter_map(held).collect();
-    let is_told = |(shard, held): &&(u16, Held)| owner == Some(*shard) && held.pool.is_none();
-    let held = if let Some((_, told)) = answers.iter().find(is_told) {
+    let is_foreign = |(shard, held): &&(u16, Held)| owner == Some(*shard) && held.pool.is_none();
+    let held = if let Some((_, foreign)) = answers.iter().find(is_foreign) {
         // Clocks of nodes differ, but the owner knows which allocation is the newest. The record
         // lies where it was made, under the time of that node's clock.
-        let then = Moment::Shard(told.allocated_at);
+        let then = Moment::Shard(foreign.allocated_at);
         let (there, _) = ask_all(node, number, then, owner).await?;
-        let is_it = |held: &Held| held.pool.is_some() && held.allocated_at == told.allocated_at;
+        let is_it = |held: &Held| held.pool.is_some() && held.allocated_at == foreign.allocated_at;
         let record = there.into_iter().filter_map(|(_, past)| past.held).find(is_it);
         let (pool, params) = record.map(|held| (held.pool, held.params)).unwrap_or_default();
-        Some(Held { pool, params, ..told.clone() })
+        Some(Held { pool, params, ..foreign.clone() })
     } else {
         // A shard that received a number and gave it away again has no additional facts.
         let has_record = |(_, held): &&(u16, Held)| held.pool.is_some();

@@ -160,8 +160,9 @@ fn the_body_of_a_get_which_no_signature_covers_counts_for_nothing() {
 #[test]
 fn plivo_s_reports_and_documents_are_its_own() {
     let account = account(CallProvider::Plivo, "https://h", "my_auth_token");
-    let told = |hook, target: &str, body: &str| read(&account, hook, &post(target, body)).unwrap();
-    let begin = told(
+    let report =
+        |hook, target: &str, body: &str| read(&account, hook, &post(target, body)).unwrap();
+    let begin = report(
         Hook::Answer,
         "/t/main/answer",
         "CallUUID=abc&From=442079460000&To=18005550100&CallStatus=ringing",
@@ -169,15 +170,15 @@ fn plivo_s_reports_and_documents_are_its_own() {
     assert_eq!(begin.from.as_deref(), Some("+442079460000"));
     assert_eq!(kinds(&begin), [(EventKind::Started, None)]);
     let answered = Some(Outcome::Answered);
-    let end = told(
+    let end = report(
         Hook::Status,
         "/t/main/event?leg=0",
         "CallUUID=abc&DialAction=hangup&DialALegUUID=abc&DialBLegDuration=58",
     );
     assert_eq!(kinds(&end), [(EventKind::Ended(answered), Some(58))]);
-    let busy = told(Hook::Dial, "/t/main/dial?leg=0", "CallUUID=abc&DialStatus=busy");
+    let busy = report(Hook::Dial, "/t/main/dial?leg=0", "CallUUID=abc&DialStatus=busy");
     assert_eq!(kinds(&busy), [(EventKind::LegEnded(Outcome::Busy), None)]);
-    let rejected = told(
+    let rejected = report(
         Hook::Status,
         "/t/main/hangup",
         "CallUUID=abc&Event=Hangup&CallStatus=failed&HangupCauseCode=3020",

@@ -67,10 +67,10 @@ impl Grower {
                 continue;
             }
             decided = Instant::now();
-            tell(self.grow(now()).await);
-            tell(self.fill_short(now()).await);
+            log_failure(self.grow(now()).await);
+            log_failure(self.fill_short(now()).await);
             if let Some(since) = ended(&mut month, now()) {
-                tell(self.give_back(now(), since).await);
+                log_failure(self.give_back(now(), since).await);
             }
         }
     }
@@ -137,7 +137,7 @@ impl Grower {
 }
 
 /// Work that the database did not do is tried again next time.
-fn tell(done: Result<(), StoreError>) {
+fn log_failure(done: Result<(), StoreError>) {
     if let Err(error) = done {
         tracing::warn!(%error, "ring pools neither grow nor shrink now: tried again next time");
     }

@@ -43,7 +43,7 @@ pub(super) fn import(server: &Server, import: &Import, json: bool) -> anyhow::Re
     let apply = if apply == "good" { "good" } else { "none" };
     let options = format!("dry_run={dry_run}&apply={apply}&create_only={create_only}");
     let report = server.import(&options, list)?;
-    say(json, &report, || told(&report, *only_bad))?;
+    say(json, &report, || in_text(&report, *only_bad))?;
     let is_good = report["bad"] == 0;
     Ok(if is_good { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
@@ -54,12 +54,12 @@ fn read_stdin() -> io::Result<Vec<u8>> {
     Ok(list)
 }
 
-fn told(report: &Value, only_bad: bool) -> String {
+fn in_text(report: &Value, only_bad: bool) -> String {
     let lines = report["lines"].as_array().map_or(&[][..], Vec::as_slice);
     let shown = lines.iter().filter(|line| !only_bad || line["result"] == "bad");
     let heading = ["line", "result", "detail"];
     let rows: Vec<_> = shown.map(|line| heading.map(|name| text(line, name)).to_vec()).collect();
-    let told = if rows.is_empty() { String::new() } else { table::table(&heading, &rows) + "\n" };
+    let listed = if rows.is_empty() { String::new() } else { table::table(&heading, &rows) + "\n" };
     let done = match (report["dry_run"] == true, report["applied"] == true, report["bad"] == 0) {
         (true, ..) => "this was a dry run, nothing is changed",
         (_, true, true) => "all are applied",
@@ -67,7 +67,7 @@ fn told(report: &Value, only_bad: bool) -> String {
         (_, false, _) => "nothing is applied",
     };
     let (good, bad) = (text(report, "good"), text(report, "bad"));
-    format!("{told}good: {good}, bad: {bad}; {done}\n")
+    format!("{listed}good: {good}, bad: {bad}; {done}\n")
 }
 
 /// Writes all pools; their keys are for the owner of the file only.

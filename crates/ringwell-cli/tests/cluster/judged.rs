@@ -33,7 +33,7 @@ fn list(pools: &[Pool]) -> String {
 }
 
 /// The output of `ringwell` with these arguments.
-fn told(args: &[&str]) -> Value {
+fn json_of(args: &[&str]) -> Value {
     let output = ringwell(args).stderr(Stdio::inherit()).output().unwrap();
     serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{args:?}: {output:?}"))
 }
@@ -59,7 +59,7 @@ fn rows_of_a_node_that_hangs_overflow_with_cause_and_without_the_fault_they_woul
     let flags = ["--rate", "50/s", "--rows", "8", "--duration", "2s", "--json"];
     let run = thread::scope(|scope| {
         let load = ["load", &url, "--pools", &pools, "--history", &history];
-        let load = scope.spawn(move || told(&[&load[..], &flags].concat()));
+        let load = scope.spawn(move || json_of(&[&load[..], &flags].concat()));
         sleep(Duration::from_secs(1));
         second.signal("CONT");
         load.join().unwrap()
@@ -76,9 +76,9 @@ fn rows_of_a_node_that_hangs_overflow_with_cause_and_without_the_fault_they_woul
         let data = site.data().to_str().unwrap();
         succeed(&["load", "finish", &history, "--node", NAMES[1 - node], "--journal", data]);
     }
-    let verdict = told(&["check", "--json", &history, &faults]);
+    let verdict = json_of(&["check", "--json", &history, &faults]);
     assert_eq!(verdict["clean"], true, "{verdict:#}");
-    let without = told(&["check", "--json", &history]);
+    let without = json_of(&["check", "--json", &history]);
     assert_eq!((&without["clean"], &without["first"]["rule"]), (&false.into(), &"C6".into()));
     let violations = without["violations"].as_object().unwrap();
     let others = violations.iter().filter(|(rule, count)| *rule != "C6" && **count != 0);

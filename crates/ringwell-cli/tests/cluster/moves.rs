@@ -318,11 +318,11 @@ fn what_cannot_move_is_refused_and_stays() {
     cluster.sites[1].write(pools);
     let b = cluster.start(1);
     let mut client = a.client();
-    let mut told = String::new();
+    let mut answers = String::new();
     for (buckets, to) in [("600", 0), ("0-511", 1), ("0", 7), ("1024", 1), ("all", 1)] {
         let answer = move_buckets(&mut client, buckets, to);
         let detail = answer.json()["detail"].as_str().unwrap_or(&answer.body).to_owned();
-        writeln!(told, "{} {detail}", answer.status).unwrap();
+        writeln!(answers, "{} {detail}", answer.status).unwrap();
     }
     let wanted = [
         "409 bucket 600 is of shard 1, which is node b's: ask that node",
@@ -332,7 +332,7 @@ fn what_cannot_move_is_refused_and_stays() {
         "400 buckets: numbers and ranges from 0 to 1023, as in 0-15,20",
         "400 buckets: numbers and ranges from 0 to 1023, as in 0-15,20",
     ];
-    assert_eq!(told.lines().collect::<Vec<_>>(), wanted);
+    assert_eq!(answers.lines().collect::<Vec<_>>(), wanted);
     b.stop();
     let answer = drain(&mut client, 0);
     assert!(answer.status == 409 && answer.body.contains("Nothing has moved"), "{}", answer.body);

@@ -51,8 +51,8 @@ impl Wall {
 /// The lead of a server's wall clock in seconds, by the newest line of its log.
 fn ahead(server: &Server) -> i64 {
     let line: serde_json::Value = serde_json::from_str(&server.reload()).unwrap();
-    let told: jiff::Timestamp = line["timestamp"].as_str().unwrap().parse().unwrap();
-    told.as_second() - jiff::Timestamp::now().as_second()
+    let logged: jiff::Timestamp = line["timestamp"].as_str().unwrap().parse().unwrap();
+    logged.as_second() - jiff::Timestamp::now().as_second()
 }
 
 #[test]

@@ -119,8 +119,8 @@ fn what_was_answered_survives_power_cuts() {
 #[test]
 fn what_was_answered_without_a_flush_does_not_survive_a_power_cut() {
     match power_cuts(1, "durability = \"os\"") {
-        Some(Outcome::Judged(Verdict(told))) => {
-            assert!(told["violations"]["C2"].as_u64() > Some(0), "{told:#}");
+        Some(Outcome::Judged(Verdict(verdict))) => {
+            assert!(verdict["violations"]["C2"].as_u64() > Some(0), "{verdict:#}");
         }
         // A segment that was flushed when it was begun knows how many frames came before.
         Some(Outcome::Refused(log)) => assert!(log.contains("must not be cut"), "{log}"),

@@ -174,9 +174,9 @@ impl Trial {
             assert!(done.status.success(), "{done:?}");
         }
         let mut check = ringwell(&["check", "--json"]);
-        let told = check.args(&histories).arg(&faults).output().unwrap();
-        let verdict: Value = serde_json::from_slice(&told.stdout)
-            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&told.stderr)));
+        let output = check.args(&histories).arg(&faults).output().unwrap();
+        let verdict: Value = serde_json::from_slice(&output.stdout)
+            .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
         println!("{} faults: {} rows, judged by ringwell check", self.made, verdict["rows"]);
         Verdict(verdict)
     }

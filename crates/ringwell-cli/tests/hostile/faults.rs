@@ -149,11 +149,11 @@ fn neither_keys_nor_tokens_get_into_logs_metrics_or_health() {
         )
         .unwrap();
     client.receive().unwrap();
-    let mut told: Vec<String> = ["/metrics", "/healthz", "/readyz"]
+    let mut texts: Vec<String> = ["/metrics", "/healthz", "/readyz"]
         .iter()
         .map(|path| server.client().get(path, &[]).unwrap().body)
         .collect();
-    told.push(server.stop());
+    texts.push(server.stop());
     let secrets = [
         &site.pools[0].key,
         &site.pools[1].key,
@@ -162,10 +162,14 @@ fn neither_keys_nor_tokens_get_into_logs_metrics_or_health() {
         "planted-wrong-token",
         "planted-retry-key",
     ];
-    for text in &told {
+    for text in &texts {
         for secret in secrets {
             assert!(!text.contains(secret), "{secret} is in\n{text}");
         }
     }
-    assert!(told[3].contains("serving") && told[3].contains("a drill"), "it did log:\n{}", told[3]);
+    assert!(
+        texts[3].contains("serving") && texts[3].contains("a drill"),
+        "it did log:\n{}",
+        texts[3]
+    );
 }

@@ -261,10 +261,10 @@ fn no_answer_is_to_be_stored_shared_or_says_what_serves_it() {
             let found = answer.headers.iter().find(|(name, _)| name == field);
             assert_eq!(found.map(|(_, value)| value.as_str()), Some(value), "{answer:?}");
         }
-        let tells = |name: &str| {
+        let is_revealing = |name: &str| {
             name.starts_with("access-control-") || ["server", "set-cookie", "via"].contains(&name)
         };
-        let told = answer.headers.iter().find(|(name, _)| tells(name));
-        assert_eq!(told, None, "{answer:?}");
+        let revealing = answer.headers.iter().find(|(name, _)| is_revealing(name));
+        assert_eq!(revealing, None, "{answer:?}");
     }
 }

@@ -49,7 +49,7 @@ pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<Stri
                 let forward = second.returned_ns.saturating_sub(first.invoked_ns);
                 let backward = first.returned_ns.saturating_sub(second.invoked_ns);
                 if forward < lockout && backward < lockout {
-                    found.push(tell_double(first, second, lockout));
+                    found.push(describe_double(first, second, lockout));
                 }
             }
         }
@@ -57,9 +57,9 @@ pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<Stri
     found
 }
 
-fn tell_double(first: &Event, second: &Event, lockout_ns: u64) -> String {
+fn describe_double(first: &Event, second: &Event, lockout_ns: u64) -> String {
     let ms = |ns: u64| ns / 1_000_000;
-    let tell = |event: &Event| {
+    let describe = |event: &Event| {
         let Event { pool, id, invoked_ns, returned_ns, .. } = event;
         let (from, to) = (ms(*invoked_ns), ms(*returned_ns));
         format!("to {id:?} (pool {pool}) between {from} ms and {to} ms")
@@ -67,8 +67,8 @@ fn tell_double(first: &Event, second: &Event, lockout_ns: u64) -> String {
     format!(
         "{} went {}, and again {}, within its lockout of {} ms",
         first.number,
-        tell(first),
-        tell(second),
+        describe(first),
+        describe(second),
         ms(lockout_ns)
     )
 }
@@ -162,11 +162,14 @@ mod tests {
     }
 
     #[test]
-    fn a_number_that_went_out_twice_within_its_lockout_is_told() {
+    fn a_number_that_went_out_twice_within_its_lockout_is_found() {
         let twice = [event("b", 7, 1_000, 1_900), event("x", 8, 0, 1), event("a", 7, 0, 1)];
-        let told = doubles(&twice, &pools());
-        assert_eq!(told.len(), 1, "{told:?}");
-        assert!(told[0].starts_with("7 went to \"a\" (pool 1) between 0 ms and 1 ms"), "{told:?}");
+        let found = doubles(&twice, &pools());
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(
+            found[0].starts_with("7 went to \"a\" (pool 1) between 0 ms and 1 ms"),
+            "{found:?}"
+        );
     }
 
     #[test]
@@ -177,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_may_have_waited_long_enough_are_not_told() {
+    fn numbers_that_may_have_waited_long_enough_are_not_found() {
         let late = [event("a", 7, 0, 1), event("b", 7, 100, 2_000), event("c", 7, 4_000, 4_001)];
         assert_eq!(doubles(&late, &pools()), Vec::<String>::new());
         let unsure_order = [event("a", 7, 0, 5_000), event("b", 7, 100, 200)];
@@ -185,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_in_the_wrong_order_or_of_the_wrong_pool_are_told() {
+    fn rows_in_the_wrong_order_or_of_the_wrong_pool_are_found() {
         let ask = |id: &str| Ask { pool: 1, id: id.to_owned() };
         let row = |id: &str, number, overflow| Row { id: id.to_owned(), number, overflow };
         let check = |ids: [Row; 2]| rows(&[ask("a"), ask("b")], &ids, &pools()).len();
@@ -199,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_allocation_is_told() {
+    fn a_lost_allocation_is_found() {
         let held = event("a", 7, 1_000, 1_010);
         let good = json!({
             "outcome": "allocated", "ring_pool_id": 1, "parameters": {"id": "a"},

@@ -186,8 +186,8 @@ fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
             kept.map_or_else(|| shard.allocate(rig.now, pool, visitor, position), Ok)
         };
         let (again, live) = (ask(&mut rebuilt, pool - pools.start), ask(&mut rig.shard, pool));
-        let told = |grant: &Grant| (grant.number, grant.locked_until, grant.previous);
-        assert_eq!(again.as_ref().map(told), live.as_ref().map(told), "turn {turn}");
+        let parts = |grant: &Grant| (grant.number, grant.locked_until, grant.previous);
+        assert_eq!(again.as_ref().map(parts), live.as_ref().map(parts), "turn {turn}");
     }
 }
 
@@ -343,8 +343,8 @@ fn of_one_allocation_the_shard_counts_that_knows_the_longer_lockout() {
     for visitor in [None, Some(VisitorId([1; 16]))] {
         let own = Some(VisitorId([1; 16]));
         let mut rebuild = Rebuild::new(vec![spec(0)]);
-        let told = Fact { slot: known(300, 7), pool, visitor: own };
-        rebuild.learn_told(told, Millis(150));
+        let fact = Fact { slot: known(300, 7), pool, visitor: own };
+        rebuild.learn_foreign(fact, Millis(150));
         let slot = known(400, 3);
         rebuild.adopt(&Retired { slot, local_at: Millis(100), pool, visitor });
         let shard = rebuild.finish();
@@ -422,13 +422,13 @@ fn when_an_allocation_was_by_this_clock_is_known_again_from_a_record_and_from_a_
         };
         let fact = Fact { slot, pool: spec(0).id, visitor: None };
         let mut record = Rebuild::new(vec![spec(0)]);
-        record.learn_told(fact, Millis(110));
+        record.learn_foreign(fact, Millis(110));
         assert_eq!(record.finish().newest_local_at(number), Some(Millis(110)));
         // A snapshot's entry for an allocation does not count if a newer allocation followed.
-        for (told, local_at) in [(90, 110), (80, 90)] {
+        for (at, local_at) in [(90, 110), (80, 90)] {
             let mut snapshot = Rebuild::new(vec![spec(0)]);
             snapshot.restore(u32::MAX, fact);
-            snapshot.restore_told(number, Millis(told), Millis(110));
+            snapshot.restore_foreign(number, Millis(at), Millis(110));
             assert_eq!(snapshot.finish().newest_local_at(number), Some(Millis(local_at)));
         }
     }
@@ -445,7 +445,7 @@ fn of_two_shards_the_one_whose_allocation_is_later_by_this_clock_is_right() {
     let (pool, here) = (spec(0).id, VisitorId([1; 16]));
     let mut rebuild = Rebuild::new(vec![spec(0)]);
     let fact = Fact { slot: known(90, 200, 7), pool, visitor: Some(here) };
-    rebuild.learn_told(fact, Millis(110));
+    rebuild.learn_foreign(fact, Millis(110));
     let (local_at, there) = (Millis(100), Some(VisitorId([2; 16])));
     rebuild.adopt(&Retired { slot: known(100, 150, 3), local_at, pool, visitor: there });
     let shard = rebuild.finish();

@@ -28,7 +28,7 @@ fn the_last_allocations_are_known_and_older_ones_are_not() {
 fn what_another_clock_told_keeps_its_time_by_this_one() {
     let mut recent = Recent::default();
     recent.push(Position(7), &slot(3));
-    recent.told(Position(7), Millis(2));
+    recent.foreign_time(Position(7), Millis(2));
     let wanted = Before {
         allocated_at: Millis(3),
         local_at: Millis(2),

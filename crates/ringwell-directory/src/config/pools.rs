@@ -56,13 +56,13 @@ impl Found {
 /// Reads the table of one pool.
 pub(super) fn read(mut section: Section<'_, '_>, file: &Arc<str>, found: &mut Found) {
     let given = fields(&mut section);
-    let tell = |faults: Vec<PoolFault>| {
+    let report = |faults: Vec<PoolFault>| {
         for fault in faults {
             let (field, error) = describe(fault, section.has("lifetime_seconds"));
             section.fault(field, error);
         }
     };
-    let pool = given.pool().map_err(tell).ok().flatten();
+    let pool = given.pool().map_err(report).ok().flatten();
     if let Some(pool) = pool {
         found.pools.push(pool);
         found.places.push(PoolLines {

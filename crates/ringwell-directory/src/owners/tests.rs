@@ -30,8 +30,8 @@ proptest! {
                 let given = copies[from].get(bucket).unwrap();
                 prop_assert!(copies[to].take(bucket, given), "the newest move is news to everyone");
             } else {
-                let told = copies[from].clone();
-                copies[to].learn(&told, |shard| shard == other);
+                let copy = copies[from].clone();
+                copies[to].learn(&copy, |shard| shard == other);
             }
             let who = (0..SHARDS).filter(|shard| is_mine(*shard, &copies)).count();
             prop_assert!(who <= 1, "bucket {bucket} has {who} owners");

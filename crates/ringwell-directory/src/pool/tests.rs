@@ -105,7 +105,7 @@ fn tracking_urls_are_urls() {
 }
 
 #[test]
-fn every_broken_rule_is_told() {
+fn every_broken_rule_is_reported() {
     let broken = check(|p| {
         p.lifetime = Millis(0);
         p.numbers.clear();

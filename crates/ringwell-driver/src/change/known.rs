@@ -28,9 +28,9 @@ pub async fn known<P: Platform>(
     directory: &Directory,
     buckets: &[u16],
 ) -> Result<Known, ChangeError> {
-    let told = gather(node, peers, directory, buckets).await?;
+    let report = gather(node, peers, directory, buckets).await?;
     platform
-        .offload(move || told.settle(|facts, _| facts.settle()))
+        .offload(move || report.settle(|facts, _| facts.settle()))
         .await
         .ok_or(ChangeError::Stopping)
 }
@@ -46,14 +46,14 @@ pub async fn known_apart<P: Platform>(
     directory: Arc<Directory>,
     buckets: &[u16],
 ) -> Result<Known, ChangeError> {
-    let told = gather(node, peers, &directory, buckets).await?;
+    let report = gather(node, peers, &directory, buckets).await?;
     let buckets: BTreeSet<u16> = buckets.iter().copied().collect();
     let settle = move |facts: Facts, at| {
         let goes = |pool: &PoolId| buckets.contains(&bucket(*pool));
         let at = if planted(Bug::OldGoesAlong) { Millis::ZERO } else { at };
         facts.settle_apart(at, |number| directory.pool_by_number(number).filter(goes))
     };
-    platform.offload(move || told.settle(settle)).await.ok_or(ChangeError::Stopping)
+    platform.offload(move || report.settle(settle)).await.ok_or(ChangeError::Stopping)
 }
 
 /// The report of each shard.
@@ -66,10 +66,10 @@ impl Gathered {
         settle: impl FnOnce(Facts, Millis) -> (Vec<Retired>, Vec<AnswerEntry>),
     ) -> Known {
         let (mut facts, mut at) = (Facts::default(), Millis(u64::MAX));
-        for (told, holds) in self.0 {
-            facts.add(told.numbers, told.answers);
+        for (report, holds) in self.0 {
+            facts.add(report.numbers, report.answers);
             facts.add_holds(holds);
-            at = at.min(told.at);
+            at = at.min(report.at);
         }
         let (numbers, answers) = settle(facts, at);
         Known { numbers, answers, at }
@@ -87,10 +87,10 @@ async fn gather(
     let mut gathered = Gathered::default();
     for shard in node.shards() {
         let step = Step::TellAll { numbers: ranges.clone(), buckets: buckets.to_vec() };
-        let Done::All(told, holds) = ask(peers, shard, step).await? else {
+        let Done::All(report, holds) = ask(peers, shard, step).await? else {
             return Err(ChangeError::Shard(shard));
         };
-        gathered.0.push((told, holds));
+        gathered.0.push((report, holds));
     }
     Ok(gathered)
 }

@@ -211,22 +211,22 @@ impl<P: Platform> Link<P> {
         path: Path,
         wanted: &impl serde::Serialize,
     ) -> Result<A, String> {
-        let told = |error: &dyn std::fmt::Display| {
+        let described = |error: &dyn std::fmt::Display| {
             format!("shard {} of node {}: {error}", self.neighbour.shard, self.neighbour.node)
         };
-        let body = serde_json::to_vec(wanted).map_err(|error| told(&error))?;
+        let body = serde_json::to_vec(wanted).map_err(|error| described(&error))?;
         let answer = self.post(path, body.into()).await?;
-        serde_json::from_slice(&answer).map_err(|error| told(&error))
+        serde_json::from_slice(&answer).map_err(|error| described(&error))
     }
 
     /// Posts JSON to the shard's node.
     pub(super) async fn post(&self, path: Path, body: Bytes) -> Result<Bytes, String> {
-        let told = |error: &dyn std::fmt::Display| {
+        let described = |error: &dyn std::fmt::Display| {
             format!("shard {} of node {}: {error}", self.neighbour.shard, self.neighbour.node)
         };
         let post = self.net.call(path, body);
         let answer = self.platform.within(MANAGEMENT_MAX, post).await;
-        answer.ok_or_else(|| told(&"no answer in time"))?.map_err(|error| told(&error))
+        answer.ok_or_else(|| described(&"no answer in time"))?.map_err(|error| described(&error))
     }
 }
 

@@ -19,7 +19,7 @@ pub(super) fn headed(bytes: &[u8], header: &SnapshotHeader, through: u64) -> Vec
             Chunk::Numbers(entries) => entries.for_each(|entry| writer.number(&entry)),
             Chunk::Answers(entries) => entries.for_each(|entry| writer.answer(&entry)),
             Chunk::Holds(entries) => entries.for_each(|entry| writer.hold(&entry)),
-            Chunk::Told(entries) => entries.for_each(|entry| writer.told(&entry)),
+            Chunk::ForeignTimes(entries) => entries.for_each(|entry| writer.foreign_time(&entry)),
         }
     }
     writer.finish(through)

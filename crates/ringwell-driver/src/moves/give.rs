@@ -12,7 +12,7 @@ use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::payload::{Adopted, Prepare, Prepared, Take, answer_word, hold_word, number_word};
-use super::{MoveError, digest, keep, learn_from, tell_all, use_owners};
+use super::{MoveError, announce_owners, digest, keep, learn_from, use_owners};
 use crate::Path;
 use crate::canary::{Bug, planted};
 use crate::change::{ChangeError, ask, known_apart};
@@ -100,7 +100,7 @@ pub async fn give<P: Platform>(
         took_ms = given.took_ms,
         "buckets have moved"
     );
-    tell_all(platform, node, peers);
+    announce_owners(platform, node, peers);
     Ok(given)
 }
 
@@ -154,7 +154,7 @@ async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers)
             return Some(reason);
         }
         tracing::info!(to = leaving.to, buckets = leaving.buckets.len(), "buckets have moved");
-        tell_all(platform, node, peers);
+        announce_owners(platform, node, peers);
     }
     None
 }
@@ -243,7 +243,7 @@ async fn deliver<P: Platform>(
     }
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let Known { numbers, answers, at } = known.map_err(|error| error.to_string())?;
-    let (version, told) = (owners.version(), buckets.clone());
+    let (version, moved) = (owners.version(), buckets.clone());
     // A start since the buckets were given up may have found that the journal's end is damaged.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
@@ -256,7 +256,7 @@ async fn deliver<P: Platform>(
     };
     let bucket_holds = still.iter().filter_map(of_bucket).collect();
     let empty =
-        Adopted { shard: leaving.to, version, at: at.0, buckets: told, ..Adopted::default() };
+        Adopted { shard: leaving.to, version, at: at.0, buckets: moved, ..Adopted::default() };
     let limit = at_once(node, leaving.body_bytes);
     let with = |holds: &[_]| Adopted { holds: holds.to_vec(), ..empty.clone() };
     post_pieces(peers, leaving.to, limit, &all_holds, with).await?;
@@ -264,8 +264,8 @@ async fn deliver<P: Platform>(
         let numbers = piece.iter().map(number_word).collect();
         Adopted { numbers, ..empty.clone() }
     };
-    let told_numbers = if planted(Bug::TakeBeforeTold) { &[][..] } else { &numbers };
-    post_pieces(peers, leaving.to, limit, told_numbers, with).await?;
+    let sent_numbers = if planted(Bug::TakeBeforeTold) { &[][..] } else { &numbers };
+    post_pieces(peers, leaving.to, limit, sent_numbers, with).await?;
     let with = |piece: &[AnswerEntry]| {
         let answers = piece.iter().map(answer_word).collect();
         Adopted { answers, ..empty.clone() }
@@ -353,7 +353,7 @@ pub async fn abort<P: Platform>(
     let directory = node.directory();
     let ring_pools = back.iter().map(|(bucket, _)| directory.pools_in(*bucket).len()).sum();
     tracing::info!(shard, buckets = back.len(), "buckets that were on their way were taken back");
-    tell_all(platform, node, peers);
+    announce_owners(platform, node, peers);
     let took_ms = u64::try_from(platform.moment().since(began).as_millis()).unwrap_or(u64::MAX);
     Ok(Given { buckets: back.len(), ring_pools, numbers: 0, took_ms })
 }

@@ -19,7 +19,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Exchanges the owners of buckets with every other node. A node that is not reached learns it
 /// later.
-pub fn tell_all<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) {
+pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) {
     let Some(membership) = &node.membership else { return };
     for shard in membership.first_shards_of_others() {
         let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
@@ -45,7 +45,7 @@ pub async fn learn_from<P: Platform>(
     let answer = platform.within(PATIENCE, answer).await;
     let Some(Ok(Ok(answer))) = answer else { return false };
     match serde_json::from_slice::<OwnersCopy>(&answer) {
-        Ok(told) => learn(platform, node, peers, told).await,
+        Ok(received) => learn(platform, node, peers, received).await,
         Err(_) => false,
     }
 }
@@ -55,11 +55,14 @@ pub async fn learn<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
     peers: &Peers,
-    told: OwnersCopy,
+    received: OwnersCopy,
 ) -> bool {
     let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
-    to_its_end(&platform.clone(), async move { learn_now(&platform, &node, &peers, &told).await })
-        .await
+    to_its_end(
+        &platform.clone(),
+        async move { learn_now(&platform, &node, &peers, &received).await },
+    )
+    .await
         == Some(true)
 }
 
@@ -67,11 +70,12 @@ async fn learn_now<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
-    told: &OwnersCopy,
+    received: &OwnersCopy,
 ) -> bool {
     let _one = node.changes.lock().await;
     let Some(mut owners) = node.owners() else { return false };
-    if !owners.learn(&told.owners, |shard| node.is_own(shard) && !planted(Bug::HearsayBelieved)) {
+    if !owners.learn(&received.owners, |shard| node.is_own(shard) && !planted(Bug::HearsayBelieved))
+    {
         return false;
     }
     match use_owners(platform, node, peers, owners).await {

@@ -150,7 +150,7 @@ fn load<F: Files>(
             Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),
             Chunk::Answers(entries) => entries.for_each(|entry| restore.answer(&entry)),
             Chunk::Holds(entries) => entries.for_each(|entry| restore.hold(&entry)),
-            Chunk::Told(entries) => entries.for_each(|entry| restore.told(&entry)),
+            Chunk::ForeignTimes(entries) => entries.for_each(|entry| restore.foreign_time(&entry)),
         }
     }
     reader.end().copied().ok_or_else(|| "it has no end".to_owned())

@@ -62,8 +62,8 @@ impl Rig {
     fn hear_late(&mut self, ms: u64, at_ms: u64) {
         let (now, at) = (self.engine.at(START + Millis(ms)), START + Millis(at_ms));
         let slot = Slot { allocated_at: at, locked_until: at + LIFETIME, ..Slot::new(self.number) };
-        let told = Retired { slot, local_at: at, pool: PoolId(1), visitor: None };
-        assert!(self.engine.adopt(now, &told));
+        let received = Retired { slot, local_at: at, pool: PoolId(1), visitor: None };
+        assert!(self.engine.adopt(now, &received));
         self.engine.set_clocks(self.clocks);
         self.groups.extend(self.engine.seal(Vec::new()));
     }
@@ -121,8 +121,8 @@ fn what_another_shard_told_is_dated_by_the_clocks_of_then() {
         rig.boot();
         rig.wall(wrong);
         rig.engine.set_clocks(rig.clocks);
-        let told = Some("");
-        rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, told), (60_000, told)]);
+        let empty = Some("");
+        rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, empty), (60_000, empty)]);
     }
 }
 
@@ -137,8 +137,8 @@ fn what_another_shard_tells_after_a_boot_is_dated_by_the_clocks_before_it() {
         rig.wall(wrong);
         rig.hear_late(9_000, 3_000);
         rig.engine.set_clocks(rig.clocks);
-        let told = Some("");
-        rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, told), (60_000, told)]);
+        let empty = Some("");
+        rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, empty), (60_000, empty)]);
         // As a start takes it over, without a record here.
         rig.boot();
         rig.wall(-wrong);
@@ -146,7 +146,7 @@ fn what_another_shard_tells_after_a_boot_is_dated_by_the_clocks_before_it() {
         let local_at = slot.allocated_at;
         rig.engine.adopt_unrecorded(&Retired { local_at, slot, pool: PoolId(1), visitor: None });
         rig.engine.set_clocks(rig.clocks);
-        rig.check(&[(1_000, Some("own")), (3_099, Some("own")), (3_100, told), (60_000, told)]);
+        rig.check(&[(1_000, Some("own")), (3_099, Some("own")), (3_100, empty), (60_000, empty)]);
     }
 }
 

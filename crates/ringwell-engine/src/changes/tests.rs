@@ -21,7 +21,7 @@ fn spec() -> PoolSpec {
 }
 
 /// The state that an owner sends to the next one.
-type Told = (Vec<Retired>, Vec<AnswerEntry>);
+type Report = (Vec<Retired>, Vec<AnswerEntry>);
 
 /// A shard whose clock is `ahead` of true time. Moments are given in true time.
 struct Shard {
@@ -66,13 +66,13 @@ impl Shard {
         self.engine.put_pool(0, &spec()).unwrap();
     }
 
-    fn leave(&mut self) -> Told {
+    fn leave(&mut self) -> Report {
         self.engine.remove_pool(0);
         self.known()
     }
 
     /// As `ringwell-node` makes all shards of a node report it.
-    fn known(&self) -> Told {
+    fn known(&self) -> Report {
         self.facts().settle()
     }
 
@@ -112,7 +112,7 @@ impl Shard {
     }
 
     /// The report of a shard on another node, at the same moment.
-    fn hear(&mut self, at: u64, other: &Self, (numbers, answers): &Told) {
+    fn hear(&mut self, at: u64, other: &Self, (numbers, answers): &Report) {
         let (now, there) = (self.engine.at(self.clock(at)), other.clock(at));
         for retired in numbers {
             let left = retired.slot.locked_until.since(there);
@@ -125,7 +125,7 @@ impl Shard {
     }
 
     /// The report of a shard on the same node.
-    fn hear_at_home(&mut self, at: u64, (numbers, answers): &Told) {
+    fn hear_at_home(&mut self, at: u64, (numbers, answers): &Report) {
         let now = self.engine.at(self.clock(at));
         assert!(numbers.iter().all(|retired| self.engine.adopt(now, retired)));
         assert!(answers.iter().all(|entry| self.engine.adopt_answer(now, entry)));
@@ -138,8 +138,8 @@ impl Shard {
     /// The number moves to `next`, of another node.
     fn give(&mut self, at: u64, next: &mut Self) {
         self.engine.remove_pool(0);
-        let told = self.facts().settle_apart(self.engine.now(), |_| Some(PoolId(1)));
-        next.hear(at, self, &told);
+        let report = self.facts().settle_apart(self.engine.now(), |_| Some(PoolId(1)));
+        next.hear(at, self, &report);
         next.enter();
     }
 }
@@ -167,9 +167,9 @@ fn an_old_allocation_of_a_number_that_left_its_pool_does_not_go_along_once_it_is
     shard.gives(1000, None, Some(1));
     shard.engine.remove_pool(0);
     let until = shard.facts().settle().0[0].slot.locked_until;
-    let told = |at| shard.facts().settle_apart(at, |_| None);
-    assert_eq!(told(until - Millis(1)).0.len(), 1, "while it is locked it does");
-    let (numbers, answers) = told(until);
+    let report = |at| shard.facts().settle_apart(at, |_| None);
+    assert_eq!(report(until - Millis(1)).0.len(), 1, "while it is locked it does");
+    let (numbers, answers) = report(until);
     assert!(numbers.is_empty());
     let given: Vec<_> = answers.iter().map(|entry| entry.answer).collect();
     assert_eq!(given, [Answer::Overflow], "the row does not get the number again");
@@ -185,8 +185,8 @@ fn a_visitor_keeps_a_number_that_comes_to_another_shard_of_the_node() {
         b.gives(1060, Some(2), None);
         b.give(1070, &mut two);
         // Shard one still knows who had it first.
-        let told = two.leave();
-        one.hear_at_home(1080, &told);
+        let report = two.leave();
+        one.hear_at_home(1080, &report);
         one.enter();
         assert!(matches!(one.ask(1085, Some(1), None), Outcome::Exhausted { .. }), "{ahead} ms");
         one.gives(1086, Some(2), None);
@@ -200,13 +200,13 @@ fn of_what_two_shards_of_a_node_know_the_newer_counts_whatever_told_the_older() 
     b.enter();
     b.gives(1000, Some(1), None);
     b.give(1005, &mut a4);
-    let told = a4.leave();
-    a5.hear_at_home(1010, &told);
+    let report = a4.leave();
+    a5.hear_at_home(1010, &report);
     a5.enter();
     a5.gives(1060, Some(2), None);
     let newer = a5.leave();
-    for told in [a4.known(), newer] {
-        a3.hear_at_home(1070, &told);
+    for report in [a4.known(), newer] {
+        a3.hear_at_home(1070, &report);
     }
     a3.enter();
     assert!(matches!(a3.ask(1080, Some(1), None), Outcome::Exhausted { .. }));
@@ -236,7 +236,7 @@ fn what_a_hold_has_outlasted_is_not_told_as_the_newest() {
 }
 
 #[test]
-fn what_went_out_or_was_kept_after_a_hold_is_told() {
+fn what_went_out_or_was_kept_after_a_hold_is_reported() {
     for row in [1, 2] {
         let (mut a, mut b) = (Shard::new(0), Shard::new(0));
         a.enter();
@@ -286,8 +286,8 @@ fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
             step = a.engine.snapshot(step, &mut writer);
         }
         b.gives(1130, Some(7), Some(7));
-        let told = b.leave();
-        a.hear(1135, &b, &told);
+        let report = b.leave();
+        a.hear(1135, &b, &report);
         while step != SnapshotStep::Done {
             step = a.engine.snapshot(step, &mut writer);
         }

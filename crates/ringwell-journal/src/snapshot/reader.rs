@@ -5,9 +5,9 @@ use std::marker::PhantomData;
 use ringwell_core::Millis;
 
 use super::{
-    AnswerEntry, CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry,
-    LONG_NUMBER_BYTES, MAGIC, NUMBER_BYTES, NumberEntry, PLAIN_HEADER_BYTES, PoollessAnswer,
-    SNAPSHOT_VERSION, Snapshot, SnapshotHeader, ToldEntry, kind,
+    AnswerEntry, CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, Entry, ForeignTimeEntry, HEADER_BYTES,
+    HoldEntry, LONG_NUMBER_BYTES, MAGIC, NUMBER_BYTES, NumberEntry, PLAIN_HEADER_BYTES,
+    PoollessAnswer, SNAPSHOT_VERSION, Snapshot, SnapshotHeader, kind,
 };
 use crate::bytes::Cursor;
 use crate::clocks::Clocks;
@@ -38,7 +38,7 @@ pub enum Chunk<'a> {
     /// Pools that hand out nothing.
     Holds(Entries<'a, HoldEntry>),
     /// Times by other clocks.
-    Told(Entries<'a, ToldEntry>),
+    ForeignTimes(Entries<'a, ForeignTimeEntry>),
 }
 
 /// The entries of a chunk, in order. The chunk's checksum holds.
@@ -166,9 +166,13 @@ where
             }
             kind::LONG_NUMBERS => Entries::long(&self.payload, chunk.entries).map(Chunk::Numbers),
             kind::LONG_ANSWERS => Entries::long(&self.payload, chunk.entries).map(Chunk::Answers),
-            kind::LONG_TOLD => Entries::long(&self.payload, chunk.entries).map(Chunk::Told),
+            kind::LONG_FOREIGN_TIMES => {
+                Entries::long(&self.payload, chunk.entries).map(Chunk::ForeignTimes)
+            }
             kind::HOLDS => Entries::new(&self.payload, chunk.entries).map(Chunk::Holds),
-            kind::TOLD => Entries::new(&self.payload, chunk.entries).map(Chunk::Told),
+            kind::FOREIGN_TIMES => {
+                Entries::new(&self.payload, chunk.entries).map(Chunk::ForeignTimes)
+            }
             _ => None,
         };
         whole.map(Some).ok_or(damaged)

@@ -21,7 +21,7 @@ struct Contents {
     numbers: Vec<NumberEntry>,
     answers: Vec<AnswerEntry>,
     holds: Vec<HoldEntry>,
-    told: Vec<ToldEntry>,
+    foreign_times: Vec<ForeignTimeEntry>,
 }
 
 fn number(n: u64) -> PromoNumber {
@@ -53,7 +53,7 @@ fn contents(count: u64) -> Contents {
         pool: PoolId(1 + n % 3),
     });
     let holds = [Some(PoolId(0)), None].map(|pool| HoldEntry { pool, until: Millis(77) });
-    let told = (0..count / 4).map(|n| ToldEntry {
+    let foreign_times = (0..count / 4).map(|n| ForeignTimeEntry {
         number: number(n),
         allocated_at: Millis(n * 11),
         local_at: Millis(n * 12),
@@ -62,7 +62,7 @@ fn contents(count: u64) -> Contents {
         numbers: numbers.collect(),
         answers: answers.collect(),
         holds: holds.into(),
-        told: told.collect(),
+        foreign_times: foreign_times.collect(),
     }
 }
 
@@ -77,7 +77,7 @@ fn write(contents: &Contents) -> Vec<u8> {
     }
     contents.answers.iter().for_each(|entry| writer.answer(entry));
     contents.holds.iter().for_each(|entry| writer.hold(entry));
-    contents.told.iter().for_each(|entry| writer.told(entry));
+    contents.foreign_times.iter().for_each(|entry| writer.foreign_time(entry));
     out.extend(writer.finish(55));
     out
 }
@@ -105,7 +105,7 @@ fn read(mut bytes: &[u8]) -> Result<(Snapshot, Contents), SnapshotError<Infallib
             Chunk::Numbers(entries) => contents.numbers.extend(counted(entries)),
             Chunk::Answers(entries) => contents.answers.extend(counted(entries)),
             Chunk::Holds(entries) => contents.holds.extend(counted(entries)),
-            Chunk::Told(entries) => contents.told.extend(counted(entries)),
+            Chunk::ForeignTimes(entries) => contents.foreign_times.extend(counted(entries)),
         }
     }
     Ok((*reader.end().unwrap(), contents))

@@ -3,9 +3,9 @@
 use crate::clocks::CLOCKS_BYTES;
 
 use super::{
-    AnswerEntry, CHUNK_BYTES, CHUNK_HEADER_BYTES, Entry, HEADER_BYTES, HoldEntry,
+    AnswerEntry, CHUNK_BYTES, CHUNK_HEADER_BYTES, Entry, ForeignTimeEntry, HEADER_BYTES, HoldEntry,
     LONG_NUMBER_BYTES, MAGIC, NUMBER_BYTES, NumberEntry, PoollessAnswer, SNAPSHOT_VERSION,
-    SnapshotHeader, ToldEntry, kind,
+    SnapshotHeader, kind,
 };
 
 /// Writes one snapshot. The bytes gather until they are taken.
@@ -51,7 +51,7 @@ impl SnapshotWriter {
     }
 
     /// Adds the time of an allocation by another node's clock. After the numbers.
-    pub fn told(&mut self, entry: &ToldEntry) {
+    pub fn foreign_time(&mut self, entry: &ForeignTimeEntry) {
         self.entry(entry);
     }
 

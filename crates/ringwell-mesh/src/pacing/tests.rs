@@ -326,15 +326,15 @@ impl Driver {
                 }
             }
             Step::Slow { place, lag } => {
-                if let Some(told_slow @ false) = self.in_flight.get_mut(place) {
-                    *told_slow = true;
+                if let Some(reported_slow @ false) = self.in_flight.get_mut(place) {
+                    *reported_slow = true;
                     window.slow(now, ms(lag));
                 }
             }
             Step::Ended { place, took, ending, lag } => {
                 if place < self.in_flight.len() {
-                    let told_slow = self.in_flight.swap_remove(place);
-                    window.ended(now, ms(took), ending, ms(lag), told_slow);
+                    let reported_slow = self.in_flight.swap_remove(place);
+                    window.ended(now, ms(took), ending, ms(lag), reported_slow);
                 }
             }
             Step::Ping { took, ending, lag } => {
@@ -378,8 +378,8 @@ proptest! {
             prop_assert!(!admitted || f64::from(window.in_flight()) <= size.floor());
             prop_assert_eq!(window.ping_at().is_some(), window.is_shut());
         }
-        for told_slow in driver.in_flight.drain(..) {
-            window.ended(now, ms(1), Ending::Answered, NO_LAG, told_slow);
+        for reported_slow in driver.in_flight.drain(..) {
+            window.ended(now, ms(1), Ending::Answered, NO_LAG, reported_slow);
         }
         prop_assert_eq!(window.in_flight(), 0);
     }

@@ -20,8 +20,8 @@ fn a_task_of_the_shards_own_that_panics_is_noticed_and_one_that_ends_is_not() {
 
 #[test]
 fn a_shard_that_ends_is_not_waited_for() {
-    let (reports, told) = mpsc::unbounded_channel();
-    let mut reported = Reported { reports: told, ended: 0 };
+    let (reports, received) = mpsc::unbounded_channel();
+    let mut reported = Reported { reports: received, ended: 0 };
     let ends = reports.clone();
     std::thread::spawn(move || drop(EndReport(ends)));
     reports.send(Report::Ready).unwrap();

@@ -22,8 +22,8 @@ fn bots_take_numbers_from_visitors_as_published() {
 fn a_batch_on_one_pool_overflows_nearly_as_in_the_published_simulation() {
     // The published figures are simulated, the formula is an approximation: at most 1 % apart.
     for (rows, percent) in [(1, 0.4), (5, 6.4), (10, 12.2), (20, 19.7), (40, 30.4)] {
-        let told = load(80.0, 30).in_batches_of(rows).unwrap().overflow(100);
-        assert!((told * 100.0 - percent).abs() < 1.0, "{rows} rows: {told}");
+        let forecast = load(80.0, 30).in_batches_of(rows).unwrap().overflow(100);
+        assert!((forecast * 100.0 - percent).abs() < 1.0, "{rows} rows: {forecast}");
     }
     let large = load(400.0, 30).in_batches_of(40).unwrap();
     assert!((large.overflow(500) * 100.0 - 10.3).abs() < 1.0);
@@ -43,9 +43,9 @@ fn misattribution_is_that_of_the_published_table() {
     for (numbers, lifetime, ratio, [oldest, random, newest]) in table {
         let demand = load(f64::from(numbers) * ratio, lifetime);
         let callers = Callers::assumed();
-        let told = demand.forecast(numbers, &callers);
-        assert_percent(told.misattributed, oldest, 1);
-        assert_percent(told.misattributed_random, random, 1);
+        let forecast = demand.forecast(numbers, &callers);
+        assert_percent(forecast.misattributed, oldest, 1);
+        assert_percent(forecast.misattributed_random, random, 1);
         assert_percent(callers.later_than(demand.lifetime()), newest, 1);
     }
 }
@@ -64,8 +64,8 @@ fn a_longer_lockout_costs_numbers_and_hardly_helps_attribution() {
     ];
     for (minutes, expected, tolerance) in table {
         let demand = Demand::of_visitors(120.0, Duration::from_mins(minutes)).unwrap();
-        let told = demand.forecast(100, &Callers::assumed());
-        let shares = [told.overflow, told.misattributed, told.lost()];
+        let forecast = demand.forecast(100, &Callers::assumed());
+        let shares = [forecast.overflow, forecast.misattributed, forecast.lost()];
         for (share, expected) in shares.into_iter().zip(expected) {
             assert!((share * 100.0 - expected).abs() <= tolerance, "{minutes}: {shares:?}");
         }
@@ -82,8 +82,8 @@ fn a_pool_that_all_numbers_of_turn_in_fifty_minutes_reuses_them_after_fifty_minu
 
 #[test]
 fn a_pool_that_nobody_asks_loses_nobody() {
-    let told = load(0.0, 30).forecast(10, &Callers::assumed());
-    assert_eq!((told.overflow, told.misattributed, told.reuse), (0.0, 0.0, None));
+    let forecast = load(0.0, 30).forecast(10, &Callers::assumed());
+    assert_eq!((forecast.overflow, forecast.misattributed, forecast.reuse), (0.0, 0.0, None));
 }
 
 #[test]
@@ -102,8 +102,8 @@ proptest! {
         load in 1e3..1e5_f64, numbers in 1_u32..50, rows in 1_u32..40,
     ) {
         let demand = Demand::of_load(load, Duration::from_mins(30)).unwrap();
-        let told = demand.in_batches_of(rows).unwrap().forecast(numbers, &Callers::assumed());
-        prop_assert!(told.locked > 0.9 * f64::from(numbers), "{told:?}");
+        let forecast = demand.in_batches_of(rows).unwrap().forecast(numbers, &Callers::assumed());
+        prop_assert!(forecast.locked > 0.9 * f64::from(numbers), "{forecast:?}");
     }
 
     #[test]
@@ -112,10 +112,10 @@ proptest! {
     ) {
         let demand = Demand::of_load(load, Duration::from_mins(30)).unwrap();
         let demand = demand.with_bots(bots).unwrap().in_batches_of(rows).unwrap();
-        let told = demand.forecast(numbers, &Callers::assumed());
-        for share in [told.overflow, told.misattributed, told.misattributed_random, told.lost()] {
-            prop_assert!((0.0..=1.0).contains(&share), "{told:?}");
+        let forecast = demand.forecast(numbers, &Callers::assumed());
+        for share in [forecast.overflow, forecast.misattributed, forecast.misattributed_random, forecast.lost()] {
+            prop_assert!((0.0..=1.0).contains(&share), "{forecast:?}");
         }
-        prop_assert!(told.locked <= f64::from(numbers), "{told:?}");
+        prop_assert!(forecast.locked <= f64::from(numbers), "{forecast:?}");
     }
 }

@@ -136,11 +136,11 @@ fn simulated(numbers: usize, load: f64) -> f64 {
 #[test]
 fn the_formula_tells_what_a_pool_with_a_fixed_lockout_does() {
     for (numbers, load) in [(10, 8.0), (100, 80.0), (100, 100.0)] {
-        let told = blocking(f64::from(numbers), load);
+        let computed = blocking(f64::from(numbers), load);
         let seen = simulated(usize::try_from(numbers).unwrap(), load);
         // Five standard deviations of a share of 400,000 visitors who come in bursts.
-        let slack = 5.0 * (told / 400_000.0 * f64::from(numbers)).sqrt();
-        assert!((told - seen).abs() <= slack, "{numbers} at {load}: {told} against {seen}");
+        let slack = 5.0 * (computed / 400_000.0 * f64::from(numbers)).sqrt();
+        assert!((computed - seen).abs() <= slack, "{numbers} at {load}: {computed} against {seen}");
     }
 }
 

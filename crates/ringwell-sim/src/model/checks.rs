@@ -171,7 +171,7 @@ impl Model {
     /// Whether the number is in the pool that it was given from, whose owner has its visitor.
     fn is_at_home(&self, held: &Holding) -> bool {
         let pool = self.shards.get(&held.keeper).and_then(|s| s.pools.get(&held.grant.pool));
-        !held.is_untold && pool.is_some_and(|pool| pool.numbers.contains(&held.grant.number))
+        !held.is_unreported && pool.is_some_and(|pool| pool.numbers.contains(&held.grant.number))
     }
 
     fn at(&self, place: Option<&(u64, usize)>) -> Option<&Holding> {

@@ -12,7 +12,7 @@ fn shard() -> Shard {
 }
 
 /// The other shard reports the first number as part of that pool.
-fn told(allocated_at: u64, until: u64, local_at: u64, visitor: Option<VisitorId>) -> Retired {
+fn received(allocated_at: u64, until: u64, local_at: u64, visitor: Option<VisitorId>) -> Retired {
     let slot = Slot {
         number: number(0),
         allocated_at: Millis(allocated_at),
@@ -29,10 +29,14 @@ fn what_is_known_already_changes_nothing() {
         if is_gone {
             shard.remove_pool(0, None);
         }
-        let first = told(90, 200, 105, Some(ANN));
+        let first = received(90, 200, 105, Some(ANN));
         assert_eq!(shard.adopt(Millis(110), &first), Some(first));
         assert_eq!(shard.adopt(Millis(120), &first), None, "the same once more");
-        assert_eq!(shard.adopt(Millis(120), &told(80, 200, 95, Some(BOB))), None, "an older one");
+        assert_eq!(
+            shard.adopt(Millis(120), &received(80, 200, 95, Some(BOB))),
+            None,
+            "an older one"
+        );
         assert_eq!(shard.newest(number(0)), Some(first.slot));
         assert_eq!(shard.newest_visitor(u32::MAX, number(0)), Some(ANN));
     }
@@ -43,7 +47,7 @@ fn of_two_allocations_of_one_millisecond_the_one_that_is_told_is_later() {
     let mut shard = shard();
     shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();
     shard.remove_pool(0, None);
-    let adopted = shard.adopt(Millis(101), &told(90, 120, 100, Some(BOB))).unwrap();
+    let adopted = shard.adopt(Millis(101), &received(90, 120, 100, Some(BOB))).unwrap();
     assert_eq!((adopted.slot.allocated_at, adopted.visitor), (Millis(90), Some(BOB)));
     assert_eq!(adopted.slot.locked_until, Millis(150), "both lockouts run");
 }
@@ -58,7 +62,7 @@ fn an_allocation_whose_lockout_grew_elsewhere_is_as_old_as_before_and_its_visito
         if is_gone {
             shard.remove_pool(0, None);
         }
-        let adopted = shard.adopt(Millis(180), &told(100, 300, 170, visitor)).unwrap();
+        let adopted = shard.adopt(Millis(180), &received(100, 300, 170, visitor)).unwrap();
         assert_eq!((adopted.local_at, adopted.slot.locked_until), (Millis(100), Millis(300)));
         assert_eq!(shard.newest_local_at(number(0)), Some(Millis(100)));
         assert_eq!(adopted.visitor, Some(holder));
@@ -74,7 +78,7 @@ fn a_later_allocation_of_nobody_in_particular_takes_the_number_from_its_visitor(
         if is_gone {
             shard.remove_pool(0, None);
         }
-        let adopted = shard.adopt(Millis(180), &told(160, 210, 160, None)).unwrap();
+        let adopted = shard.adopt(Millis(180), &received(160, 210, 160, None)).unwrap();
         assert_eq!(adopted.visitor, None);
         assert_eq!(shard.newest_visitor(u32::MAX, number(0)), None);
         assert_eq!(shard.newest_local_at(number(0)), Some(Millis(160)));
@@ -85,9 +89,9 @@ fn a_later_allocation_of_nobody_in_particular_takes_the_number_from_its_visitor(
 fn of_two_numbers_of_a_visitor_the_later_one_is_kept() {
     // The report on the first number, when the second one has been the visitor's since 160.
     for (first, kept) in [
-        (told(100, 300, 100, Some(ANN)), 1),
-        (told(161, 300, 159, Some(ANN)), 1),
-        (told(159, 300, 161, Some(ANN)), 0),
+        (received(100, 300, 100, Some(ANN)), 1),
+        (received(161, 300, 159, Some(ANN)), 1),
+        (received(159, 300, 161, Some(ANN)), 0),
     ] {
         let mut shard = shard();
         shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();
@@ -102,7 +106,7 @@ fn of_two_numbers_of_a_visitor_the_later_one_is_kept() {
 fn a_visitor_is_known_to_the_pool_that_was_told_and_to_no_other() {
     for (pool, is_known) in [(PoolId(100), true), (PoolId(101), false)] {
         let mut shard = shard();
-        let from = Retired { pool, ..told(90, 200, 90, Some(ANN)) };
+        let from = Retired { pool, ..received(90, 200, 90, Some(ANN)) };
         shard.adopt(Millis(100), &from).unwrap();
         assert_eq!(shard.keep(Millis(110), 0, ANN, Position(3)).is_some(), is_known);
     }
@@ -111,7 +115,7 @@ fn a_visitor_is_known_to_the_pool_that_was_told_and_to_no_other() {
 #[test]
 fn whoever_gets_the_number_after_a_visitor_who_was_told_does_not_share_it() {
     let mut shard = shard();
-    shard.adopt(Millis(100), &told(90, 120, 90, Some(ANN))).unwrap();
+    shard.adopt(Millis(100), &received(90, 120, 90, Some(ANN))).unwrap();
     let given = [3, 4].map(|at| shard.allocate(Millis(120), 0, None, Position(at)).unwrap());
     assert!(given.iter().any(|grant| grant.number == number(0)));
     assert_eq!(shard.keep(Millis(130), 0, ANN, Position(5)), None);
@@ -136,7 +140,7 @@ fn the_longer_lockout_counts_also_if_another_shards_clock_makes_its_allocation_l
 
 #[test]
 fn what_the_owner_before_tells_counts_whatever_its_clock_says() {
-    let told = |allocated_at, here| Retired {
+    let received = |allocated_at, here| Retired {
         slot: Slot {
             number: number(0),
             allocated_at: Millis(allocated_at),
@@ -152,16 +156,16 @@ fn what_the_owner_before_tells_counts_whatever_its_clock_says() {
         let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
         shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();
         shard.remove_pool(0, None);
-        let adopted = shard.adopt(Millis(110), &told(allocated_at, 110)).unwrap();
+        let adopted = shard.adopt(Millis(110), &received(allocated_at, 110)).unwrap();
         let name = (adopted.slot.allocated_at, adopted.slot.locked_until, adopted.visitor);
         let visitor = Some(BOB);
         assert_eq!(name, (Millis(allocated_at), Millis(150), visitor), "the longer lockout");
         shard.put_pool(0, &spec(0, 0b1, 0, 50), None).unwrap();
         assert_eq!(shard.local_at(0), Millis(109), "after what was here, before what comes");
-        let again = shard.adopt(Millis(130), &told(allocated_at, 130));
+        let again = shard.adopt(Millis(130), &received(allocated_at, 130));
         assert_eq!(again, None, "it is known");
         shard.allocate(Millis(150), 0, None, Position(3)).unwrap();
         assert_eq!(shard.local_at(0), Millis(150));
-        assert_eq!(shard.told().count(), 0);
+        assert_eq!(shard.foreign_times().count(), 0);
     }
 }

@@ -29,7 +29,7 @@ pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<
     let Some(owners) = complete(&owners) else {
         let missing = (0..BUCKETS).zip(owners).filter(|(_, owner)| owner.is_none());
         let missing: Vec<_> = missing.map(|(bucket, _)| bucket).collect();
-        let runs: Vec<_> = missing.chunk_by(|a, b| a + 1 == *b).map(tell_run).collect();
+        let runs: Vec<_> = missing.chunk_by(|a, b| a + 1 == *b).map(describe_run).collect();
         let error = ValueError::new(format!("give {} to no shard", runs.join(", ")));
         let hint = "all of 0 to 1023 need a shard; without [[buckets]] each shard gets as many";
         file.fault("buckets", error.hint(hint));
@@ -75,7 +75,7 @@ fn complete(owners: &Owners) -> Option<[u16; BUCKETS as usize]> {
     owners?.try_into().ok()
 }
 
-fn tell_run(run: &[u16]) -> String {
+fn describe_run(run: &[u16]) -> String {
     match run {
         [first, .., last] => format!("{first} to {last}"),
         _ => run.iter().map(u16::to_string).collect(),

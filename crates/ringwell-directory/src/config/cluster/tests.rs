@@ -134,7 +134,7 @@ fn the_sample_is_a_cluster() {
 }
 
 #[test]
-fn a_file_that_is_missing_or_is_no_toml_is_told() {
+fn a_file_that_is_missing_or_is_no_toml_is_refused() {
     let faults = Cluster::load(Path::new("nowhere/cluster.toml")).unwrap_err();
     assert!(lines(&faults).starts_with("nowhere/cluster.toml: cannot be read: "), "{faults:?}");
     let faults = load("version = 1\n[[node", SECRET, 0o600).unwrap_err();

@@ -32,8 +32,8 @@ fn each_fault_names_its_member_and_shows_no_key() {
         ("numbers", json!([])),
         ("overflow_number", json!("8885550100")),
     ] {
-        let told = with(member, value);
-        assert!(told.starts_with(member.trim_end_matches("_seconds")), "{told}");
+        let message = with(member, value);
+        assert!(message.starts_with(member.trim_end_matches("_seconds")), "{message}");
     }
     assert!(with("tracking_url", json!("http://example.org")).contains("belong together"));
     assert_eq!(with("id", json!("17")).matches("a-key-of-pool").count(), 0);

@@ -145,7 +145,7 @@ struct Link {
 struct Pending {
     asked: Duration,
     sent: Option<Duration>,
-    told_slow: bool,
+    reported_slow: bool,
 }
 
 pub(super) struct World {
@@ -254,7 +254,7 @@ impl World {
             self.plan(now + gap, caller, Event::Ask);
         }
         let id = self.id();
-        self.pending.insert(id, Pending { asked: now, sent: None, told_slow: false });
+        self.pending.insert(id, Pending { asked: now, sent: None, reported_slow: false });
         match self.links[caller].window.ask(now) {
             Admission::Send => self.send(now, caller, id),
             Admission::Wait => {
@@ -284,7 +284,7 @@ impl World {
 
     fn slow(&mut self, now: Duration, lag: Duration, caller: usize, id: u64) {
         if let Some(pending) = self.pending.get_mut(&id) {
-            pending.told_slow = true;
+            pending.reported_slow = true;
             self.links[caller].window.slow(now, lag);
         }
     }
@@ -292,7 +292,7 @@ impl World {
     fn ended(&mut self, now: Duration, lag: Duration, caller: usize, id: u64, ending: Ending) {
         let pending = &self.pending[&id];
         let took = now - pending.sent.expect("was sent");
-        self.links[caller].window.ended(now, took, ending, lag, pending.told_slow);
+        self.links[caller].window.ended(now, took, ending, lag, pending.reported_slow);
         let outcome =
             if ending == Ending::Answered { Outcome::Good } else { Outcome::Failed(ending) };
         self.finish(now, id, outcome);

@@ -61,11 +61,13 @@ fn buying_again_buys_nothing_more_and_what_is_not_offered_is_not_bought() {
 #[test]
 fn what_is_wrong_with_a_file_is_told_with_its_line_and_column() {
     let files = files("number,price_cents\n2125550100,100\n1125550100,100\n");
-    let told = files.all().unwrap_err().0.replace(&files.folder.path().display().to_string(), "");
-    assert_eq!(told, "/offers.csv:3: number: \"1125550100\" is none");
+    let message =
+        files.all().unwrap_err().0.replace(&files.folder.path().display().to_string(), "");
+    assert_eq!(message, "/offers.csv:3: number: \"1125550100\" is none");
     fs::write(files.folder.path().join("offers.csv"), "number\n2125550100\n").unwrap();
-    let told = files.all().unwrap_err().0.replace(&files.folder.path().display().to_string(), "");
-    assert_eq!(told, "/offers.csv:2: price_cents: \"\" is none");
+    let message =
+        files.all().unwrap_err().0.replace(&files.folder.path().display().to_string(), "");
+    assert_eq!(message, "/offers.csv:2: price_cents: \"\" is none");
     fs::remove_file(files.folder.path().join("offers.csv")).unwrap();
     assert!(files.all().unwrap_err().0.contains("offers.csv cannot be read"));
 }
