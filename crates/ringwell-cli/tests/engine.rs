@@ -205,6 +205,33 @@ fn everything_may_be_killed_at_once() {
     server.stop();
 }
 
+#[test]
+fn a_stream_is_trimmed_and_a_machine_without_data_begins_with_a_snapshot() {
+    let Some(nats) = Nats::start(3) else { return };
+    let small = nats.settings().replace("512MiB", "8MiB");
+    let mut trial = Trial::new(&small);
+    let first = trial.start();
+    trial.load(&first);
+    wait_until("a stream is not trimmed", || {
+        let stream = nats.first_and_bytes("RINGWELL_0");
+        assert!(stream.1 < 8 << 20, "{stream:?}");
+        stream.0 > 1
+    });
+    trial.fault("kill -9, and another machine takes over");
+    first.kill();
+    let killed = Instant::now();
+    fs::remove_dir_all(trial.site.data()).unwrap();
+    let second = trial.start();
+    trial.wait_for_numbers(&second);
+    println!("numbers {:?} after the end", killed.elapsed());
+    second.says("took the shard over");
+    second.says(r#""snapshot":true"#);
+    trial.wait_for_answers(30);
+    // Look-ups of older rows read the log.
+    trial.judge(&second).assert_clean();
+    second.stop();
+}
+
 /// The output of `ringwell doctor` about the servers.
 fn doctor(trial: &Trial) -> String {
     let mut command = ringwell(&["doctor", "--config"]);

@@ -92,7 +92,11 @@ async fn read<P: Platform>(
     let read = shard.platform.offload(move || reader.read(group)).await;
     Ok(read.ok_or("the server is stopping")?.map_err(|error| match error {
         ReadError::Gone(_) => Missing::NotKept,
-        ReadError::NotYet(_) | ReadError::Damaged { .. } | ReadError::File(_) => {
+        ReadError::NotYet(_)
+        | ReadError::Damaged { .. }
+        | ReadError::File(_)
+        | ReadError::Log(_)
+        | ReadError::LogDamaged(_) => {
             tracing::error!(shard = shard.id, %error, "a look-up cannot read the history that it \
                 needs");
             Missing::Damaged

@@ -12,12 +12,14 @@
 //! this order. Source: docs/spec/journal.md, docs/spec/cluster.md.
 
 mod agree;
+mod fetch;
 mod follow;
 mod hold;
 mod read;
 
 pub use agree::{OverflowTaken, agree};
-pub use follow::{FollowError, Followed, follow};
+pub use fetch::discard_unfinished;
+pub use follow::{Beside, FollowError, Followed, follow};
 pub use hold::{OldMap, hold_buckets};
 pub use read::{Believed, Copied, Read, copied, read, report_copied, shards_on_disk, specs};
 

@@ -83,7 +83,7 @@ fn start(platform: &Virtual, log: &Plain, data: &Path) -> Result<Followed<OsFile
     let read = open::read(&OsFiles, &settings, 0, &[], believed).unwrap();
     // Its tasks need the executor, which has one waker for each run.
     let (task, log) = (platform.clone(), log.clone());
-    let followed = async move { open::follow(&task, &OsFiles, read, &log).await };
+    let followed = async move { open::follow(&task, &OsFiles, read, &log, None).await };
     platform.run(ringwell_driver::Platform::task(platform, followed)).unwrap()
 }
 

@@ -64,10 +64,10 @@ async fn get(address: &str) -> Result<Value, String> {
 }
 
 /// The settings of a new stream.
-pub(crate) fn config(name: &str, subject: &str, settings: &Replicated) -> Value {
+pub(crate) fn config(name: &str, subjects: &[String], settings: &Replicated) -> Value {
     json!({
         "name": name,
-        "subjects": [subject],
+        "subjects": subjects,
         "description": "the journal of a shard of Ringwell: do not publish, purge or edit",
         "retention": "limits",
         "storage": "file",
@@ -90,11 +90,11 @@ pub(crate) fn config(name: &str, subject: &str, settings: &Replicated) -> Value 
 /// Looks at the settings of a stream that is there.
 pub(crate) fn stream(
     name: &str,
-    subject: &str,
+    subjects: &[String],
     found: &Value,
     settings: &Replicated,
 ) -> Result<(), Unfit> {
-    let wanted = config(name, subject, settings);
+    let wanted = config(name, subjects, settings);
     let must = [
         "subjects",
         "retention",
@@ -137,8 +137,9 @@ mod tests {
     #[test]
     fn a_stream_that_forgets_is_refused() {
         let settings = Replicated { replicas: 3, ..Replicated::default() };
-        let wanted = config("R_0", "r_0.groups", &settings);
-        stream("R_0", "r_0.groups", &wanted, &settings).unwrap();
+        let subjects = ["r_0.groups".to_owned()];
+        let wanted = config("R_0", &subjects, &settings);
+        stream("R_0", &subjects, &wanted, &settings).unwrap();
         let changed = [
             ("num_replicas", json!(1)),
             ("storage", json!("memory")),
@@ -151,7 +152,7 @@ mod tests {
         for (setting, value) in changed {
             let mut found = wanted.clone();
             found[setting] = value;
-            let error = stream("R_0", "r_0.groups", &found, &settings).unwrap_err();
+            let error = stream("R_0", &subjects, &found, &settings).unwrap_err();
             assert!(error.to_string().contains(setting), "{error}");
         }
     }

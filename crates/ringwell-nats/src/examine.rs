@@ -45,26 +45,37 @@ async fn look(settings: &Replicated, shards: u16) -> Result<Examined, NatsError>
         ));
     }
     for shard in 0..shards {
-        let name = format!("{}_{shard}", settings.stream);
-        let stream = Stream::new(client.clone(), Handle::current(), name.clone());
-        let asked = Instant::now();
-        match stream.look(settings).await? {
-            None => found.fit.push(format!("stream {name} will be made at the first start")),
-            Some(Seen { leader, behind, bytes }) => {
-                let took = asked.elapsed();
-                let share = bytes.saturating_mul(100) / settings.stream_bytes.max(1);
-                found.fit.push(format!(
-                    "stream {name}: led by {leader}, answers in {took:.1?}, {share} % full"
-                ));
-                if share > 80 {
-                    found.doubtful.push(format!("stream {name} is {share} % full"));
-                }
-                for server in behind {
-                    let text = format!("stream {name}: server {server} is not in step");
-                    found.doubtful.push(text);
-                }
-            }
-        }
+        let (name, runtime) = (format!("{}_{shard}", settings.stream), Handle::current());
+        let stream = Stream::new(client.clone(), runtime.clone(), name.clone());
+        look_at(&name, &stream, settings, &mut found).await?;
+        let name = format!("{name}_snapshots");
+        let stream = Stream::of_snapshots(client.clone(), runtime, name.clone());
+        look_at(&name, &stream, settings, &mut found).await?;
     }
     Ok(found)
+}
+
+async fn look_at(
+    name: &str,
+    stream: &Stream,
+    settings: &Replicated,
+    found: &mut Examined,
+) -> Result<(), NatsError> {
+    let asked = Instant::now();
+    let Some(Seen { leader, behind, bytes }) = stream.look(settings).await? else {
+        found.fit.push(format!("stream {name} will be made at the first start"));
+        return Ok(());
+    };
+    let took = asked.elapsed();
+    let share = bytes.saturating_mul(100) / settings.stream_bytes.max(1);
+    found
+        .fit
+        .push(format!("stream {name}: led by {leader}, answers in {took:.1?}, {share} % full"));
+    if share > 80 {
+        found.doubtful.push(format!("stream {name} is {share} % full"));
+    }
+    for server in behind {
+        found.doubtful.push(format!("stream {name}: server {server} is not in step"));
+    }
+    Ok(())
 }

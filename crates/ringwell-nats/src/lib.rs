@@ -10,6 +10,7 @@ mod check;
 mod connection;
 mod error;
 mod examine;
+mod shelf;
 mod stream;
 
 use std::fmt;
@@ -20,7 +21,7 @@ use std::time::Duration;
 
 use async_nats::Client;
 use ringwell_directory::Replicated;
-use ringwell_driver::store::{Logs, SharedLog};
+use ringwell_driver::store::{Logs, SharedLog, Shelf};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -69,23 +70,38 @@ impl NatsLogs {
     }
 }
 
-impl Logs for NatsLogs {
-    fn log(&self, shard: u16) -> Result<Arc<dyn SharedLog>, String> {
+impl NatsLogs {
+    fn stream(&self, shard: u16) -> stream::Stream {
         let name = format!("{}_{shard}", self.settings.stream);
-        let stream = stream::Stream::new(self.client.clone(), self.runtime.clone(), name);
+        stream::Stream::new(self.client.clone(), self.runtime.clone(), name)
+    }
+
+    /// Makes the stream if it is not there.
+    fn open(&self, stream: stream::Stream) -> Result<stream::Stream, String> {
         let (opening, settings) = (stream.clone(), self.settings.clone());
         let opened =
             wait(&self.runtime, async move { patiently(|| opening.open(&settings)).await });
-        opened
-            .unwrap_or_else(|| Err(unreached(&self.settings, "no answer")))
-            .map_err(|e| e.to_string())?;
-        Ok(Arc::new(stream))
+        let opened = opened.unwrap_or_else(|| Err(unreached(&self.settings, "no answer")));
+        opened.map(|()| stream).map_err(|error| error.to_string())
+    }
+}
+
+impl Logs for NatsLogs {
+    fn log(&self, shard: u16) -> Result<Arc<dyn SharedLog>, String> {
+        Ok(Arc::new(self.open(self.stream(shard))?))
+    }
+
+    fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String> {
+        let name = format!("{}_{shard}_snapshots", self.settings.stream);
+        let runtime = self.runtime.clone();
+        let stream = stream::Stream::of_snapshots(self.client.clone(), runtime, name);
+        let snapshots = self.open(stream)?;
+        Ok(Arc::new(shelf::SnapshotStream { snapshots, groups: self.stream(shard) }))
     }
 
     fn stand_by(&self) {
         let beats = beat::Beats::new(self.client.clone(), &self.settings);
-        let name = format!("{}_0", self.settings.stream);
-        let stream = stream::Stream::new(self.client.clone(), self.runtime.clone(), name);
+        let stream = self.stream(0);
         let (done, over) = channel();
         self.runtime.spawn(async move {
             beats.silence(&stream).await;

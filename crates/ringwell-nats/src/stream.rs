@@ -25,6 +25,9 @@ const APPEND_MAX: Duration = Duration::from_secs(2);
 /// The same for all other requests.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
+/// A caller that waits for an answer gives up after this time.
+pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
+
 /// The stream does not end where the append expects: `JSStreamWrongLastSequenceErrF`.
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
 /// The stream has no room: `JSStreamStoreFailedF`, `JSInsufficientResourcesErr`,
@@ -43,7 +46,15 @@ pub(crate) struct Stream {
     client: Client,
     runtime: Handle,
     name: String,
-    subject: String,
+    /// Where messages are sent: groups, or pieces of snapshots and their indexes.
+    subjects: Vec<String>,
+}
+
+/// A message of a stream of snapshots.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Kind {
+    Piece,
+    Index,
 }
 
 /// The answer of a stream or its interface.
@@ -69,6 +80,8 @@ struct ApiError {
 
 #[derive(Debug, Deserialize)]
 struct StoredMessage {
+    #[serde(default)]
+    seq: u64,
     #[serde(default)]
     data: String,
 }
@@ -109,8 +122,19 @@ pub(crate) struct Seen {
 
 impl Stream {
     pub(crate) fn new(client: Client, runtime: Handle, name: String) -> Self {
-        let subject = format!("{}.groups", name.to_ascii_lowercase());
-        Self { client, runtime, name, subject }
+        let subjects = vec![format!("{}.groups", name.to_ascii_lowercase())];
+        Self { client, runtime, name, subjects }
+    }
+
+    /// A stream of snapshots.
+    pub(crate) fn of_snapshots(client: Client, runtime: Handle, name: String) -> Self {
+        let prefix = name.to_ascii_lowercase();
+        let subjects = vec![format!("{prefix}.pieces"), format!("{prefix}.index")];
+        Self { client, runtime, name, subjects }
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
     }
 
     /// Makes the stream if it is not there, and checks whether it can be trusted.
@@ -118,7 +142,7 @@ impl Stream {
         let config = match self.ask("INFO", &json!({})).await {
             Ok(answer) => answer.config,
             Err(Problem::Api(error)) if error.err_code == NO_STREAM => {
-                let wanted = wanted_config(&self.name, &self.subject, settings);
+                let wanted = wanted_config(&self.name, &self.subjects, settings);
                 match self.ask("CREATE", &wanted).await {
                     Ok(answer) => answer.config,
                     Err(Problem::Api(error)) => {
@@ -132,7 +156,7 @@ impl Stream {
             Err(Problem::Silent(why)) => return Err(unreached(settings, &why)),
         };
         let config = config.unwrap_or_default();
-        Ok(check_stream(&self.name, &self.subject, &config, settings)?)
+        Ok(check_stream(&self.name, &self.subjects, &config, settings)?)
     }
 
     /// A request to the interface of JetStream about this stream.
@@ -159,7 +183,7 @@ impl Stream {
             Err(Problem::Silent(why)) => return Err(unreached(settings, &why)),
         };
         let config = answer.config.unwrap_or_default();
-        check_stream(&self.name, &self.subject, &config, settings)?;
+        check_stream(&self.name, &self.subjects, &config, settings)?;
         let Cluster { leader, replicas } = answer.cluster.unwrap_or_default();
         let behind = replicas.into_iter().filter(|it| !it.current).map(|it| it.name).collect();
         let bytes = answer.state.map_or(0, |state| state.bytes);
@@ -180,7 +204,7 @@ impl Stream {
         headers.insert("Nats-Expected-Stream", self.name.as_str());
         headers.insert("Nats-Expected-Last-Sequence", (n - 1).to_string().as_str());
         let request = Request::new().headers(headers).payload(message).timeout(Some(APPEND_MAX));
-        let answer = match self.client.send_request(self.subject.clone(), request).await {
+        let answer = match self.client.send_request(self.subjects[0].clone(), request).await {
             Ok(answer) => answer,
             Err(error) if error.kind() == RequestErrorKind::MaxPayloadExceeded => {
                 return Err(NotAppended::Refused(error.to_string()));
@@ -190,11 +214,42 @@ impl Stream {
         judge(n, &answer.payload)
     }
 
-    async fn read_now(self, n: u64) -> Result<Option<Bytes>, Unreached> {
-        match self.ask("MSG.GET", &json!({ "seq": n })).await {
+    /// Adds a part of a snapshot, wherever the stream ends; returns its place.
+    pub(crate) async fn add(self, kind: Kind, message: Bytes) -> Result<u64, Unreached> {
+        let subject = match kind {
+            Kind::Piece => &self.subjects[0],
+            Kind::Index => &self.subjects[1],
+        };
+        let mut headers = HeaderMap::new();
+        headers.insert("Nats-Expected-Stream", self.name.as_str());
+        let request = Request::new().headers(headers).payload(message).timeout(Some(ANSWER_MAX));
+        let answer = self.client.send_request(subject.clone(), request).await;
+        let answer = answer.map_err(|error| Unreached(error.to_string()))?;
+        let read = serde_json::from_slice::<Answer>(&answer.payload);
+        match read.map_err(|error| Unreached(error.to_string()))? {
+            Answer { error: None, seq: Some(place), .. } => Ok(place),
+            Answer { error, .. } => Err(Unreached(match error {
+                Some(error) => format!("{} ({})", error.description, error.err_code),
+                None => "an answer without a place".to_owned(),
+            })),
+        }
+    }
+
+    /// The newest index of a snapshot and its place.
+    pub(crate) async fn newest_index(self) -> Result<Option<(u64, Bytes)>, Unreached> {
+        self.message(json!({ "last_by_subj": self.subjects[1] })).await
+    }
+
+    pub(crate) async fn read_now(self, n: u64) -> Result<Option<Bytes>, Unreached> {
+        Ok(self.message(json!({ "seq": n })).await?.map(|it| it.1))
+    }
+
+    async fn message(&self, which: Value) -> Result<Option<(u64, Bytes)>, Unreached> {
+        match self.ask("MSG.GET", &which).await {
             Ok(Answer { message: Some(message), .. }) => {
                 let bytes = STANDARD.decode(message.data);
-                bytes.map(|bytes| Some(bytes.into())).map_err(|error| Unreached(error.to_string()))
+                let bytes = bytes.map_err(|error| Unreached(error.to_string()))?;
+                Ok(Some((message.seq, bytes.into())))
             }
             Ok(_) => Err(Unreached("an answer without a message".to_owned())),
             Err(Problem::Api(error)) if error.err_code == NO_MESSAGE => Ok(None),
@@ -209,7 +264,13 @@ impl Stream {
         Ok(first_seq.max(1)..last_seq + 1)
     }
 
-    async fn trim_now(self, before: u64) -> Result<(), Unreached> {
+    /// The length of the stream.
+    pub(crate) async fn bytes(self) -> Result<u64, Unreached> {
+        let state = self.ask("INFO", &json!({})).await?.state;
+        Ok(state.map_or(0, |state| state.bytes))
+    }
+
+    pub(crate) async fn trim_now(self, before: u64) -> Result<(), Unreached> {
         Ok(self.ask("PURGE", &json!({ "seq": before })).await.map(|_| ())?)
     }
 

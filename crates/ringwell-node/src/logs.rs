@@ -32,6 +32,12 @@ pub(crate) fn prepare(
         return Err(ServeError::Log(LOG_ALONE.to_owned()));
     }
     settings.durability = Durability::Os;
+    if let Some(replicated) = &config.journal.replicated {
+        // The copy counts plain bodies, so that the stream is never longer. The rest is room for what
+        // is written while the oldest part is given up.
+        let bytes_max = replicated.stream_bytes / 4 * 3;
+        settings.history_bytes = settings.history_bytes.min(bytes_max);
+    }
     if stands_by(config) {
         logs.stand_by();
     }

@@ -32,7 +32,7 @@ use ringwell_driver::message::Message;
 use ringwell_driver::node::{Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
-use ringwell_driver::store::{LogStore, Logs};
+use ringwell_driver::store::Logs;
 use ringwell_driver::{life, moves, witness, writer};
 use ringwell_os::Clock;
 
@@ -416,8 +416,8 @@ fn spawn(
             match store {
                 Inline::Files(journal) => {
                     let store = Journal::start(journal, plan.shard)?;
-                    if let Some((log, author)) = log {
-                        let store = LogStore::new(log, store, Tokio, author);
+                    if let Some(log) = log {
+                        let store = log.store(store);
                         return runtime.block_on(LocalSet::new().run_until(live(plan, store)));
                     }
                     runtime.block_on(LocalSet::new().run_until(live(plan, store)))

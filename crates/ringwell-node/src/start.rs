@@ -10,8 +10,10 @@ use ringwell_directory::Directory;
 use ringwell_driver::clock::WALL_APART_WARNED;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::Begun;
-use ringwell_driver::open::{self, Opened, OverflowTaken, Start, shards_on_disk};
-use ringwell_driver::store::{Logs, SharedLog};
+use ringwell_driver::open::{self, Beside, Opened, OverflowTaken, Start, shards_on_disk};
+use ringwell_driver::store::{
+    HistoryLimits, LogStore, Logs, Prefix, SharedLog, Shelf, SnapshotIndex, Store,
+};
 use ringwell_engine::Engine;
 use ringwell_journal::{Author, Durability};
 use ringwell_os::clock::{Clock, reading};
@@ -39,7 +41,23 @@ pub(crate) struct Started {
 }
 
 /// A shard's log, and as which this process writes to it.
-pub(crate) type ShardLog = (Arc<dyn SharedLog>, Author);
+pub(crate) struct ShardLog {
+    log: Arc<dyn SharedLog>,
+    author: Author,
+    shelf: Arc<dyn Shelf>,
+    /// The snapshots on the shelf.
+    kept: Vec<(u64, SnapshotIndex)>,
+    prefix: Prefix,
+    limits: HistoryLimits,
+}
+
+impl ShardLog {
+    /// The store of the shard's groups; its files are a copy.
+    pub(crate) fn store<M: Store>(self, copy: M) -> LogStore<Arc<dyn SharedLog>, M, Tokio> {
+        let Self { log, author, shelf, kept, prefix, limits } = self;
+        LogStore::new(log, copy, Tokio, author).with_shelf(shelf, kept, prefix, limits)
+    }
+}
 
 /// Opens all shards of the directory. Shards that exist only in the journals no longer have pools:
 /// they give their lockouts to the present owners of the numbers, and continue to answer for
@@ -56,10 +74,15 @@ pub(crate) fn start(
 ) -> Result<(Vec<Started>, Clock, Begun), ServeError> {
     let on_disk = shards_on_disk(&OsFiles, &settings.data)?;
     let shards = shards(directory, settings, membership, &on_disk)?;
+    if logs.is_some() {
+        for shard in &shards {
+            open::discard_unfinished(&OsFiles, settings, *shard)?;
+        }
+    }
     let mut reads = read_all(directory, &shards, settings, believed)?;
     let mut owned = BTreeMap::new();
     if let Some(logs) = logs {
-        (reads, owned) = take_over(reads, logs)?;
+        (reads, owned) = take_over(reads, logs, (directory, settings, believed))?;
     }
     let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n)).collect();
     let start = Start {
@@ -131,9 +154,10 @@ fn shards(
 fn take_over(
     reads: Vec<Read>,
     logs: &dyn Logs,
+    of: Of<'_>,
 ) -> Result<(Vec<Read>, BTreeMap<u16, ShardLog>), ServeError> {
     let followed: Vec<_> = std::thread::scope(|scope| {
-        let follow = |read: Read| scope.spawn(move || follow(read, logs));
+        let follow = |read: Read| scope.spawn(move || follow(read, logs, of));
         let threads: Vec<_> = reads.into_iter().map(follow).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or(Err(ServeError::ReaderPanicked))
@@ -144,22 +168,34 @@ fn take_over(
     Ok((reads, owned))
 }
 
-fn follow(read: Read, logs: &dyn Logs) -> Result<(Read, (u16, ShardLog)), ServeError> {
-    let (shard, began, copied) = (read.shard, Instant::now(), read.recovered.frames);
+/// The pools, the place of the files, and the trust in them.
+type Of<'a> = (&'a Directory, &'a disk::Settings, Believed);
+
+fn follow(
+    read: Read,
+    logs: &dyn Logs,
+    (directory, settings, believed): Of<'_>,
+) -> Result<(Read, (u16, ShardLog)), ServeError> {
+    let (shard, began) = (read.shard, Instant::now());
     let log = logs.log(shard).map_err(ServeError::Log)?;
-    let followed = open::follow(&Tokio, &OsFiles, read, &log);
+    let shelf = logs.shelf(shard).map_err(ServeError::Log)?;
+    let specs = open::specs(directory.pools_of(shard));
+    let beside = Beside { shelf: &*shelf, settings, specs: &specs, believed };
+    let followed = open::follow(&Tokio, &OsFiles, read, &log, Some(&beside));
     let followed = current_thread()?.block_on(LocalSet::new().run_until(followed));
-    let open::Followed { read, author } =
+    let open::Followed { read, author, prefix, kept, groups } =
         followed.map_err(|error| ServeError::Log(error.to_string()))?;
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::info!(
         shard,
         took_ms,
-        groups = read.recovered.frames - copied,
+        groups,
+        snapshot = read.has_snapshot,
         epoch = read.recovered.tip.epoch,
         "read the journal's log and took the shard over"
     );
-    Ok((read, (shard, (log, author))))
+    let limits = HistoryLimits { bytes: settings.history_bytes, age: settings.history_age };
+    Ok((read, (shard, ShardLog { log, author, shelf, kept, prefix, limits })))
 }
 
 /// Reads all shards, each on a separate thread.

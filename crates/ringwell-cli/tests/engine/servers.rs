@@ -126,6 +126,13 @@ impl Nats {
         }
     }
 
+    /// The first message of a stream, and its length.
+    pub(crate) fn first_and_bytes(&self, stream: &str) -> (u64, u64) {
+        let state = self.servers.iter().find_map(|one| stream_of(one.monitor, stream));
+        let state = &state.unwrap()["state"];
+        (state["first_seq"].as_u64().unwrap(), state["bytes"].as_u64().unwrap())
+    }
+
     fn kill(&mut self, index: usize) {
         if let Some(mut child) = self.servers[index].child.take() {
             let _ = child.kill();
@@ -174,11 +181,15 @@ fn free_ports() -> [u16; 3] {
 
 /// The server that leads `stream`, as one server sees it.
 fn leader_of(monitor: u16, stream: &str) -> Option<String> {
+    stream_of(monitor, stream)?["cluster"]["leader"].as_str().map(str::to_owned)
+}
+
+/// The state of `stream`, as one server sees it.
+fn stream_of(monitor: u16, stream: &str) -> Option<Value> {
     let page = get(monitor, "/jsz?streams=true&config=false&accounts=true")?;
     let accounts = page["account_details"].as_array()?;
     let mut streams = accounts.iter().filter_map(|it| it["stream_detail"].as_array()).flatten();
-    let found = streams.find(|it| it["name"] == stream)?;
-    found["cluster"]["leader"].as_str().map(str::to_owned)
+    streams.find(|it| it["name"] == stream).cloned()
 }
 
 fn get(monitor: u16, path: &str) -> Option<Value> {

@@ -8,15 +8,20 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ringwell_core::PoolSpec;
 use ringwell_journal::{
     Author, ChainFault, DecodeError, Group, MessageFault, Record, Tip, Verdict, Writer, continues,
     decode_message, encode_message,
 };
 
-use super::read::{KeptIn, Read};
+use super::fetch::{fetch, fetched};
+use super::read::{Believed, KeptIn, Read};
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
-use crate::store::{Fate, FileError, Files, InlineJournal, Log, Unreached, append_to_log};
+use crate::store::{
+    Fate, FileError, Files, InlineJournal, Log, Prefix, Settings, Shelf, SnapshotIndex, Unreached,
+    append_to_log, snapshot_indexes,
+};
 
 /// The time for which a start waits for the servers of the log.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -62,6 +67,20 @@ pub enum FollowError {
         begins: u64,
         /// The first group that is missing.
         wanted: u64,
+    },
+    /// A snapshot beside the log covers groups that the log has lost.
+    #[error(
+        "the log of shard {shard} ends before group {ends}, and a snapshot beside it covers groups up \
+         to {through}: answered allocations are missing from the log. Bring the log back. If it is \
+         lost, stop all servers for the longest lifetime, then remove log, snapshots and copies"
+    )]
+    Ahead {
+        /// The shard.
+        shard: u16,
+        /// The end of the log.
+        ends: u64,
+        /// The last group that the snapshot covers.
+        through: u64,
     },
     /// A message between others is missing.
     #[error(
@@ -129,9 +148,29 @@ pub struct Followed<F: Files> {
     pub read: Read<F>,
     /// The identity under which this process writes.
     pub author: Author,
+    /// The part of the log that the copy does not have.
+    pub prefix: Prefix,
+    /// The snapshots beside the log, newest first.
+    pub kept: Vec<(u64, SnapshotIndex)>,
+    /// The count of groups that were read from the log, and the one that was added.
+    pub groups: u64,
 }
 
-/// Continues from the copy on this machine, reads the log beyond it, and takes the shard over.
+/// The snapshots beside a log, and all that is needed to begin with one.
+#[derive(Debug)]
+pub struct Beside<'a> {
+    /// The snapshots.
+    pub shelf: &'a dyn Shelf,
+    /// The place of the copy.
+    pub settings: &'a Settings,
+    /// The shard's pools.
+    pub specs: &'a [PoolSpec],
+    /// Limits on the trust in it.
+    pub believed: Believed,
+}
+
+/// Continues from the copy on this machine, reads the log beyond it, and takes the shard over. If
+/// there is no copy, or none that the log continues, it begins with a snapshot from beside the log.
 ///
 /// # Errors
 /// [`FollowError`]
@@ -140,11 +179,33 @@ pub async fn follow<F: Files, P: Platform>(
     files: &F,
     read: Read<F>,
     log: &impl Log,
+    beside: Option<&Beside<'_>>,
 ) -> Result<Followed<F>, FollowError> {
     let until = platform.moment() + PATIENCE;
     let ends = ends(platform, log, until).await?;
-    let Read { shard, kept, restore, mut recovered, has_snapshot, .. } = read;
-    let KeptIn::Files(store) = kept else {
+    let shard = read.shard;
+    let kept = match beside {
+        Some(beside) => snapshot_indexes(beside.shelf)?,
+        None => Vec::new(),
+    };
+    if let Some(ahead) = kept.iter().map(|it| it.1.through).find(|through| *through >= ends.end) {
+        return Err(FollowError::Ahead { shard, ends: ends.end, through: ahead });
+    }
+    let mut read = read;
+    let is_useless = read.is_new() || read.recovered.tip.next_n < ends.start;
+    let is_fetched = match beside {
+        Some(beside) if is_useless => match fetch(files, beside, shard, &kept, &ends)? {
+            Some(mut fetched) => {
+                begin_at(&mut fetched, platform, log, until).await?;
+                read = fetched;
+                true
+            }
+            None => false,
+        },
+        _ => false,
+    };
+    let Read { shard, kept: kept_in, restore, mut recovered, has_snapshot, .. } = read;
+    let KeptIn::Files(store) = kept_in else {
         let reason = "nothing is kept on this machine".to_owned();
         return Err(FollowError::NotTaken { shard, reason });
     };
@@ -166,10 +227,15 @@ pub async fn follow<F: Files, P: Platform>(
     let author =
         Author { shard: u32::from(shard), journal, incarnation: files.random(&directory)? };
     let (tip, frames) = (recovered.tip, recovered.frames);
+    let prefix = prefix(&recovered, &ends, beside)?;
     let mirror = store.start_mirror(recovered)?;
+    let copied = frames;
     let mut following = Following { shard, author, mirror, restore, tip, frames };
     following.go_on(platform, log, ends.end, until).await?;
     following.take_over(platform, log, until).await?;
+    if is_fetched {
+        fetched(files, &directory)?;
+    }
     let Following { mirror, restore, tip, frames, .. } = following;
     // A damaged end of the copy does not matter: the log has it.
     let recovered = ringwell_journal::Recovered {
@@ -179,9 +245,43 @@ pub async fn follow<F: Files, P: Platform>(
         segments: Vec::new(),
         frames,
     };
-    let kept = KeptIn::Mirror(mirror);
-    let read = Read { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot };
-    Ok(Followed { read, author })
+    let kept_in = KeptIn::Mirror(mirror);
+    let read = Read { shard, kept: kept_in, restore, recovered, is_in_doubt: false, has_snapshot };
+    Ok(Followed { read, author, prefix, kept, groups: frames - copied })
+}
+
+/// The part of the log before the copy.
+fn prefix(
+    recovered: &ringwell_journal::Recovered,
+    ends: &Range<u64>,
+    beside: Option<&Beside<'_>>,
+) -> Result<Prefix, Unreached> {
+    let oldest = recovered.segments.first().map_or(recovered.tip, |info| info.header.tip);
+    let (first_n, copied_n) = (ends.start, oldest.next_n);
+    let mut bytes = 0;
+    if let Some(beside) = beside.filter(|_| first_n < copied_n) {
+        let all = u128::from(beside.shelf.log_bytes()?);
+        let groups = u128::from((ends.end - ends.start).max(1));
+        bytes = u64::try_from(all * u128::from(copied_n - first_n) / groups).unwrap_or(u64::MAX);
+    }
+    Ok(Prefix { first_n, copied_n, bytes, last_at: oldest.last_at })
+}
+
+/// A snapshot is begun while records are written: the group that follows it may have begun before.
+async fn begin_at<F: Files, P: Platform>(
+    fetched: &mut Read<F>,
+    platform: &P,
+    log: &impl Log,
+    until: Moment,
+) -> Result<(), FollowError> {
+    let (shard, tip) = (fetched.shard, &mut fetched.recovered.tip);
+    let n = tip.next_n;
+    if let Some(message) = get(platform, log, n, until).await? {
+        let read = decode_message(&message);
+        let (_, group) = read.map_err(|fault| FollowError::Message { shard, n, fault })?;
+        tip.last_at = tip.last_at.min(group.header.at);
+    }
+    Ok(())
 }
 
 /// Whether the log contains the whole copy, and continues it.

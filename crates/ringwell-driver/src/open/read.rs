@@ -33,7 +33,7 @@ impl Believed {
         Self { answer_rows_max, clock_skew_max: Millis(skew) }
     }
 
-    fn restore(self, specs: &[PoolSpec]) -> Restore {
+    pub(super) fn restore(self, specs: &[PoolSpec]) -> Restore {
         let mut restore = Restore::new(specs.to_vec(), self.answer_rows_max);
         restore.believe(self.clock_skew_max);
         restore
@@ -138,7 +138,8 @@ pub fn read<F: Files>(
     Ok(Read { shard, kept, restore, recovered, is_in_doubt, has_snapshot })
 }
 
-fn load<F: Files>(
+/// Reads a snapshot to its end.
+pub(super) fn load<F: Files>(
     store: &ShardStore<F>,
     reference: &SnapshotRef,
     restore: &mut Restore,

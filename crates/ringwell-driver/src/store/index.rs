@@ -18,6 +18,7 @@ use ringwell_journal::{
 use super::Settings;
 use super::files::{Access, FileError, Files};
 use super::interface::{Damage, Part, Reader};
+use super::log::Unreached;
 use super::segments::segment_path;
 use super::stats::Counters;
 use crate::canary::{Bug, planted};
@@ -68,6 +69,12 @@ pub enum ReadError {
     /// The file cannot be read.
     #[error(transparent)]
     File(#[from] FileError),
+    /// The log that keeps it does not answer.
+    #[error(transparent)]
+    Log(Unreached),
+    /// The log has something else in its place.
+    #[error("group {0} is damaged in the journal's log")]
+    LogDamaged(u64),
 }
 
 /// The place of a group.

@@ -6,8 +6,10 @@
 //! docs/spec/log.md.
 
 mod appending;
+mod reader;
+mod shelf;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -25,12 +27,18 @@ use super::stats::Stats;
 use crate::platform::Platform;
 
 pub use appending::{Appending, Ask, Fate};
+pub use reader::LogReader;
+use shelf::Shelved;
+pub use shelf::{Index as SnapshotIndex, LogDraft, Prefix, Shelf, indexes};
 
 /// A log that takes longer than this has lost its leader, or its servers are slow: rows do not wait for it.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// The time for which a group waits before it is tried again if the mirror has no room.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
+
+/// The groups before the copy that are given up at a time.
+const PREFIX_GROUPS: u64 = 1_024;
 
 /// An ordered store that machines share. Independent of the contents of a message.
 pub trait Log: 'static {
@@ -96,6 +104,12 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// The reason why it cannot be used, for people.
     fn log(&self, shard: u16) -> Result<Arc<dyn SharedLog>, String>;
 
+    /// The snapshots of `shard` beside its log. Waits for the servers.
+    ///
+    /// # Errors
+    /// The reason why they cannot be used, for people.
+    fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String>;
+
     /// Waits until no other process has said for a while that it serves. That is a hint, which
     /// keeps processes from taking shards from each other: the log decides.
     fn stand_by(&self);
@@ -134,12 +148,92 @@ pub struct LogStore<L, M, P> {
     platform: P,
     author: Author,
     packer: RefCell<Packer>,
+    /// `None`: the log is never trimmed.
+    shelved: Option<Shelved>,
+    prefix: Cell<Prefix>,
+    limits: HistoryLimits,
+    /// Whether a group was stored since the shard was opened.
+    has_stored: Cell<bool>,
+}
+
+/// The history that is kept.
+#[derive(Clone, Copy, Debug)]
+pub struct HistoryLimits {
+    /// More than this may be dropped.
+    pub bytes: u64,
+    /// Older than this may be dropped.
+    pub age: Option<Millis>,
 }
 
 impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
     /// A store that continues at the end of `mirror`. The shard has been taken over by `author`.
     pub fn new(log: L, mirror: M, platform: P, author: Author) -> Self {
-        Self { log, mirror, platform, author, packer: RefCell::default() }
+        Self {
+            log,
+            mirror,
+            platform,
+            author,
+            packer: RefCell::default(),
+            shelved: None,
+            prefix: Cell::default(),
+            limits: HistoryLimits { bytes: u64::MAX, age: None },
+            has_stored: Cell::new(false),
+        }
+    }
+
+    /// The same, with snapshots beside the log: `kept` are there. History beyond the limits is given
+    /// up in the log, too.
+    #[must_use]
+    pub fn with_shelf(
+        self,
+        snapshots: Arc<dyn Shelf>,
+        kept: Vec<(u64, SnapshotIndex)>,
+        prefix: Prefix,
+        limits: HistoryLimits,
+    ) -> Self {
+        let Author { shard, journal, .. } = self.author;
+        let shelved = Some(Shelved::new(snapshots, shard, journal, kept));
+        Self { shelved, prefix: Cell::new(prefix), limits, ..self }
+    }
+
+    /// Groups that the log has and the copy does not have, if they may be given up.
+    fn expired_prefix(&self, now: Millis) -> Option<Part> {
+        let needed_from = self.shelved.as_ref()?.needed_from();
+        let Prefix { first_n, copied_n, bytes, last_at } = self.prefix.get();
+        let groups = copied_n.saturating_sub(first_n);
+        let next_n = copied_n.min(needed_from).min(first_n + PREFIX_GROUPS);
+        let is_old = self.limits.age.is_some_and(|age| now.since(last_at) > age);
+        let copied_bytes = self.mirror.stats().segment_bytes;
+        let too_much = bytes.saturating_add(copied_bytes) > self.limits.bytes;
+        if next_n <= first_n || !(is_old || too_much) {
+            return None;
+        }
+        let share = u128::from(bytes) * u128::from(next_n - first_n) / u128::from(groups.max(1));
+        let bytes = u64::try_from(share).unwrap_or(bytes);
+        Some(Part { first_n, next_n, bytes, last_at })
+    }
+
+    /// Gives up the groups before `before` in the log, as far as no snapshot needs them. The copy no
+    /// longer has them.
+    async fn trim(&self, before: u64, bytes: u64) {
+        let Some(shelved) = &self.shelved else { return };
+        let mut prefix = self.prefix.get();
+        let first_n = before.min(shelved.needed_from());
+        if first_n > prefix.first_n {
+            match self.log.trim(first_n).await {
+                Ok(()) => {
+                    prefix.first_n = first_n;
+                    prefix.bytes = prefix.bytes.saturating_sub(bytes);
+                }
+                Err(error) => {
+                    tracing::warn!(shard = self.author.shard, %error, "a log cannot be trimmed yet");
+                }
+            }
+        }
+        if prefix.first_n >= prefix.copied_n {
+            prefix.bytes = 0;
+        }
+        self.prefix.set(prefix);
     }
 
     /// Stores a group in the mirror, which waits for room if it must.
@@ -159,15 +253,18 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
 }
 
 impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
-    type Reader = M::Reader;
-    type Draft = M::Draft;
+    type Reader = LogReader<M::Reader>;
+    type Draft = LogDraft<M::Draft>;
 
     async fn append(&self, group: Group) -> Appended {
         let message =
             encode_packed_message(&mut self.packer.borrow_mut(), &self.author, &group).into();
         let n = group.header.n;
         match append(&self.platform, &self.log, &self.author, n, message).await {
-            Fate::Stored => self.mirrored(group).await,
+            Fate::Stored => {
+                self.has_stored.set(true);
+                self.mirrored(group).await
+            }
             Fate::Full => {
                 Appended::Full { group, error: "the log that keeps the journal is full".to_owned() }
             }
@@ -180,24 +277,41 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
         Some(WAIT_MAX)
     }
 
-    fn reader(&self) -> M::Reader {
-        self.mirror.reader()
+    fn reader(&self) -> LogReader<M::Reader> {
+        let log = self.shelved.as_ref().map(|shelved| Arc::clone(shelved.shelf()));
+        LogReader { mirror: self.mirror.reader(), log, author: self.author }
     }
 
     fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {
-        self.mirror.expired(now, clocks)
+        self.expired_prefix(now).or_else(|| self.mirror.expired(now, clocks))
     }
 
     fn waits_for_snapshot(&self) -> bool {
-        self.mirror.waits_for_snapshot()
+        let Prefix { first_n, copied_n, bytes, .. } = self.prefix.get();
+        let needed_from = self.shelved.as_ref().map_or(u64::MAX, Shelved::needed_from);
+        let too_much = bytes.saturating_add(self.stats().segment_bytes) > self.limits.bytes;
+        let is_held_up = first_n < copied_n && needed_from <= first_n && too_much;
+        is_held_up || self.mirror.waits_for_snapshot()
     }
 
-    fn drop_part(&self, part: Part) -> impl Future<Output = Result<(), FileError>> {
-        self.mirror.drop_part(part)
+    async fn drop_part(&self, part: Part) -> Result<(), FileError> {
+        if part.first_n >= self.prefix.get().copied_n {
+            self.mirror.drop_part(part).await?;
+            let mut prefix = self.prefix.get();
+            prefix.bytes = prefix.bytes.saturating_add(part.bytes);
+            (prefix.copied_n, prefix.last_at) = (part.next_n, part.last_at);
+            self.prefix.set(prefix);
+            self.trim(part.next_n, part.bytes).await;
+        } else {
+            self.trim(part.next_n, part.bytes).await;
+        }
+        Ok(())
     }
 
-    fn draft(&self, replay_from: u64) -> Result<M::Draft, FileError> {
-        self.mirror.draft(replay_from)
+    /// A start has read the whole log: its snapshot would only be in the way of the first numbers.
+    fn draft(&self, replay_from: u64) -> Result<LogDraft<M::Draft>, FileError> {
+        let shelved = self.shelved.clone().filter(|_| self.has_stored.get());
+        Ok(LogDraft::new(self.mirror.draft(replay_from)?, replay_from, shelved))
     }
 
     fn identity(&self) -> [u8; 16] {

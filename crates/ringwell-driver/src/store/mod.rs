@@ -50,7 +50,8 @@ pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
 pub(crate) use log::append as append_to_log;
 pub use log::{
-    Appending, Ask, Fate, Log, LogStore, Logs, NotAppended, SharedLog, Unreached, Waiting,
+    Appending, Ask, Fate, HistoryLimits, Log, LogDraft, LogReader, LogStore, Logs, NotAppended,
+    Prefix, SharedLog, Shelf, SnapshotIndex, Unreached, Waiting, indexes as snapshot_indexes,
 };
 pub use memory::{Memory, MemoryReader};
 pub use ringwell_journal::Recovered;

@@ -1,0 +1,165 @@
+//! A copy of a log that begins with a snapshot from beside it.
+//!
+//! While the copy is incomplete a file marks it: a start that finds the mark removes the copy and
+//! begins anew, because only the log has the groups that the snapshot covers. Source:
+//! docs/spec/log.md, "Snapshots".
+
+use std::ops::Range;
+use std::path::Path;
+
+use ringwell_journal::{Recovered, Snapshot, Tip, Verdict};
+
+use super::follow::{Beside, FollowError};
+use super::read::{KeptIn, Read, load};
+use crate::store::{
+    Access, FileError, Files, Settings, ShardStore, SnapshotIndex, SnapshotRef, Unreached,
+    write_whole,
+};
+
+/// The mark in a shard's directory.
+const MARK: &str = "UNFINISHED";
+
+/// Removes the copy of a shard if it is incomplete. Call before the copy is read.
+///
+/// # Errors
+/// [`FileError`]
+pub fn discard_unfinished(
+    files: &impl Files,
+    settings: &Settings,
+    shard: u16,
+) -> Result<(), FileError> {
+    let directory = settings.shard_directory(u32::from(shard));
+    if !files.exists(&directory.join(MARK)) {
+        return Ok(());
+    }
+    tracing::warn!(shard, "an incomplete copy of the journal is removed");
+    clear(files, &directory)?;
+    unmark(files, &directory)
+}
+
+/// Begins the copy with the newest snapshot that can be read; `None` if there is none.
+///
+/// # Errors
+/// [`FollowError`]
+pub(super) fn fetch<F: Files>(
+    files: &F,
+    beside: &Beside<'_>,
+    shard: u16,
+    kept: &[(u64, SnapshotIndex)],
+    ends: &Range<u64>,
+) -> Result<Option<Read<F>>, FollowError> {
+    for (_, index) in kept {
+        if !(ends.start..=ends.end).contains(&index.replay_from) {
+            continue;
+        }
+        match fetch_one(files, beside, shard, index)? {
+            Ok(read) => return Ok(Some(read)),
+            Err(error) => {
+                tracing::warn!(
+                    shard,
+                    error,
+                    replay_from = index.replay_from,
+                    "a snapshot beside the log cannot be used; trying the one before"
+                );
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn fetch_one<F: Files>(
+    files: &F,
+    beside: &Beside<'_>,
+    shard: u16,
+    index: &SnapshotIndex,
+) -> Result<Result<Read<F>, String>, FollowError> {
+    let store = ShardStore::open(files, beside.settings, u32::from(shard))?;
+    let directory = store.directory().to_owned();
+    write_whole(files, &directory.join(MARK), b"")?;
+    clear(files, &directory)?;
+    let path = directory.join(format!("{:020}.rps", index.replay_from));
+    if let Err(error) = download(files, beside, index, &path)? {
+        return Ok(Err(error));
+    }
+    let mut restore = beside.believed.restore(beside.specs);
+    let reference = SnapshotRef { replay_from: index.replay_from, path };
+    let snapshot = match load(&store, &reference, &mut restore) {
+        Ok(snapshot) => snapshot,
+        Err(error) => return Ok(Err(error)),
+    };
+    let Snapshot { header, through, .. } = snapshot;
+    let is_its_own = header.shard == index.shard
+        && header.shard == u32::from(shard)
+        && header.journal == index.journal
+        && (header.replay_from, through) == (index.replay_from, index.through);
+    if !is_its_own {
+        return Ok(Err("it is not the one that its index names".to_owned()));
+    }
+    let tip = Tip {
+        next_n: header.replay_from,
+        prev_hash: header.prev_hash,
+        epoch: header.epoch,
+        last_at: header.last_at,
+        clocks: header.clocks,
+    };
+    let recovered = Recovered {
+        tip,
+        journal: Some(header.journal),
+        verdict: Verdict::Clean,
+        segments: Vec::new(),
+        frames: 0,
+    };
+    let kept = KeptIn::Files(store);
+    Ok(Ok(Read { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot: true }))
+}
+
+/// Copies the pieces of a snapshot into a file. The inner error: it is not whole.
+fn download<F: Files>(
+    files: &F,
+    beside: &Beside<'_>,
+    index: &SnapshotIndex,
+    path: &Path,
+) -> Result<Result<(), String>, FollowError> {
+    let mut file = files.create(path)?;
+    let mut offset = 0;
+    for (at, place) in index.pieces.iter().enumerate() {
+        let piece: Result<_, Unreached> = beside.shelf.get(*place);
+        let Some(piece) = piece? else { return Ok(Err(format!("piece {at} is not there"))) };
+        files.write_at(&mut file, offset, &piece)?;
+        offset += piece.len() as u64;
+    }
+    files.flush(&file)?;
+    path.parent().map_or(Ok(()), |directory| files.flush_names(directory))?;
+    Ok(Ok(()))
+}
+
+/// The copy is complete: makes it durable, then takes the mark away.
+pub(super) fn fetched(files: &impl Files, directory: &Path) -> Result<(), FileError> {
+    for name in files.list(directory)? {
+        let path = directory.join(name);
+        if extension(&path) == Some("rpj") {
+            files.flush(&files.open(&path, Access::Write)?)?;
+        }
+    }
+    unmark(files, directory)
+}
+
+fn unmark(files: &impl Files, directory: &Path) -> Result<(), FileError> {
+    files.remove(&directory.join(MARK))?;
+    files.flush_names(directory)
+}
+
+/// Removes segments and snapshots.
+fn clear(files: &impl Files, directory: &Path) -> Result<(), FileError> {
+    for name in files.list(directory)? {
+        let path = directory.join(name);
+        if matches!(extension(&path), Some("rpj" | "rps" | "tmp")) {
+            files.remove(&path)?;
+        }
+    }
+    files.flush_names(directory)
+}
+
+fn extension(path: &Path) -> Option<&str> {
+    path.extension()?.to_str()
+}

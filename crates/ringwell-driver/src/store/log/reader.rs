@@ -1,0 +1,54 @@
+//! Reads groups from the copy on this machine, and older ones from the log.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use ringwell_journal::{Author, Clocks, Group, Record, decode_message};
+
+use super::shelf::Shelf;
+use crate::store::index::ReadError;
+use crate::store::interface::{Damage, Reader};
+
+/// Reads the groups of a log and of its copy.
+#[derive(Clone, Debug)]
+pub struct LogReader<R> {
+    pub(super) mirror: R,
+    pub(super) log: Option<Arc<dyn Shelf>>,
+    pub(super) author: Author,
+}
+
+impl<R: Reader> Reader for LogReader<R> {
+    fn read(&self, n: u64) -> Result<Group, ReadError> {
+        match (self.mirror.read(n), &self.log) {
+            (Err(ReadError::Gone(_)), Some(log)) => self.read_log(&**log, n),
+            (read, _) => read,
+        }
+    }
+
+    fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64 {
+        self.mirror.wall_less_shard(record, group, now)
+    }
+
+    fn unread(&self) -> Range<u64> {
+        self.mirror.unread()
+    }
+
+    fn check(&self, groups: Range<u64>) -> Result<(), Damage> {
+        self.mirror.check(groups)
+    }
+}
+
+impl<R> LogReader<R> {
+    fn read_log(&self, log: &dyn Shelf, n: u64) -> Result<Group, ReadError> {
+        let message = log.message(n).map_err(ReadError::Log)?.ok_or(ReadError::Gone(n))?;
+        match decode_message(&message) {
+            Ok((Author { shard, journal, .. }, group))
+                if (shard, journal) == (self.author.shard, self.author.journal)
+                    && group.header.n == n =>
+            {
+                Ok(group)
+            }
+            Ok(_) | Err(_) => Err(ReadError::LogDamaged(n)),
+        }
+    }
+}

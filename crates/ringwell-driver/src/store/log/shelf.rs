@@ -1,0 +1,298 @@
+//! Snapshots beside a log that machines share, so that a machine without a copy reads little of the
+//! log, and the log's beginning can be given up.
+//!
+//! A snapshot is a row of pieces, and an index that names their places; it counts once its index
+//! is stored. The newest two are kept. Invariant: no index is stored before the log has every group
+//! that its snapshot covers, and the log is never trimmed beyond what the older of the two needs.
+//! Source: docs/spec/log.md, "Snapshots".
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytes::Bytes;
+use ringwell_core::Millis;
+
+use super::Unreached;
+use crate::store::files::FileError;
+use crate::store::interface::Draft;
+
+/// The length of a piece: with its headers it fits a message of the servers.
+const PIECE_BYTES: usize = 1 << 20;
+
+const MAGIC: [u8; 4] = *b"RPi1";
+/// Bytes of an index before the places of its pieces.
+const HEADER_BYTES: usize = 52;
+const CRC_BYTES: usize = 4;
+
+/// Pieces of one snapshot at most: 64 GiB.
+const PIECES_MAX: usize = 1 << 16;
+
+/// The snapshots of one shard, and its log for look-ups. All calls wait until they are done, so
+/// that they come from threads on which no batch is served.
+pub trait Shelf: fmt::Debug + Send + Sync {
+    /// Adds a piece of a snapshot; returns its place.
+    ///
+    /// # Errors
+    /// [`Unreached`]; it may be stored.
+    fn add(&self, piece: Bytes) -> Result<u64, Unreached>;
+
+    /// Adds an index, which is the newest from now on.
+    ///
+    /// # Errors
+    /// [`Unreached`]; it may be stored.
+    fn add_index(&self, index: Bytes) -> Result<u64, Unreached>;
+
+    /// The newest index and its place.
+    ///
+    /// # Errors
+    /// [`Unreached`]
+    fn newest_index(&self) -> Result<Option<(u64, Bytes)>, Unreached>;
+
+    /// A piece or an index; `None` if it is no longer there.
+    ///
+    /// # Errors
+    /// [`Unreached`]
+    fn get(&self, at: u64) -> Result<Option<Bytes>, Unreached>;
+
+    /// Gives up what was added before `before`.
+    ///
+    /// # Errors
+    /// [`Unreached`]
+    fn trim(&self, before: u64) -> Result<(), Unreached>;
+
+    /// Message `n` of the log.
+    ///
+    /// # Errors
+    /// [`Unreached`]
+    fn message(&self, n: u64) -> Result<Option<Bytes>, Unreached>;
+
+    /// The bytes that the log takes.
+    ///
+    /// # Errors
+    /// [`Unreached`]
+    fn log_bytes(&self) -> Result<u64, Unreached>;
+}
+
+/// One snapshot's index.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Index {
+    /// The shard.
+    pub shard: u32,
+    /// The journal's identity.
+    pub journal: [u8; 16],
+    /// The first group to replay on it.
+    pub replay_from: u64,
+    /// The last group that it may cover.
+    pub through: u64,
+    /// The place of the index before it; zero if there is none.
+    pub before: u64,
+    /// The places of its pieces, in order.
+    pub pieces: Vec<u64>,
+}
+
+impl Index {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> Bytes {
+        let mut out = Vec::with_capacity(HEADER_BYTES + 8 * self.pieces.len() + CRC_BYTES);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&self.shard.to_le_bytes());
+        out.extend_from_slice(&self.journal);
+        for wide in [self.replay_from, self.through, self.before] {
+            out.extend_from_slice(&wide.to_le_bytes());
+        }
+        let count = u32::try_from(self.pieces.len()).unwrap_or(u32::MAX);
+        out.extend_from_slice(&count.to_le_bytes());
+        for place in &self.pieces {
+            out.extend_from_slice(&place.to_le_bytes());
+        }
+        out.extend_from_slice(&crc32c::crc32c(&out).to_le_bytes());
+        out.into()
+    }
+
+    /// Reads an index; `None` if it is damaged, or of another version.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let (bytes, crc) = bytes.split_at_checked(bytes.len().checked_sub(CRC_BYTES)?)?;
+        if crc32c::crc32c(bytes).to_le_bytes() != *crc {
+            return None;
+        }
+        let (head, places) = bytes.split_at_checked(HEADER_BYTES)?;
+        let narrow = |at: usize| Some(u32::from_le_bytes(head.get(at..at + 4)?.try_into().ok()?));
+        let wide = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
+        let count = usize::try_from(narrow(48)?).ok()?;
+        if head[..4] != MAGIC || count > PIECES_MAX || places.len() != 8 * count {
+            return None;
+        }
+        let place = |bytes: &[u8]| Some(u64::from_le_bytes(bytes.try_into().ok()?));
+        Some(Self {
+            shard: narrow(4)?,
+            journal: head[8..24].try_into().ok()?,
+            replay_from: wide(24)?,
+            through: wide(32)?,
+            before: wide(40)?,
+            pieces: places.chunks_exact(8).map(place).collect::<Option<_>>()?,
+        })
+    }
+
+    /// The place of its first piece, before which nothing of it is stored.
+    fn begin(&self, at: u64) -> u64 {
+        self.pieces.iter().copied().min().unwrap_or(at).min(at)
+    }
+}
+
+/// The indexes that are kept and can be read, newest first, with their places.
+///
+/// # Errors
+/// [`Unreached`]
+pub fn indexes(shelf: &dyn Shelf) -> Result<Vec<(u64, Index)>, Unreached> {
+    let Some((newest, bytes)) = shelf.newest_index()? else { return Ok(Vec::new()) };
+    let mut found = Vec::new();
+    let mut before = newest.saturating_sub(1);
+    if let Some(index) = Index::decode(&bytes) {
+        before = index.before;
+        found.push((newest, index));
+    }
+    if before > 0
+        && let Some(bytes) = shelf.get(before)?
+        && let Some(index) = Index::decode(&bytes)
+    {
+        found.push((before, index));
+    }
+    Ok(found)
+}
+
+/// The part of the log before this machine's copy, which look-ups read from the log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    /// The first group of the log.
+    pub first_n: u64,
+    /// The first group of the copy.
+    pub copied_n: u64,
+    /// About so many bytes of the log are before the copy.
+    pub bytes: u64,
+    /// A time by which its last record was written, by shard time.
+    pub last_at: Millis,
+}
+
+/// The snapshots of a shard that is open.
+#[derive(Clone, Debug)]
+pub(super) struct Shelved {
+    shelf: Arc<dyn Shelf>,
+    shard: u32,
+    journal: [u8; 16],
+    /// The newest two indexes.
+    kept: Arc<Mutex<Vec<(u64, Index)>>>,
+}
+
+impl Shelved {
+    pub(super) fn new(
+        shelf: Arc<dyn Shelf>,
+        shard: u32,
+        journal: [u8; 16],
+        kept: Vec<(u64, Index)>,
+    ) -> Self {
+        Self { shelf, shard, journal, kept: Arc::new(Mutex::new(kept)) }
+    }
+
+    pub(super) fn shelf(&self) -> &Arc<dyn Shelf> {
+        &self.shelf
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Vec<(u64, Index)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// No snapshot that is kept needs the groups before this one. Zero unless there are two.
+    pub(super) fn needed_from(&self) -> u64 {
+        let kept = self.kept();
+        if kept.len() < 2 { 0 } else { kept.iter().map(|it| it.1.replay_from).min().unwrap_or(0) }
+    }
+
+    fn publish(&self, replay_from: u64, through: u64, pieces: Vec<u64>) -> Result<(), Unreached> {
+        let (shard, journal) = (self.shard, self.journal);
+        let before = self.kept().first().map_or(0, |newest| newest.0);
+        let index = Index { shard, journal, replay_from, through, before, pieces };
+        let at = self.shelf.add_index(index.encode())?;
+        let begin = {
+            let mut kept = self.kept();
+            kept.insert(0, (at, index));
+            kept.truncate(2);
+            kept.iter().map(|(at, index)| index.begin(*at)).min().unwrap_or(at)
+        };
+        self.shelf.trim(begin)
+    }
+}
+
+/// A snapshot that is written to a file of this machine and put on the shelf.
+#[derive(Debug)]
+pub struct LogDraft<D> {
+    draft: D,
+    replay_from: u64,
+    /// `None`: not put on the shelf, or that has failed.
+    shelved: Option<Shelved>,
+    pieces: Vec<u64>,
+    gathered: Vec<u8>,
+}
+
+impl<D: Draft> LogDraft<D> {
+    pub(super) fn new(draft: D, replay_from: u64, shelved: Option<Shelved>) -> Self {
+        Self { draft, replay_from, shelved, pieces: Vec::new(), gathered: Vec::new() }
+    }
+
+    /// Adds all pieces that are whole, and at the end the rest.
+    fn add(&mut self, is_end: bool) {
+        while self.gathered.len() >= PIECE_BYTES || is_end && !self.gathered.is_empty() {
+            let Some(shelved) = &self.shelved else {
+                self.gathered.clear();
+                return;
+            };
+            let rest = self.gathered.split_off(self.gathered.len().min(PIECE_BYTES));
+            let piece = std::mem::replace(&mut self.gathered, rest);
+            match shelved.shelf.add(piece.into()) {
+                Ok(place) => self.pieces.push(place),
+                Err(error) => self.give_up(&error),
+            }
+        }
+    }
+
+    /// The file is as good as without; the next snapshot tries again.
+    fn give_up(&mut self, error: &Unreached) {
+        let shard = self.shelved.take().map(|shelved| shelved.shard);
+        tracing::warn!(shard, %error, "a snapshot could not be put beside the journal's log");
+    }
+}
+
+impl<D: Draft> Draft for LogDraft<D> {
+    fn write(&mut self, bytes: &[u8]) -> Result<(), FileError> {
+        self.draft.write(bytes)?;
+        if self.shelved.is_some() {
+            self.gathered.extend_from_slice(bytes);
+            self.add(false);
+        }
+        Ok(())
+    }
+
+    fn publish(mut self, through: u64) -> Result<(), FileError> {
+        self.add(true);
+        let (shelved, pieces) = (self.shelved.take(), std::mem::take(&mut self.pieces));
+        // The file is refused if a group that it covers is not stored: then this is, too.
+        self.draft.publish(through)?;
+        if let Some(shelved) = shelved
+            && let Err(error) = shelved.publish(self.replay_from, through, pieces)
+        {
+            tracing::warn!(
+                shard = shelved.shard, %error,
+                "a snapshot could not be put beside the journal's log"
+            );
+        }
+        Ok(())
+    }
+
+    fn stored(&self) -> u64 {
+        self.draft.stored()
+    }
+}
+
+#[cfg(test)]
+mod tests;

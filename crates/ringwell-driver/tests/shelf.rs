@@ -1,0 +1,385 @@
+//! Snapshots beside a log: a machine without a copy begins with one, and the log's beginning is
+//! given up once no snapshot needs it.
+
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+#![allow(dead_code, reason = "other tests use the rest of `support`")]
+
+mod support;
+
+use std::future::{Future, ready};
+use std::ops::Range;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+
+use bytes::Bytes;
+use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Slot};
+use ringwell_driver::maintenance::{Rounds, Snapshot};
+use ringwell_driver::open::{self, Believed, Beside, FollowError};
+use ringwell_driver::store::{
+    Appended, HistoryLimits, Inline, InlineJournal, Log, LogStore, NotAppended, ReadError, Reader,
+    Settings, Shelf, SnapshotIndex, Store, Unreached, snapshot_indexes,
+};
+use ringwell_engine::{Ask, Clocks, Engine, Outcome, Refusal};
+use ringwell_journal::{Durability, decode_message};
+use ringwell_os::OsFiles;
+use tempfile::TempDir;
+
+use support::Virtual;
+
+const POOL: PoolId = PoolId(1);
+const NUMBERS: u32 = 40;
+const CLOCKS: Clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
+const ALL: HistoryLimits = HistoryLimits { bytes: u64::MAX, age: None };
+
+/// A log and its shelf that work, except for the faults that a test injects.
+#[derive(Clone, Debug, Default)]
+struct Servers(Arc<Mutex<Kept>>);
+
+#[derive(Debug, Default)]
+struct Kept {
+    messages: Vec<Option<Bytes>>,
+    first: u64,
+    /// Pieces and indexes; whether it is an index.
+    shelf: Vec<Option<(bool, Bytes)>>,
+}
+
+impl Servers {
+    fn with<T>(&self, work: impl FnOnce(&mut Kept) -> T) -> T {
+        work(&mut self.0.lock().unwrap())
+    }
+
+    fn first_n(&self) -> u64 {
+        self.with(|kept| kept.first.max(1))
+    }
+
+    fn indexes(&self) -> Vec<SnapshotIndex> {
+        snapshot_indexes(self).unwrap().into_iter().map(|it| it.1).collect()
+    }
+}
+
+fn place(n: u64) -> usize {
+    usize::try_from(n - 1).unwrap()
+}
+
+impl Log for Servers {
+    fn append(
+        &self,
+        n: u64,
+        message: Bytes,
+    ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
+        ready(self.with(|kept| {
+            let fits = n == kept.messages.len() as u64 + 1;
+            kept.messages.extend(fits.then_some(Some(message)));
+            if fits { Ok(()) } else { Err(NotAppended::Taken) }
+        }))
+    }
+
+    fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static {
+        ready(self.message(n))
+    }
+
+    fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {
+        ready(Ok(self.first_n()..self.with(|kept| kept.messages.len() as u64 + 1)))
+    }
+
+    fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static {
+        self.with(|kept| {
+            kept.first = kept.first.max(before);
+            kept.messages[..place(before)].fill(None);
+        });
+        ready(Ok(()))
+    }
+}
+
+impl Shelf for Servers {
+    fn add(&self, piece: Bytes) -> Result<u64, Unreached> {
+        Ok(self.with(|kept| {
+            kept.shelf.push(Some((false, piece)));
+            kept.shelf.len() as u64
+        }))
+    }
+
+    fn add_index(&self, index: Bytes) -> Result<u64, Unreached> {
+        Ok(self.with(|kept| {
+            kept.shelf.push(Some((true, index)));
+            kept.shelf.len() as u64
+        }))
+    }
+
+    fn newest_index(&self) -> Result<Option<(u64, Bytes)>, Unreached> {
+        let index = |(at, it): (usize, &Option<(bool, Bytes)>)| match it {
+            Some((true, index)) => Some((at as u64 + 1, index.clone())),
+            _ => None,
+        };
+        Ok(self.with(|kept| kept.shelf.iter().enumerate().filter_map(index).last()))
+    }
+
+    fn get(&self, at: u64) -> Result<Option<Bytes>, Unreached> {
+        let found = self.with(|kept| kept.shelf.get(place(at)).cloned().flatten());
+        Ok(found.map(|it| it.1))
+    }
+
+    fn trim(&self, before: u64) -> Result<(), Unreached> {
+        self.with(|kept| kept.shelf[..place(before)].fill(None));
+        Ok(())
+    }
+
+    fn message(&self, n: u64) -> Result<Option<Bytes>, Unreached> {
+        Ok(self.with(|kept| kept.messages.get(place(n)).cloned().flatten()))
+    }
+
+    fn log_bytes(&self) -> Result<u64, Unreached> {
+        Ok(self.with(|kept| kept.messages.iter().flatten().map(|it| it.len() as u64).sum()))
+    }
+}
+
+/// A process that has taken the shard over.
+struct Owner {
+    platform: Virtual,
+    engine: Engine,
+    store: LogStore<Servers, InlineJournal<OsFiles>, Virtual>,
+    /// Messages that its start has read, and the one that it has added.
+    groups: u64,
+    now: Millis,
+}
+
+fn specs() -> Vec<PoolSpec> {
+    let first = PromoNumber::parse("8885550100").unwrap();
+    let numbers = vec![NumberRange::new(first, NUMBERS).unwrap()];
+    vec![PoolSpec { id: POOL, lifetime: Millis(60_000), numbers }]
+}
+
+fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner, FollowError> {
+    let platform = Virtual::default();
+    let settings = Settings {
+        segment_bytes: 64 << 10,
+        history_bytes: limits.bytes,
+        ..Settings::new(data.to_owned(), Durability::Os)
+    };
+    let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000) };
+    open::discard_unfinished(&OsFiles, &settings, 0)?;
+    let read = open::read(&OsFiles, &settings, 0, &specs(), believed).unwrap();
+    let (task, log) = (platform.clone(), servers.clone());
+    let followed = async move {
+        let specs = specs();
+        let beside = Beside { shelf: &log, settings: &settings, specs: &specs, believed };
+        open::follow(&task, &OsFiles, read, &log, Some(&beside)).await
+    };
+    let followed = ringwell_driver::Platform::task(&platform, followed);
+    let open::Followed { read, author, prefix, kept, groups } = platform.run(followed).unwrap()?;
+    let now = read.recovered.tip.last_at + Millis(1_000);
+    let opened = open::open(read, now)?;
+    let Inline::Files(copy) = opened.store else { panic!("there is a copy") };
+    let store = LogStore::new(servers.clone(), copy, platform.clone(), author);
+    let store = store.with_shelf(Arc::new(servers.clone()), kept, prefix, limits);
+    Ok(Owner { platform, engine: opened.engine, store, groups, now })
+}
+
+impl Owner {
+    /// So many groups of one allocation each.
+    fn allocate(&mut self, count: u64) {
+        for _ in 0..count {
+            self.now = self.now + Millis(3_000);
+            let now = self.engine.at(self.now);
+            let params = format!("at={}&{}", now.0, "x".repeat(2_000));
+            let params = [params.as_bytes(), b""];
+            let ask = Ask { pool: 0, id: POOL, params, visitor: None, retry: None };
+            let mut outcome = Outcome::Refused(Refusal::Late);
+            self.engine.allocate(now, &ask, &mut outcome);
+            assert!(matches!(outcome, Outcome::Allocated { .. }), "{outcome:?}");
+            self.store_group();
+        }
+    }
+
+    fn store_group(&mut self) {
+        while let Some(group) = self.engine.seal(Vec::new()) {
+            let appended = self.platform.run(self.store.append(group));
+            assert!(matches!(appended, Appended::Stored { .. }), "{appended:?}");
+        }
+    }
+
+    /// Takes a snapshot; a group is stored while that happens.
+    fn snapshot(&mut self) {
+        let mut snapshot = Snapshot::begin(&self.store, &self.engine, 0).unwrap();
+        let mut is_begun = false;
+        while !snapshot.piece(&mut self.engine) {
+            snapshot = snapshot.write().unwrap();
+            if !is_begun {
+                self.allocate(1);
+                is_begun = true;
+            }
+        }
+        let through = snapshot.through(&self.engine);
+        self.store_group();
+        snapshot.publish(through).unwrap();
+    }
+
+    fn slots(&self) -> Vec<Slot> {
+        self.engine.shard().slots().to_vec()
+    }
+
+    /// Gives up one part of the oldest history, if there is too much.
+    fn give_up(&mut self) -> bool {
+        let rounds = Rounds::new(&self.store, u64::MAX, None, self.now);
+        let Some(mut carry) = rounds.expired(&self.store, self.now, CLOCKS) else { return false };
+        while let Some(n) = carry.next(&self.engine, &mut { u64::MAX }) {
+            let group = self.store.reader().read(n).unwrap();
+            let mut records = group.records();
+            let now = self.engine.at(self.now);
+            assert!(self.engine.carry(now, &mut records, group.header.clocks).unwrap());
+        }
+        self.store_group();
+        self.platform.run(self.store.drop_part(carry.part)).unwrap();
+        true
+    }
+}
+
+/// An owner that has taken two snapshots, with five groups after the newer one.
+fn served(servers: &Servers, data: &Path) -> Vec<Slot> {
+    let mut owner = start(servers, data, ALL).unwrap();
+    owner.allocate(10);
+    owner.snapshot();
+    owner.allocate(10);
+    owner.snapshot();
+    owner.allocate(5);
+    owner.slots()
+}
+
+fn folder() -> TempDir {
+    TempDir::new().unwrap()
+}
+
+#[test]
+fn a_machine_without_a_copy_begins_with_the_newest_snapshot() {
+    let (servers, data) = (Servers::default(), folder());
+    let slots = served(&servers, data.path());
+    let elsewhere = folder();
+    let taker = start(&servers, elsewhere.path(), ALL).unwrap();
+    assert_eq!(taker.slots(), slots);
+    assert_eq!(taker.groups, 1 + 5 + 1, "one while it was taken, five after it, its own");
+    // History that the copy lacks is read from the log.
+    let read = taker.store.reader().read(3).unwrap();
+    let message = servers.message(3).unwrap().unwrap();
+    assert_eq!(read, decode_message(&message).unwrap().1);
+    drop(taker);
+    // Now it has a copy.
+    let again = start(&servers, elsewhere.path(), ALL).unwrap();
+    assert_eq!((again.slots(), again.groups), (slots, 1));
+}
+
+#[test]
+fn a_torn_or_rotten_snapshot_is_passed_over_for_the_one_before() {
+    let rot = |servers: &Servers, which: usize, is_torn: bool| {
+        let piece = servers.indexes()[which].pieces[0];
+        servers.with(|kept| {
+            let (_, bytes) = kept.shelf[place(piece)].as_mut().unwrap();
+            let mut changed = bytes.to_vec();
+            let at = changed.len() / 2;
+            if is_torn {
+                changed.truncate(at);
+            } else {
+                changed[at] ^= 1;
+            }
+            *bytes = changed.into();
+        });
+    };
+    for is_torn in [true, false] {
+        let (servers, data) = (Servers::default(), folder());
+        let slots = served(&servers, data.path());
+        rot(&servers, 0, is_torn);
+        let taker = start(&servers, folder().path(), ALL).unwrap();
+        assert_eq!(taker.slots(), slots);
+        assert_eq!(taker.groups, 1 + 10 + 1 + 5 + 1);
+        rot(&servers, 1, is_torn);
+        let taker = start(&servers, folder().path(), ALL).unwrap();
+        assert_eq!(taker.slots(), slots);
+        assert_eq!(taker.groups, 29 + 1, "all of the log: three take-overs and 27 groups");
+    }
+}
+
+#[test]
+fn a_snapshot_that_is_ahead_of_the_log_shows_that_the_log_has_lost_something() {
+    let (servers, data) = (Servers::default(), folder());
+    served(&servers, data.path());
+    let through = servers.indexes()[0].through;
+    servers.with(|kept| kept.messages.truncate(place(through)));
+    let Err(error) = start(&servers, folder().path(), ALL) else { panic!("it started") };
+    let FollowError::Ahead { ends, through: covered, .. } = error else { panic!("{error}") };
+    assert_eq!((ends, covered), (through, through));
+}
+
+#[test]
+fn no_snapshot_is_put_beside_a_log_that_does_not_have_its_groups() {
+    let (servers, data) = (Servers::default(), folder());
+    let mut owner = start(&servers, data.path(), ALL).unwrap();
+    owner.allocate(3);
+    let mut snapshot = Snapshot::begin(&owner.store, &owner.engine, 0).unwrap();
+    while !snapshot.piece(&mut owner.engine) {}
+    let open = owner.engine.newest_group() + 1;
+    snapshot.publish(open).unwrap_err();
+    assert_eq!(servers.indexes(), []);
+}
+
+#[test]
+fn a_copy_that_was_begun_and_not_completed_is_begun_anew() {
+    let (servers, data) = (Servers::default(), folder());
+    let slots = served(&servers, data.path());
+    let elsewhere = folder();
+    // It is killed after the snapshot: the groups that this covers are not in the copy.
+    let copy = |kept: &mut Kept| Kept {
+        messages: kept.messages.clone(),
+        first: 0,
+        shelf: kept.shelf.clone(),
+    };
+    let torn = Servers(Arc::new(Mutex::new(servers.with(copy))));
+    let last = torn.with(|kept| kept.messages.len());
+    torn.with(|kept| kept.messages[last - 2] = None);
+    let Err(error) = start(&torn, elsewhere.path(), ALL) else { panic!("it started") };
+    assert!(matches!(error, FollowError::Hole { .. }), "{error}");
+    let taker = start(&servers, elsewhere.path(), ALL).unwrap();
+    assert_eq!((taker.slots(), taker.groups), (slots, 7));
+}
+
+#[test]
+fn the_beginning_of_the_log_is_given_up_once_no_snapshot_needs_it() {
+    let limits = HistoryLimits { bytes: 256 << 10, age: None };
+    let (servers, data, old) = (Servers::default(), folder(), folder());
+    // A copy that will be older than the log's beginning.
+    start(&servers, old.path(), limits).unwrap().allocate(1);
+    let mut owner = start(&servers, data.path(), limits).unwrap();
+    for round in 0..20 {
+        owner.allocate(20);
+        if round > 1 {
+            let kept = servers.indexes().iter().map(|it| it.replay_from).min().unwrap();
+            while owner.give_up() {}
+            assert!(servers.first_n() <= kept, "{} {kept}", servers.first_n());
+        }
+        owner.snapshot();
+    }
+    let first_n = servers.first_n();
+    assert!(first_n > 300, "{first_n}");
+    let (slots, newest) = (owner.slots(), servers.indexes()[0].replay_from);
+    let taker = start(&servers, old.path(), limits).unwrap();
+    assert_eq!(taker.slots(), slots);
+    drop(taker);
+    let elsewhere = folder();
+    let mut taker = start(&servers, elsewhere.path(), limits).unwrap();
+    assert_eq!(taker.slots(), slots);
+    assert!(matches!(taker.store.reader().read(first_n - 1), Err(ReadError::Gone(_))));
+    taker.store.reader().read(first_n).unwrap();
+    // What the copy lacks goes like the rest, and every number's newest record stays.
+    for _ in 0..4 {
+        taker.allocate(20);
+        taker.snapshot();
+        while taker.give_up() {}
+    }
+    assert!(servers.first_n() > newest, "{} {newest}", servers.first_n());
+    let last = folder();
+    let again = start(&servers, last.path(), limits).unwrap();
+    assert_eq!(again.slots(), taker.slots());
+    for slot in again.slots() {
+        let (n, _) = ringwell_journal::position_parts(slot.position);
+        again.store.reader().read(n).unwrap();
+    }
+}
