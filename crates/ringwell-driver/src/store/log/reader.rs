@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use ringwell_journal::{Author, Clocks, Group, Record, decode_message};
+use ringwell_journal::{Author, Group, Noted, decode_message};
 
 use super::shelf::Shelf;
 use crate::store::index::ReadError;
@@ -25,8 +25,8 @@ impl<R: Reader> Reader for LogReader<R> {
         }
     }
 
-    fn wall_less_shard(&self, record: &Record<'_>, group: Option<Clocks>, now: Clocks) -> i64 {
-        self.mirror.wall_less_shard(record, group, now)
+    fn noted(&self) -> Vec<Noted> {
+        self.mirror.noted()
     }
 
     fn unread(&self) -> Range<u64> {
