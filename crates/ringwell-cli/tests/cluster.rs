@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "support/collector.rs"]
+mod collector;
 #[path = "cluster/faults.rs"]
 mod faults;
 #[path = "cluster/handover.rs"]
@@ -24,6 +26,8 @@ mod page;
 #[path = "cluster/strangers.rs"]
 mod strangers;
 mod support;
+#[path = "cluster/traces.rs"]
+mod traces;
 
 use std::collections::BTreeMap;
 use std::fs;

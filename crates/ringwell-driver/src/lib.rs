@@ -34,6 +34,6 @@ pub mod witness;
 pub mod writer;
 
 pub use canary::{Bug, planted};
-pub use platform::{Moment, Net, Path, Platform, Trouble};
+pub use platform::{Moment, Net, Path, Platform, Traced, Trouble};
 pub use shard::Shard;
 pub use watch::Watch;

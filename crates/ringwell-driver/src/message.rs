@@ -15,7 +15,7 @@ use ringwell_wire::Span;
 use tokio::sync::oneshot;
 
 use crate::moves::Adopted;
-use crate::platform::{Moment, Path};
+use crate::platform::{Moment, Path, Traced};
 use crate::pool_query::PoolQuery;
 use crate::stats::ShardStats;
 
@@ -46,6 +46,8 @@ pub struct PeerRows {
     pub retry: Option<[u8; 16]>,
     /// No one waits for the answer after this.
     pub deadline: Moment,
+    /// The trace that a request to another node belongs to.
+    pub traced: Option<Traced>,
     /// The receiver of the answer.
     pub reply: oneshot::Sender<PeerAnswer>,
 }

@@ -214,6 +214,11 @@ impl Path {
     }
 }
 
+/// The place of a batch in a trace that is kept: bytes that the driver carries to other nodes and does
+/// not read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Traced(pub [u8; 24]);
+
 /// The way to one shard of another process.
 pub trait Net: fmt::Debug + 'static {
     /// Sends a request and returns the answer's body. Whether a request was served stays unknown if
@@ -223,6 +228,17 @@ pub trait Net: fmt::Debug + 'static {
         path: Path,
         body: Bytes,
     ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static;
+
+    /// The same for a request that belongs to a trace. Without an implementation of its own the trace
+    /// ends here.
+    fn call_traced(
+        &self,
+        path: Path,
+        body: Bytes,
+        _: Option<Traced>,
+    ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
+        self.call(path, body)
+    }
 
     /// Closes connections that wait for nothing: the other side sent something that cannot be read.
     fn close(&self);

@@ -8,7 +8,7 @@ use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use ringwell_driver::batch::Terms;
 use ringwell_driver::rows;
-use ringwell_driver::{Moment, Platform};
+use ringwell_driver::{Moment, Platform, Traced};
 use ringwell_trace::{Kind, Parent, Span};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
@@ -24,7 +24,7 @@ const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-m
 const RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// The place of a request in a trace of its client.
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
+pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Answers a request under `/api/`.
 pub(crate) async fn answer(
@@ -33,9 +33,10 @@ pub(crate) async fn answer(
 ) -> Response<AnswerBody> {
     let mut started = None;
     let span = trace(&request, "POST or GET /api");
+    let traced = span.as_deref().map(traced);
     let allowed = origin::allowed(&thread.node.config.api, request.headers());
     let (has_chunks, is_batch) = (has_chunks(&request), is_batch(&request));
-    let mut response = match dispatch(thread, request, &mut started).await {
+    let mut response = match dispatch(thread, request, traced, &mut started).await {
         Ok(response) => response,
         Err(error) => refuse(thread, &error),
     };
@@ -67,9 +68,15 @@ pub(crate) fn trace(request: &Request<Incoming>, name: &'static str) -> Option<B
     Some(span)
 }
 
+/// The place of a span, for requests to other nodes.
+pub(crate) fn traced(span: &Span) -> Traced {
+    Traced(span.context().place())
+}
+
 async fn dispatch(
     thread: &Rc<HttpShard>,
     request: Request<Incoming>,
+    traced: Option<Traced>,
     started: &mut Option<Moment>,
 ) -> Result<Response<AnswerBody>, RequestError> {
     let (head, body) = request.into_parts();
@@ -93,7 +100,7 @@ async fn dispatch(
             // A client on a slow line has the same time for its rows as any other.
             let now = *started.insert(thread.platform.moment());
             let digest = |key: &[u8]| rows::batch_digest(key, &body);
-            let terms = terms(thread, &head.headers, now, digest)?;
+            let terms = Terms { traced, ..terms(thread, &head.headers, now, digest)? };
             let out = bulk::answer(thread, body, &terms).await?;
             let response = whole(StatusCode::OK, "application/json", out);
             Ok(if api.gzip { coding::encode(&head.headers, response) } else { response })
@@ -110,7 +117,7 @@ async fn dispatch(
             let now = *started.insert(thread.platform.moment());
             let (path, query) = (head.uri.path(), head.uri.query().unwrap_or_default());
             let digest = |key: &[u8]| rows::single_digest(key, path, query);
-            let terms = terms(thread, &head.headers, now, digest)?;
+            let terms = Terms { traced, ..terms(thread, &head.headers, now, digest)? };
             Ok(legacy::answer(thread, pool, query, format, &terms).await)
         }
     }
@@ -139,7 +146,7 @@ fn terms(
         .map_or(configured, Duration::from_millis);
     let key = values(headers, &RETRY_HEADER).next();
     let retry = key.map_or(Ok(None), |key| digest(key.as_bytes()))?;
-    Ok(Terms { retry, deadline: started + wanted.min(configured) })
+    Ok(Terms { retry, deadline: started + wanted.min(configured), traced: None })
 }
 
 /// An answer that is there at once.

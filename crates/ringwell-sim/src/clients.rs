@@ -408,7 +408,7 @@ async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
     let since = sim.moment();
     let body = batch.body();
     let deadline = since + Duration::from_micros(batch.deadline_us);
-    let terms = Terms { retry: batch.digest(&body), deadline };
+    let terms = Terms { retry: batch.digest(&body), deadline, traced: None };
     let has_left = Cell::new(false);
     let render = |answered: &Answered<'_>| {
         has_left.set(true);

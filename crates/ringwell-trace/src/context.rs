@@ -6,6 +6,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceId([u8; 16]);
 
+/// Bytes of a trace's id and of a span's.
+const PLACE_BYTES: usize = 24;
+
 /// A place in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
@@ -62,6 +65,24 @@ impl Context {
         Some(Self { trace, span, is_sampled: true })
     }
 
+    /// A place in a trace that is kept.
+    #[must_use]
+    pub fn kept(place: [u8; PLACE_BYTES]) -> Self {
+        let (mut trace, mut span) = ([0; 16], [0; 8]);
+        trace.copy_from_slice(&place[..16]);
+        span.copy_from_slice(&place[16..]);
+        Self { trace: TraceId(trace), span, is_sampled: true }
+    }
+
+    /// The ids of trace and span, for code that carries them along.
+    #[must_use]
+    pub fn place(&self) -> [u8; PLACE_BYTES] {
+        let mut place = [0; PLACE_BYTES];
+        place[..16].copy_from_slice(&self.trace.0);
+        place[16..].copy_from_slice(&self.span);
+        place
+    }
+
     /// Reads `traceparent`. Later versions may have more fields behind the four of the first.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
@@ -115,7 +136,9 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
 #[test]
 fn a_header_is_read_as_the_standard_has_it_and_written_the_same() {
     let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
-    assert_eq!(Context::parse(text).unwrap().to_string(), text);
+    let context = Context::parse(text).unwrap();
+    assert_eq!(context.to_string(), text);
+    assert_eq!(Context::kept(context.place()), context);
     assert!(Context::parse(&text.replace("00-0af", "01-0af")).is_some());
     assert!(Context::parse(&format!("{}-more", text.replace("00-0af", "cc-0af"))).is_some());
     for wrong in [

@@ -47,6 +47,8 @@ pub enum Kind {
 pub enum Parent<'a> {
     /// The header `traceparent` of a request, if it has one. It decides whether the trace is kept.
     Header(Option<&'a str>),
+    /// A span that is known already, here or on another node. Without it nothing is kept.
+    Span(Option<Context>),
     /// A trace whose id is made from something that lives longer than a request, such as a call. All
     /// spans of it are kept, or none.
     Trace(TraceId),
@@ -99,6 +101,7 @@ impl Tracer {
     ) -> Option<Box<Span>> {
         let before = match parent {
             Parent::Header(header) => header.and_then(Context::parse),
+            Parent::Span(span) => span,
             Parent::Trace(_) => None,
         };
         let is_kept = match (parent, before) {
@@ -107,6 +110,7 @@ impl Tracer {
             (Parent::Header(_), None) => {
                 self.begun.fetch_add(1, Ordering::Relaxed).is_multiple_of(self.one_in)
             }
+            (Parent::Span(_), None) => false,
         };
         if !is_kept {
             return None;
@@ -114,7 +118,7 @@ impl Tracer {
         let trace = match (parent, before) {
             (_, Some(before)) => before.trace,
             (Parent::Trace(trace), None) => trace,
-            (Parent::Header(_), None) => TraceId::random()?,
+            (Parent::Header(_) | Parent::Span(_), None) => TraceId::random()?,
         };
         let (context, parent) = (Context::within(trace)?, before.map(|before| before.span));
         let (began, attributes) = (now(), Vec::new());
@@ -147,6 +151,12 @@ impl Span {
     pub fn fail(&mut self, why: &str) {
         self.text("error.message", why);
         self.has_failed = true;
+    }
+
+    /// Its place in its trace.
+    #[must_use]
+    pub const fn context(&self) -> Context {
+        self.context
     }
 
     /// The value of `traceparent` for a request that this span causes.
@@ -211,6 +221,12 @@ fn a_trace_is_kept_as_its_header_says_and_one_in_so_many_without_one() {
     assert!(begin(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")).is_none());
     let without: Vec<bool> = (0..8).map(|_| begin(None).is_some()).collect();
     assert_eq!(without, [true, false, false, false, true, false, false, false]);
+    // A span elsewhere is continued; without one nothing begins.
+    let parent = Context::parse(kept).unwrap();
+    let of = |parent| tracer.begin("rows", Kind::Client, Parent::Span(parent));
+    assert_eq!(of(Some(parent)).unwrap().context().trace, parent.trace);
+    assert!((0..8).all(|_| of(None).is_none()));
+    let _ = waiting.try_recv();
     // An independent operation has one trace, kept whole or not at all.
     let kept = |text: &str| {
         let id = TraceId::of(text.as_bytes());

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::canary::{Bug, planted};
 use crate::message::{Message, PeerAnswer, PeerRow, PeerRows, Unanswered};
-use crate::platform::{Moment, Platform};
+use crate::platform::{Moment, Platform, Traced};
 use crate::queue::Peers;
 use crate::rows::{self, Owner, Plan, Planned, is_promise, visitor_id};
 use crate::shard::Shard;
@@ -62,6 +62,8 @@ pub struct Terms {
     pub retry: Option<[u8; 16]>,
     /// Missing rows then become overflow.
     pub deadline: Moment,
+    /// The trace that requests to other nodes belong to.
+    pub traced: Option<Traced>,
 }
 
 impl<P: Platform> InFlight<P> {
@@ -395,8 +397,8 @@ impl Job {
     fn send(&mut self, peers: &Peers, shard: u16, rows: Vec<PeerRow>, text: &Bytes, terms: &Terms) {
         let numbers: Vec<u16> = rows.iter().map(|row| row.row).collect();
         let (reply, receiver) = oneshot::channel();
-        let Terms { retry, deadline } = *terms;
-        let message = PeerRows { text: text.clone(), rows, retry, deadline, reply };
+        let Terms { retry, deadline, traced } = *terms;
+        let message = PeerRows { text: text.clone(), rows, retry, deadline, traced, reply };
         if peers.send(shard, Message::Rows(message)) {
             let (answered_at, reply) = (None, Some(receiver));
             self.remote.push(Remote { shard, rows: numbers, answered_at, reply });

@@ -78,7 +78,7 @@ impl<P: Platform> Link<P> {
         let body = translate::ask(&self.node, self.neighbour.shard, &rows, limit);
         let link = Rc::clone(&self);
         let mut call: Pin<Box<dyn Future<Output = Answered>>> =
-            Box::pin(link.net.call(Path::Rows, body));
+            Box::pin(link.net.call_traced(Path::Rows, body, rows.traced));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
         let took = self.platform.moment().since(begun);
         // No verdict on the other: an answer that was there when a timer woke this thread late, or a

@@ -106,7 +106,7 @@ async fn rows<P: Platform>(shard: &Shard<P>, body: Bytes, speaks: u8) -> Result<
     let mut outcomes = vec![Outcome::Refused(Refusal::Moved); read.len()];
     let (own, places) = rows_of(&shard.directory(), ask.shard, &read);
     let (reply, answer) = oneshot::channel();
-    let rows = PeerRows { text: body, rows: own, retry: ask.retry, deadline, reply };
+    let rows = PeerRows { text: body, rows: own, retry: ask.retry, deadline, traced: None, reply };
     let mut missing = Refusal::Late;
     let mut at = Millis::ZERO;
     if !places.is_empty() {

@@ -110,7 +110,7 @@ impl Virtual {
 
     /// The terms of a batch that has this many milliseconds.
     pub fn terms(&self, ms: u64) -> Terms {
-        Terms { retry: None, deadline: self.moment() + Duration::from_millis(ms) }
+        Terms { retry: None, deadline: self.moment() + Duration::from_millis(ms), traced: None }
     }
 }
 

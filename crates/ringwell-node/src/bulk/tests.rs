@@ -62,7 +62,7 @@ fn shard_thread() -> Rc<ShardThread> {
 }
 
 fn soon(ms: u64) -> Terms {
-    Terms { retry: None, deadline: Tokio.moment() + Duration::from_millis(ms) }
+    Terms { retry: None, deadline: Tokio.moment() + Duration::from_millis(ms), traced: None }
 }
 
 fn body(thread: &ShardThread, rows: usize) -> Bytes {

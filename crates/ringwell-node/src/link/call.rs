@@ -14,16 +14,17 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use ringwell_directory::Listen;
-use ringwell_trace::{Kind, Parent};
+use ringwell_trace::{Context, Kind, Parent, Span};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use ringwell_driver::membership::{Membership, Neighbour};
 use ringwell_driver::platform::NetStats;
-use ringwell_driver::{Net, Path, Trouble};
+use ringwell_driver::{Net, Path, Traced, Trouble};
 
 use super::tls::Tls;
+use crate::api::TRACEPARENT;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
 
@@ -81,10 +82,19 @@ impl Calls {
     ///
     /// # Errors
     /// [`Trouble`]; the connection is closed then.
-    pub(super) async fn post(&self, path: Path, body: Bytes) -> Result<Bytes, Trouble> {
+    pub(super) async fn post(
+        &self,
+        path: Path,
+        body: Bytes,
+        span: Option<&Span>,
+    ) -> Result<Bytes, Trouble> {
         let begun = Instant::now();
         let (mut connection, mut is_fresh) = self.connection().await?;
         let mut request = self.request(path, body);
+        let traceparent = span.and_then(|span| HeaderValue::try_from(span.traceparent()).ok());
+        if let Some(value) = traceparent {
+            request.headers_mut().insert(TRACEPARENT, value);
+        }
         let response = loop {
             let sent = connection.try_send_request(request).await;
             match sent {
@@ -191,13 +201,25 @@ impl Net for HttpNet {
         path: Path,
         body: Bytes,
     ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
+        self.call_traced(path, body, None)
+    }
+
+    fn call_traced(
+        &self,
+        path: Path,
+        body: Bytes,
+        traced: Option<Traced>,
+    ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
         let calls = Rc::clone(&self.0);
         async move {
-            // Rows of several batches may travel together: a request of a link has its own trace.
             let span = ringwell_trace::begin("a request to another node", Kind::Client, || {
-                Parent::Header(None)
+                match path {
+                    // A part of its batch's trace, if that is kept.
+                    Path::Rows => Parent::Span(traced.map(|Traced(place)| Context::kept(place))),
+                    _ => Parent::Header(None),
+                }
             });
-            let answered = calls.post(path, body).await;
+            let answered = calls.post(path, body, span.as_deref()).await;
             if let Some(mut span) = span {
                 span.text("url.path", path.as_str());
                 span.text("server.address", &calls.address.to_string());

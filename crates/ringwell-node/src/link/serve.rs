@@ -7,8 +7,10 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE
 use hyper::{Method, Request, Response, StatusCode};
 use ringwell_driver::Path;
 use ringwell_driver::link::serve::{self, Refused, body_bytes_max, is_of_the_cluster};
+use ringwell_trace::{Context, Kind, Parent};
 
 use super::call::{FRAME, JSON, SPEAKS};
+use crate::api::TRACEPARENT;
 use crate::http::{AnswerBody, close, read_frame};
 use crate::shard::HttpShard;
 use ringwell_os::clock::coarse_time;
@@ -66,7 +68,17 @@ async fn dispatch(
     let Some(path) = path else {
         return refused(StatusCode::NOT_FOUND, "there is nothing at this path of a link");
     };
-    let answer = serve::answer(thread, path, body, speaks(&head.headers)).await?;
+    // Begun by the node that sends it, or not at all.
+    let span = ringwell_trace::begin("a request of another node", Kind::Server, || {
+        let header = head.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
+        Parent::Span(header.and_then(Context::parse))
+    });
+    let answer = serve::answer(thread, path, body, speaks(&head.headers)).await;
+    if let Some(mut span) = span {
+        span.text("url.path", path.as_str());
+        span.status(answer.as_ref().err().map_or(200, |(status, _)| *status));
+    }
+    let answer = answer?;
     Ok((if path.is_frame() { FRAME } else { JSON }, answer))
 }
 

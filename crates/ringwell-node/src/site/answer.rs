@@ -1,7 +1,6 @@
 //! Numbers for a page's visitor: a batch of one row for each number of the page.
 
 use std::fmt::Write as _;
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,15 +8,15 @@ use std::time::{Duration, Instant};
 use hyper::{Response, StatusCode};
 use ringwell_core::Millis;
 use ringwell_directory::{Consent, Site};
-use ringwell_driver::Platform;
 use ringwell_driver::batch::{self, Answered, Terms};
 use ringwell_driver::stats::Kind;
+use ringwell_driver::{Platform, Traced};
 use ringwell_wire::Answer;
 
 use super::leases::{BEAT_S, LeasedNumber, Leases, Network};
 use super::token::{Visitor, push_hex};
 use super::visit::{Numbers, SwapJson, Visit};
-use super::{Outcome, SiteEntry, nothing, refused};
+use super::{Outcome, Sender, SiteEntry, nothing, refused};
 use crate::api::whole;
 use crate::http::AnswerBody;
 use crate::shard::HttpShard;
@@ -39,7 +38,7 @@ pub(super) async fn numbers(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
     visit: &Visit,
-    address: Option<IpAddr>,
+    sender: Sender,
 ) -> Response<AnswerBody> {
     let (sites, site) = (&thread.server.sites, &entry.site);
     if site.consent == Consent::Required && visit.params.is_none() {
@@ -53,7 +52,7 @@ pub(super) async fn numbers(
     let until = lease.and_then(|text| sites.signer().lease(&site.key, visitor, text));
     let holds = until.is_some_and(|until| until > thread.now());
     let wanted = u32::try_from(site.swaps.len()).unwrap_or(u32::MAX);
-    let of = (&*site.key, Network::of(address));
+    let of = (&*site.key, Network::of(sender.address));
     let limits = (wanted, site.leases_per_minute);
     if !holds && !sites.leases().take(Instant::now(), of, limits) {
         entry.count(Outcome::Limited);
@@ -67,7 +66,7 @@ pub(super) async fn numbers(
     if !is_new && !settled(thread, again).await {
         return nothing();
     }
-    let Some(given) = allocate(thread, entry, visitor, &params).await else {
+    let Some(given) = allocate(thread, entry, visitor, &params, sender.traced).await else {
         return nothing();
     };
     entry.count(Outcome::Numbers);
@@ -96,6 +95,7 @@ pub(super) async fn beat(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
     visit: &Visit,
+    sender: Sender,
     outcome: Outcome,
 ) -> Response<AnswerBody> {
     let (sites, site) = (&thread.server.sites, &entry.site);
@@ -117,7 +117,9 @@ pub(super) async fn beat(
     if !settled(thread, |leases| leases.keep(visitor)).await {
         return nothing();
     }
-    let Some(given) = allocate(thread, entry, visitor, "").await else { return nothing() };
+    let Some(given) = allocate(thread, entry, visitor, "", sender.traced).await else {
+        return nothing();
+    };
     entry.count(outcome);
     if outcome == Outcome::Tap {
         for (number, _) in given.held.iter().filter(|(number, _)| visit.is_tapped(*number)) {
@@ -150,6 +152,7 @@ pub(super) async fn allocate(
     entry: &SiteEntry,
     visitor: Visitor,
     params: &str,
+    traced: Option<Traced>,
 ) -> Option<Given> {
     let site = &entry.site;
     let mut body = String::with_capacity(32 + site.swaps.len() * (params.len() + 160));
@@ -176,7 +179,7 @@ pub(super) async fn allocate(
     }
     body.push_str("]}");
     let deadline = thread.platform.moment() + thread.node.config.deadline;
-    let terms = Terms { retry: None, deadline };
+    let terms = Terms { retry: None, deadline, traced };
     let limits = &thread.node.wire_limits;
     let fill = |batch: &mut ringwell_wire::Batch| batch.parse(body.into(), limits);
     let render = |answered: &Answered<'_>| read(answered, entry, || thread.now(), lifetime);

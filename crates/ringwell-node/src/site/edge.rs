@@ -3,7 +3,6 @@
 //!
 //! There is no sign of life to wait for: the number is the visitor's for the whole lifetime at once.
 
-use std::net::IpAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -17,7 +16,7 @@ use super::answer::{Given, allocate, new_visitor};
 use super::leases::Network;
 use super::token::Visitor;
 use super::visit::Visit;
-use super::{Outcome, SiteEntry, allow, is_program, nothing, origin, refused, text};
+use super::{Outcome, Sender, SiteEntry, allow, is_program, nothing, origin, refused, text};
 use crate::api::whole;
 use crate::http::AnswerBody;
 use crate::shard::HttpShard;
@@ -38,7 +37,7 @@ pub(super) async fn headers(
     thread: &Rc<HttpShard>,
     query: &str,
     headers: &HeaderMap,
-    address: Option<IpAddr>,
+    sender: Sender,
 ) -> Response<AnswerBody> {
     let Some(entry) = site(thread, query) else {
         return refused(403, "the site key is unknown");
@@ -50,7 +49,8 @@ pub(super) async fn headers(
         return refused(403, "send the site's edge_key as Ringwell-Edge-Key");
     }
     // The edge is ours: it says who its client is, and which page was asked for.
-    let address = text(headers, &X_REAL_IP).and_then(|text| text.parse().ok()).or(address);
+    let address = text(headers, &X_REAL_IP).and_then(|text| text.parse().ok()).or(sender.address);
+    let sender = Sender { address, ..sender };
     let page = text(headers, &X_ORIGINAL_URI).unwrap_or_default();
     let (landing, page_query) = page.split_once('?').unwrap_or((page, ""));
     let visit = Visit {
@@ -60,7 +60,7 @@ pub(super) async fn headers(
         referrer: text(headers, &header::REFERER).map(str::to_owned),
         ..Visit::default()
     };
-    let Some((visitor, given)) = give(thread, &entry, &visit, (headers, address)).await else {
+    let Some((visitor, given)) = give(thread, &entry, &visit, (headers, sender)).await else {
         return nothing();
     };
     let mut response = nothing();
@@ -84,7 +84,7 @@ pub(super) async fn amp(
     thread: &Rc<HttpShard>,
     query: &str,
     headers: &HeaderMap,
-    address: Option<IpAddr>,
+    sender: Sender,
 ) -> Response<AnswerBody> {
     let Some(entry) = site(thread, query) else {
         return refused(403, "the site key is unknown");
@@ -108,9 +108,7 @@ pub(super) async fn amp(
             entry.count(Outcome::Refused);
             None
         }
-        Consent::Off | Consent::Cookieless => {
-            give(thread, &entry, &visit, (headers, address)).await
-        }
+        Consent::Off | Consent::Cookieless => give(thread, &entry, &visit, (headers, sender)).await,
     };
     let first = given.and_then(|(_, given)| given.swaps.into_iter().next());
     let body = first.map_or_else(
@@ -140,7 +138,7 @@ async fn give(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
     visit: &Visit,
-    (headers, address): (&HeaderMap, Option<IpAddr>),
+    (headers, sender): (&HeaderMap, Sender),
 ) -> Option<(Visitor, Given)> {
     let (sites, site) = (&thread.server.sites, &entry.site);
     if is_program(headers) {
@@ -149,7 +147,8 @@ async fn give(
     }
     let known = visit.visitor.as_deref().and_then(|text| sites.signer().visitor(&site.key, text));
     let wanted = u32::try_from(site.swaps.len()).unwrap_or(u32::MAX);
-    let (of, limits) = ((&*site.key, Network::of(address)), (wanted, site.leases_per_minute));
+    let (of, limits) =
+        ((&*site.key, Network::of(sender.address)), (wanted, site.leases_per_minute));
     if known.is_none() && !sites.leases().take(Instant::now(), of, limits) {
         entry.count(Outcome::Limited);
         return None;
@@ -159,7 +158,7 @@ async fn give(
         Consent::Cookieless => String::new(),
         Consent::Off | Consent::Required => visit.query(&site.params),
     };
-    let given = allocate(thread, entry, visitor, &params).await?;
+    let given = allocate(thread, entry, visitor, &params, sender.traced).await?;
     entry.count(Outcome::Numbers);
     Some((visitor, given))
 }

@@ -31,10 +31,11 @@ use self::leases::Leases;
 pub use self::script::{Script, script};
 use self::token::Signer;
 use self::visit::{BODY_BYTES_MAX, Visit, code_of};
-use crate::api::{trace, whole};
+use crate::api::{trace, traced, whole};
 use crate::http::{AnswerBody, read_within, time_headers, values};
 use crate::server::Server;
 use crate::shard::HttpShard;
+use ringwell_driver::Traced;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::Node;
 
@@ -233,6 +234,15 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     }
 }
 
+/// The sender of a request.
+#[derive(Clone, Copy, Debug)]
+struct Sender {
+    /// The client's address, as far as it is known.
+    address: Option<IpAddr>,
+    /// The trace that the request belongs to.
+    traced: Option<Traced>,
+}
+
 /// Whether a path is a page's affair.
 pub(crate) fn is_for(path: &str) -> bool {
     path.starts_with(PREFIX) || script::is_at(path)
@@ -251,6 +261,7 @@ pub(crate) async fn answer(
     let forwarded: Vec<_> = forwarded.collect();
     let trusted = &thread.node.config.trusted_proxies;
     let address = client_address(trusted, peer, forwarded.into_iter());
+    let sender = Sender { address, traced: span.as_deref().map(traced) };
     let query = head.uri.query().unwrap_or_default();
     let started = Instant::now();
     let room = thread.server.bodies.room();
@@ -262,7 +273,7 @@ pub(crate) async fn answer(
                 Ok((body, _room)) => match Visit::read(&body) {
                     Ok(visit) => {
                         let path = path.strip_prefix(PREFIX).unwrap_or_default();
-                        post(thread, path, &visit, &head.headers, address).await
+                        post(thread, path, &visit, &head.headers, sender).await
                     }
                     Err(fault) => refused(400, &fault),
                 },
@@ -270,9 +281,9 @@ pub(crate) async fn answer(
             }
         }
         (&Method::GET, "/site/v1/number") => {
-            edge::headers(thread, query, &head.headers, address).await
+            edge::headers(thread, query, &head.headers, sender).await
         }
-        (&Method::GET, "/site/v1/amp") => edge::amp(thread, query, &head.headers, address).await,
+        (&Method::GET, "/site/v1/amp") => edge::amp(thread, query, &head.headers, sender).await,
         _ => refused(404, "there is no such path below /site/v1/"),
     };
     time_headers(&mut response, started.elapsed());
@@ -287,7 +298,7 @@ async fn post(
     path: &str,
     visit: &Visit,
     headers: &HeaderMap,
-    address: Option<IpAddr>,
+    sender: Sender,
 ) -> Response<AnswerBody> {
     let Some(entry) = site(thread, &visit.site) else {
         return refused(403, "the site key is unknown");
@@ -301,9 +312,9 @@ async fn post(
         nothing()
     } else {
         match path {
-            "numbers" => answer::numbers(thread, &entry, visit, address).await,
-            "beat" => answer::beat(thread, &entry, visit, Outcome::Beat).await,
-            "tap" => answer::beat(thread, &entry, visit, Outcome::Tap).await,
+            "numbers" => answer::numbers(thread, &entry, visit, sender).await,
+            "beat" => answer::beat(thread, &entry, visit, sender, Outcome::Beat).await,
+            "tap" => answer::beat(thread, &entry, visit, sender, Outcome::Tap).await,
             _ => refused(404, "there is no such path below /site/v1/"),
         }
     };
