@@ -9,6 +9,8 @@ import { fileURLToPath } from 'node:url';
 
 import { chromium } from 'playwright-core';
 
+import { CHROMIUM } from '../chromium.mjs';
+
 const folder = mkdtempSync(join(tmpdir(), 'ringwell-screenshots-'));
 const pictures = fileURLToPath(new URL('../../docs/pictures/', import.meta.url));
 mkdirSync(pictures, { recursive: true });
@@ -20,7 +22,7 @@ for await (const line of createInterface({ input: demo.stdout })) {
   if (address) break;
 }
 demo.stdout.resume();
-const browser = await chromium.launch({ executablePath: process.env.CHROMIUM || '/usr/bin/chromium', args: ['--no-sandbox', '--disable-gpu'] });
+const browser = await chromium.launch(CHROMIUM);
 const context = await browser.newContext({
   viewport: { width: 1200, height: 800 },
   userAgent: 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36',

@@ -12,6 +12,7 @@ import { gzipSync } from 'node:zlib';
 
 import { chromium } from 'playwright-core';
 
+import { CHROMIUM } from '../../chromium.mjs';
 import { HOSTILE, TOKEN, allocate, provider, start } from './server.js';
 
 const axe = createRequire(import.meta.url).resolve('axe-core');
@@ -39,10 +40,7 @@ before(async () => {
   await ring('CA00', '+12125559999');
   await until(async () => (await (await get('webhooks.json')).json()).endpoints[0]?.failing_since_ms);
   await until(async () => (await load()) > 0);
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-  });
+  browser = await chromium.launch(CHROMIUM);
 });
 
 after(async () => {

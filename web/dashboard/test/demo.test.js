@@ -10,6 +10,7 @@ import { after, before, test } from 'node:test';
 
 import { chromium } from 'playwright-core';
 
+import { CHROMIUM } from '../../chromium.mjs';
 let browser;
 let demo;
 let folder;
@@ -25,10 +26,7 @@ before(async () => {
   }
   assert.ok(address, 'the demo prints an address');
   demo.stdout.resume();
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-  });
+  browser = await chromium.launch(CHROMIUM);
 });
 
 after(async () => {

@@ -9,6 +9,7 @@ import { after, before, test } from 'node:test';
 
 import { chromium } from 'playwright-core';
 
+import { CHROMIUM } from '../../chromium.mjs';
 import { DATABASE, TOKEN, start } from './server.js';
 
 const axe = createRequire(import.meta.url).resolve('axe-core');
@@ -22,11 +23,7 @@ before(async () => {
   const body = JSON.stringify({ origins: ['https://two.example'], swaps: [{ number: '+18005550102', ring_pool: 1 }] });
   const made = await fetch(`${server.ui}/v1/sites/pk_second`, { method: 'PUT', headers: { authorization: `Bearer ${TOKEN}` }, body });
   assert.equal(made.status, 201, await made.text());
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-    ignoreDefaultArgs: ['--disable-back-forward-cache'],
-  });
+  browser = await chromium.launch(CHROMIUM);
 });
 
 after(async () => {
@@ -136,6 +133,28 @@ test('of two tabs that change a site, the later one gets an error, and overwrite
   assert.match(await other.textContent('main'), /was changed after this page was loaded/);
   await other.goto(`${server.ui}/ui/sites/pk_second`);
   assert.equal(await other.inputValue('[name=leases_per_minute]'), '30');
+  await context.close();
+});
+
+test('a site of the configuration is changed in the directory, and goes back to its file', async () => {
+  const { context, page, complaints } = await person();
+  await page.goto(`${server.ui}/ui/sites/pk_shop`);
+  assert.match(await page.textContent('main'), /stands in the configuration.*SIGHUP/s);
+  const change = page.locator('form[action="new"]');
+  const before = await change.locator('[name=origins]').inputValue();
+  await change.locator('[name=leases_per_minute]').fill('77');
+  assert.deepEqual(await violations(context, page), []);
+  await change.locator('button').click();
+  await page.waitForURL(`${server.ui}/ui/sites/pk_shop`);
+  assert.equal(await page.inputValue('form[action="pk_shop/save"] [name=leases_per_minute]'), '77');
+  assert.equal(await page.inputValue('form[action="pk_shop/save"] [name=origins]'), before);
+  await page.click('summary');
+  assert.match(await page.textContent('details'), /configuration are in force again/);
+  await page.click('text=Remove it');
+  await page.waitForURL(`${server.ui}/ui/sites`);
+  await page.goto(`${server.ui}/ui/sites/pk_shop`);
+  assert.notEqual(await page.inputValue('form[action="new"] [name=leases_per_minute]'), '77');
+  assert.deepEqual(complaints, []);
   await context.close();
 });
 

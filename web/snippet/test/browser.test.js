@@ -12,6 +12,7 @@ import { after, before, test } from 'node:test';
 import { buildSync } from 'esbuild';
 import { chromium } from 'playwright-core';
 
+import { CHROMIUM } from '../../chromium.mjs';
 const AGENT = 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36';
 const OWN = '+18005550100';
 const TOKEN = 'a-token-of-the-tests-0123456789';
@@ -75,11 +76,7 @@ before(async () => {
   await new Promise((done) => pages.listen(0, '127.0.0.1', done));
   origin = `http://127.0.0.1:${pages.address().port}`;
   api = await serve(origin);
-  browser = await chromium.launch({
-    executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
-    args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-    ignoreDefaultArgs: ['--disable-back-forward-cache'],
-  });
+  browser = await chromium.launch(CHROMIUM);
 });
 
 after(async () => {

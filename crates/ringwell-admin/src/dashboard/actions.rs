@@ -144,7 +144,11 @@ async fn change(
             audit_webhook(context, session, id, action).await?;
             Ok(Done::Back("../../webhooks".to_owned()))
         }
-        ["sites", "new"] => site_change(kept?, session, Wanted::New, &field).await,
+        ["sites", "new"] => {
+            let sites = ui.dashboard.0.node.get().map(|node| node.config().sites.as_slice());
+            let configured = sites.into_iter().flatten().find(|site| site.key == field("key"));
+            site_change(kept?, session, Wanted::New(configured), &field).await
+        }
         ["sites", key, "save"] => site_change(kept?, session, Wanted::Save(key), &field).await,
         ["sites", key, "remove"] => site_change(kept?, session, Wanted::Remove(key), &field).await,
         _ => Err(NoPage::Missing("There is no such change.")),
@@ -159,7 +163,7 @@ async fn site_change(
 ) -> Result<Done, NoPage> {
     let key = site_forms::change(kept, session, &wanted, field).await?;
     Ok(Done::Back(match wanted {
-        Wanted::New => key,
+        Wanted::New(_) => key,
         Wanted::Save(_) => format!("../{key}"),
         Wanted::Remove(_) => "../../sites".to_owned(),
     }))

@@ -22,7 +22,8 @@ const CONSENTS: [(&str, &str); 3] = [
 
 /// What a form about sites asks for.
 pub(super) enum Wanted<'a> {
-    New,
+    /// With the site of that key in the configuration: it keeps its secret.
+    New(Option<&'a Site>),
     Save(&'a str),
     Remove(&'a str),
 }
@@ -39,12 +40,12 @@ pub(super) async fn change(
 ) -> Result<String, NoPage> {
     let mut change = actions::begin(context, session).await?;
     let key = match wanted {
-        Wanted::New => field("key"),
+        Wanted::New(_) => field("key"),
         Wanted::Save(key) | Wanted::Remove(key) => key,
     };
     let before = change.site(key).await?;
     match (wanted, &before) {
-        (Wanted::New, Some(_)) => {
+        (Wanted::New(_), Some(_)) => {
             return Err(NoPage::Wrong(format!("There is a site {key} already.")));
         }
         (Wanted::Save(_) | Wanted::Remove(_), None) => {
@@ -65,7 +66,11 @@ pub(super) async fn change(
         actions::commit(context, change).await?;
         return Ok(key.to_owned());
     }
-    let site = read(key, field, before.as_ref())?;
+    let before = match wanted {
+        Wanted::New(configured) => *configured,
+        Wanted::Save(_) | Wanted::Remove(_) => before.as_ref(),
+    };
+    let site = read(key, field, before)?;
     for swap in &site.swaps {
         if context.store.pool(swap.pool).await?.is_none() {
             return Err(NoPage::Wrong(format!("There is no ring pool {}.", swap.pool)));
@@ -144,10 +149,32 @@ pub(super) fn of_site(asked: &Asked<'_>, site: &Site) -> Markup {
         (actions::form(asked, &format!("{key}/save"), "Save", &fields))
         details {
             summary { "Remove this site" }
-            p { "Its pages show their own numbers from then on." }
+            @if is_configured(asked, key) {
+                p { "The settings of the configuration are in force again from then on." }
+            } @else { p { "Its pages show their own numbers from then on." } }
             (actions::form(asked, &format!("{key}/remove"), "Remove it", &seen))
         }
     } }
+}
+
+/// The form of a site that stands in the configuration.
+pub(super) fn of_configuration(asked: &Asked<'_>, site: &Site) -> Markup {
+    let key = html! { input type="hidden" name="key" value=(site.key); };
+    let fields = fields(&key, &site.to_text(), site.edge_key.is_some());
+    html! {
+        p { "This site stands in the configuration. A change of its " code { "[[site]]" }
+            " takes effect by SIGHUP (" code { "systemctl reload ringwell" } ")." }
+        @if asked.store().is_some() && asked.may_change() {
+            h2 { "Change it" }
+            p { "Settings that are saved here are kept in the directory and take precedence over the file, \
+                 until they are removed here." }
+            (actions::form(asked, "new", "Save", &fields))
+        }
+    }
+}
+
+fn is_configured(asked: &Asked<'_>, key: &str) -> bool {
+    asked.node.config().sites.iter().any(|site| site.key == key)
 }
 
 fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {

@@ -91,7 +91,7 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
         p { "Pages of these origins may ask: " (text.origins.join(", ")) "." }
         (table.html())
         @if is_kept { (site_forms::of_site(asked, &site)) }
-        @else { p { "This site stands in the configuration." } }
+        @else { (site_forms::of_configuration(asked, &site)) }
         (actions::of_site(asked, key).await)
     };
     let data = json!({ "site": key, "origins": text.origins, "swaps": text.swaps, "params": text.params,
