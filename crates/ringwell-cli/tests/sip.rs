@@ -9,6 +9,8 @@
     reason = "also the helpers of tests end a test by failing"
 )]
 
+#[path = "sip/asterisk.rs"]
+mod asterisk;
 #[path = "calls/phone.rs"]
 #[allow(dead_code, reason = "other tests play the provider")]
 mod phone;
@@ -188,11 +190,11 @@ fn destination(pool: u64) -> String {
 }
 
 /// Shows a number to each visitor of each pool: the number in its dialled form, and its visitor.
-fn visitors(server: &Server, site: &Site) -> BTreeMap<String, (u64, String)> {
+fn visitors(server: &Server, site: &Site, count: u64) -> BTreeMap<String, (u64, String)> {
     let mut shown = BTreeMap::new();
     for pool in &site.pools {
         let ask = |at| Ask { pool: pool.id, id: format!("{}-{at}", pool.id) };
-        let asks: Vec<_> = (0..VISITORS).map(ask).collect();
+        let asks: Vec<_> = (0..count).map(ask).collect();
         let body = batch::body(&asks, &site.pools);
         for row in batch::rows(&server.client().post(BULK, &[], &body).unwrap()) {
             assert!(!row.overflow);
@@ -223,7 +225,7 @@ fn kamailio_sends_each_call_to_its_destination_and_the_log_has_its_visitor() {
     let server = Server::start(site.serve(&[]));
     let folder = tempfile::TempDir::new().unwrap();
     let kamailio = Kamailio::redirecting(folder.path(), server.address());
-    let shown = visitors(&server, &site);
+    let shown = visitors(&server, &site, VISITORS);
     let numbers: Vec<_> = shown.keys().cloned().collect();
 
     let redirects = call(folder.path(), kamailio.port, &numbers);

@@ -15,21 +15,21 @@ use super::support::site::{Pool, Site, TOKEN};
 use super::{Kamailio, free_port, sipp};
 
 const CONFIGURATION: &str = include_str!("../../../../deploy/kamailio-proxy.cfg");
-const TALK: &str = include_str!("talk.xml");
+pub(crate) const TALK: &str = include_str!("talk.xml");
 pub(crate) const REFUSED: &str = include_str!("refused.xml");
 const GIVES_UP: &str = include_str!("gives_up.xml");
-const ANSWERS: &str = include_str!("answers.xml");
+pub(crate) const ANSWERS: &str = include_str!("answers.xml");
 const BUSY: &str = include_str!("busy.xml");
 const RINGS: &str = include_str!("rings.xml");
 
 /// `SIPp` as a destination; killed when dropped.
-struct Callee {
+pub(crate) struct Callee {
     child: Child,
-    port: u16,
+    pub(crate) port: u16,
 }
 
 impl Callee {
-    fn start(folder: &Path, name: &str, scenario: &str) -> Self {
+    pub(crate) fn start(folder: &Path, name: &str, scenario: &str) -> Self {
         let (file, port) = (folder.join(format!("{name}.xml")), free_port());
         fs::write(&file, scenario).unwrap();
         let child = Command::new("sipp")
@@ -52,7 +52,7 @@ impl Callee {
     }
 
     /// Lets it finish its calls; the names of the calls that it got.
-    fn end(mut self, folder: &Path, name: &str) -> usize {
+    pub(crate) fn end(mut self, folder: &Path, name: &str) -> usize {
         server::signal(self.child.id(), "USR1");
         let until = Instant::now() + Duration::from_secs(20);
         while self.child.try_wait().unwrap().is_none() && Instant::now() < until {
@@ -128,23 +128,23 @@ impl Switch {
     fn call(&self, name: &str, scenario: &str, numbers: &[String], rate: &str) -> Vec<Vec<String>> {
         sipp(self.folder.path(), (name, scenario), self.kamailio.port, numbers, rate)
     }
+}
 
-    /// All calls of the log by their SIP names, once all have ended.
-    fn calls(&self, count: usize) -> BTreeMap<String, Value> {
-        let bearer = format!("Bearer {TOKEN}");
-        let until = Instant::now() + Duration::from_secs(20);
-        loop {
-            let mut client = self.server.client();
-            let headers = [("authorization", bearer.as_str())];
-            let answer = client.get("/v1/calls?limit=1000", &headers).unwrap().json();
-            let all = answer["calls"].as_array().unwrap();
-            if all.len() == count && all.iter().all(|call| call["state"] == "ended") {
-                let name = |call: &Value| call["provider_call_id"].as_str().unwrap().to_owned();
-                return all.iter().map(|call| (name(call), call.clone())).collect();
-            }
-            assert!(Instant::now() < until, "{count} calls should have ended: {answer:#}");
-            thread::sleep(Duration::from_millis(100));
+/// All calls of the log by their SIP names, once all have ended.
+pub(crate) fn calls(server: &Server, count: usize) -> BTreeMap<String, Value> {
+    let bearer = format!("Bearer {TOKEN}");
+    let until = Instant::now() + Duration::from_secs(20);
+    loop {
+        let mut client = server.client();
+        let headers = [("authorization", bearer.as_str())];
+        let answer = client.get("/v1/calls?limit=1000", &headers).unwrap().json();
+        let all = answer["calls"].as_array().unwrap();
+        if all.len() == count && all.iter().all(|call| call["state"] == "ended") {
+            let name = |call: &Value| call["provider_call_id"].as_str().unwrap().to_owned();
+            return all.iter().map(|call| (name(call), call.clone())).collect();
         }
+        assert!(Instant::now() < until, "{count} calls should have ended: {answer:#}");
+        thread::sleep(Duration::from_millis(100));
     }
 }
 
@@ -161,7 +161,7 @@ fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
         scope.spawn(|| assert_eq!(switch.call("gives_up", GIVES_UP, &given_up, "5").len(), 10));
     });
     // Seconds are cut off, and a busy machine is late: one more or less.
-    for (name, call) in switch.calls(110) {
+    for (name, call) in calls(&switch.server, 110) {
         let number = call["to"].as_str().unwrap().to_owned();
         let (ring, seconds) =
             (call["ring_seconds"].as_u64().unwrap(), call["talk_seconds"].as_u64());
