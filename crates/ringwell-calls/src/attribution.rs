@@ -122,6 +122,9 @@ pub trait Numbers: Send + Sync {
     /// The pools that serve `number`: one, or several that share an overflow number. Never waits.
     fn pools(&self, number: PromoNumber) -> Vec<Serving>;
 
+    /// Whether there is such a pool; `None` while that is unknown. Never waits.
+    fn has_pool(&self, pool: PoolId) -> Option<bool>;
+
     /// The holders of `number` at `at` and before, newest first, at most `most`.
     fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_>;
 }

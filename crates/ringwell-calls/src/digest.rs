@@ -2,6 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use ring::signature::{Ed25519KeyPair, KeyPair};
 use ring::{digest, hmac};
 use subtle::ConstantTimeEq;
 
@@ -63,6 +64,20 @@ pub fn from_base64(text: &str) -> Option<Vec<u8>> {
 #[must_use]
 pub fn from_base64_url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
+}
+
+/// Base64 as JWTs have it.
+#[must_use]
+pub fn base64_url(bytes: &[u8]) -> String {
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// The Ed25519 signature of `text` by a private key, and the public key; `None` unless the private key
+/// has 32 bytes.
+#[must_use]
+pub fn ed25519(private: &[u8], text: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let pair = Ed25519KeyPair::from_seed_unchecked(private).ok()?;
+    Some((pair.sign(text).as_ref().to_vec(), pair.public_key().as_ref().to_vec()))
 }
 
 /// Whether both are the same, in a time that does not depend on where they differ.

@@ -10,7 +10,7 @@ use anyhow::Context;
 use axum::Router;
 use ringwell_calls::http::{self, Tokens};
 use ringwell_calls::{HolderError, Holders, Log, Numbers, Service, Serving};
-use ringwell_core::{Millis, PromoNumber};
+use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{Calls, Config, Database, Fault, Listen, TokenHashes};
 use ringwell_node::Handle;
 use ringwell_store::Location;
@@ -57,6 +57,10 @@ impl Numbers for NodeNumbers {
         let own = directory.pool_by_number(number).map(|pool| serving(pool, false));
         let shared = directory.overflow_pools(number);
         own.into_iter().chain(shared.into_iter().map(|pool| serving(pool, true))).collect()
+    }
+
+    fn has_pool(&self, pool: PoolId) -> Option<bool> {
+        self.node.get().map(|node| node.directory().pool(pool).is_some())
     }
 
     fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_> {

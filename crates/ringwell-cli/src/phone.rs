@@ -1,20 +1,28 @@
 //! A telephone: rings a number as its provider would, signature and callbacks included.
 //!
-//! Owns the provider's side of a call, as Twilio plays it. The server cannot distinguish it from
-//! the provider.
+//! Owns the course of a call; each provider's requests and documents are in a file of their own. The
+//! server cannot distinguish it from the provider. Source: docs/spec/calls.md, "Providers".
+
+mod bandwidth;
+mod generic;
+mod markup;
+mod plivo;
+mod sign;
+mod twilio;
+mod vonage;
 
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use ringwell_calls::digest::{Mac, base64};
+use ringwell_directory::CallProvider;
+use serde_json::Value;
 
 use crate::call::{Caller, Url};
 
-/// The ringing time of a destination if the document sets none: Twilio's default.
+/// The ringing time of a destination if the document sets none.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The address for the webhooks of a provider's account, and their secret.
@@ -22,11 +30,13 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct Phone {
     /// The server's address for them.
     pub(crate) url: Url,
+    /// The provider that is played.
+    pub(crate) provider: CallProvider,
     /// The account's name.
     pub(crate) account: String,
     /// The URL by which the provider reaches the server: signatures cover it.
     pub(crate) public_url: String,
-    /// The secret that signs requests.
+    /// The secret that signs requests; of Telnyx the private key.
     pub(crate) secret: Vec<u8>,
 }
 
@@ -54,100 +64,124 @@ pub(crate) enum Rung {
     NotConnected(String),
 }
 
+/// The body of a request.
+enum Body {
+    Form(Vec<(&'static str, String)>),
+    Json(Value),
+}
+
+/// The contents of a document that connects the caller.
+struct Dial {
+    destination: String,
+    /// The ringing time, in seconds.
+    timeout: Option<u64>,
+    /// Where reports about the destination go.
+    status: Option<String>,
+    /// Where the end of the destination is reported.
+    action: Option<String>,
+}
+
+/// A moment of a call that a provider reports.
+#[derive(Clone, Copy)]
+enum Step {
+    /// The destination rings.
+    Ringing,
+    /// It has answered.
+    Answered,
+    /// The parties have talked for this long and hung up.
+    Completed(Duration),
+    /// It has not answered in time.
+    NoAnswer,
+}
+
+/// A report: the URL, or the hook of the account, and the body.
+type Report = (String, Body);
+
+/// The provider's side of a call.
+trait Side {
+    /// The first request about the call.
+    fn begins(&self, ring: &Ring<'_>) -> Body;
+
+    /// Reads the document; `None` if it connects to no destination.
+    fn read(&self, document: &str) -> Option<Dial>;
+
+    /// The requests that the provider sends at this moment, in their order.
+    fn reports(&self, ring: &Ring<'_>, dial: &Dial, step: Step) -> Vec<Report>;
+}
+
+const fn side(provider: CallProvider) -> &'static dyn Side {
+    match provider {
+        CallProvider::Twilio | CallProvider::SignalWire | CallProvider::Telnyx => &twilio::Twiml,
+        CallProvider::Plivo => &plivo::Plivo,
+        CallProvider::Vonage => &vonage::Vonage,
+        CallProvider::Bandwidth => &bandwidth::Bandwidth,
+        CallProvider::Generic => &generic::Generic,
+    }
+}
+
 impl Phone {
     /// Makes the call, which takes as long as it does; `say` gets each step in words.
     ///
     /// # Errors
     /// If the server does not answer as to a provider.
     pub(crate) fn ring(&self, ring: &Ring<'_>, say: impl Fn(&str)) -> anyhow::Result<Rung> {
-        let caller = Caller::for_health()?;
-        let post = |target: &str, fields: &[(&str, &str)]| self.post(&caller, target, fields);
-        let Ring { id, from, to, .. } = *ring;
-        let leg = [("CallSid", id), ("From", from), ("To", to), ("Direction", "inbound")];
-        let begin = [&leg[..], &[("CallStatus", "ringing")]].concat();
-        let document = post(&format!("/t/{}/answer", self.account), &begin)?;
-        let Some(destination) = inner(&document, "Number").or_else(|| inner(&document, "Sip"))
-        else {
-            return Ok(Rung::NotConnected(document));
+        let (caller, side) = (Caller::for_health()?, side(self.provider));
+        let document = self.post(&caller, &self.hook("answer"), &side.begins(ring))?;
+        let Some(dial) = side.read(&document) else { return Ok(Rung::NotConnected(document)) };
+        let timeout = dial.timeout.map_or(TIMEOUT, Duration::from_secs);
+        let seconds = timeout.as_secs();
+        say(&format!("connected to {}, which may ring for {seconds} s", dial.destination));
+        let report = |step| {
+            for (to, body) in side.reports(ring, &dial, step) {
+                self.post(&caller, &self.target(&to)?, &body)?;
+            }
+            Ok::<_, anyhow::Error>(())
         };
-        let timeout = attribute(&document, "timeout").and_then(|text| text.parse().ok());
-        let timeout = timeout.map_or(TIMEOUT, Duration::from_secs);
-        say(&format!("connected to {destination}, which may ring for {} s", timeout.as_secs()));
-        let url = |name| attribute(&document, name).context("the document names no callback");
-        let (status, action) =
-            (self.target(&url("statusCallback")?)?, self.target(&url("action")?)?);
-        let second_leg = format!("{id}-callee");
-        let report = |place: &str, state: &str, more: &[(&str, &str)]| {
-            let fields = [
-                ("CallSid", second_leg.as_str()),
-                ("ParentCallSid", id),
-                ("SequenceNumber", place),
-                ("CallStatus", state),
-            ];
-            post(&status, &[&fields[..], more].concat())
-        };
-        report("1", "ringing", &[])?;
-        let is_answered = ring.answer_after < timeout;
+        report(Step::Ringing)?;
         thread::sleep(ring.answer_after.min(timeout));
-        let talk = ring.talk.as_secs().to_string();
-        let mut end = leg.to_vec();
-        if is_answered {
-            report("2", "in-progress", &[])?;
-            say("answered");
-            thread::sleep(ring.talk);
-            report("3", "completed", &[("CallDuration", talk.as_str())])?;
-            end.extend([("DialCallStatus", "completed"), ("DialBridged", "true")]);
-            end.push(("DialCallDuration", talk.as_str()));
-        } else {
-            report("2", "no-answer", &[])?;
-            end.push(("DialCallStatus", "no-answer"));
+        if ring.answer_after >= timeout {
+            report(Step::NoAnswer)?;
+            return Ok(Rung::NoAnswer);
         }
-        post(&action, &end)?;
-        Ok(if is_answered { Rung::Answered } else { Rung::NoAnswer })
+        report(Step::Answered)?;
+        say("answered");
+        thread::sleep(ring.talk);
+        report(Step::Completed(ring.talk))?;
+        Ok(Rung::Answered)
     }
 
-    /// Posts a form to a hook, signed; returns the document of the answer.
-    fn post(
-        &self,
-        caller: &Caller,
-        target: &str,
-        fields: &[(&str, &str)],
-    ) -> anyhow::Result<String> {
-        let escaped = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
-        let body: Vec<_> =
-            fields.iter().map(|(name, value)| format!("{name}={}", escaped(value))).collect();
-        let mut sorted = fields.to_vec();
-        sorted.sort_unstable();
-        let signed: String = sorted.iter().flat_map(|(name, value)| [*name, *value]).collect();
-        let string = format!("{}{target}{signed}", self.public_url);
-        let signature = base64(&Mac::Sha1.sign(&self.secret, &[string.as_bytes()]));
-        let mut headers = HeaderMap::new();
-        let name = HeaderName::from_static("x-twilio-signature");
-        headers.insert(name, HeaderValue::from_str(&signature)?);
-        let form = ("application/x-www-form-urlencoded", body.join("&").into());
-        let (status, answer) = caller.send_with(&self.url, Method::POST, target, form, headers)?;
+    /// Posts a body to a hook, signed; returns the document of the answer.
+    fn post(&self, caller: &Caller, target: &str, body: &Body) -> anyhow::Result<String> {
+        let (kind, text) = match body {
+            Body::Form(fields) => ("application/x-www-form-urlencoded", form(fields)),
+            Body::Json(value) => ("application/json", value.to_string()),
+        };
+        let headers = sign::headers(self, target, body, &text)?;
+        let sent = (kind, text.into());
+        let (status, answer) = caller.send_with(&self.url, Method::POST, target, sent, headers)?;
         let text = String::from_utf8_lossy(&answer).into_owned();
         ensure!(status == StatusCode::OK, "{} answered {status}: {}", self.url, text.trim());
         Ok(text)
     }
 
-    /// The target of a callback's URL, which lies below the account's public address.
+    /// The path of one of the account's hooks.
+    fn hook(&self, name: &str) -> String {
+        format!("/t/{}/{name}", self.account)
+    }
+
+    /// The target of a callback's URL, which lies below the account's public address, or of a hook.
     fn target(&self, url: &str) -> anyhow::Result<String> {
+        if !url.contains("://") {
+            return Ok(self.hook(url));
+        }
         let rest = url.strip_prefix(self.public_url.as_str());
         let rest = rest.with_context(|| format!("{url} is not below the account's public_url"))?;
         Ok(rest.to_owned())
     }
 }
 
-/// The text of the first element of that name.
-fn inner<'a>(document: &'a str, name: &str) -> Option<&'a str> {
-    let open = document.split_once(&format!("<{name}"))?.1;
-    let text = open.split_once('>')?.1;
-    text.split_once("</").map(|(text, _)| text)
-}
-
-/// The first attribute of that name, unescaped.
-fn attribute(document: &str, name: &str) -> Option<String> {
-    let value = document.split_once(&format!(" {name}=\""))?.1.split_once('"')?.0;
-    Some(value.replace("&amp;", "&"))
+fn form(fields: &[(&str, String)]) -> String {
+    let escaped = |text: &str| utf8_percent_encode(text, NON_ALPHANUMERIC).to_string();
+    let pairs = fields.iter().map(|(name, value)| format!("{name}={}", escaped(value)));
+    pairs.collect::<Vec<_>>().join("&")
 }

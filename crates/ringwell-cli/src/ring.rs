@@ -1,11 +1,12 @@
 //! `ringwell call`: rings a number of a running server without a provider.
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context as _, bail, ensure};
-use ringwell_calls::digest::hex;
+use anyhow::{Context as _, ensure};
+use ringwell_calls::digest::{base64, ed25519, from_base64, hex};
 use ringwell_calls::number::called;
 use ringwell_directory::{CallAccount, CallProvider, Config, Overrides, load};
 
@@ -19,10 +20,15 @@ Rings a number of a running server without a provider: the request is signed wit
 secret and goes where the provider's webhooks come in. The call is logged like any other; ask for it
 with GET /v1/calls.
 
+Telnyx signs with a private key of its own, of which the account has the public one: --key names a file
+with a private key of yours (32 bytes in base64, as openssl rand -base64 32 makes them). Its public
+key must be a secret of the account; the command prints it if it is not.
+
 Exit codes: 0 the call was connected; 1 it was not, or the server was not reached.
 
 Examples:
   ringwell call --config ringwell.toml --to 2000000000
+  ringwell call --config ringwell.toml --to 2000000000 --provider plivo
   ringwell call --config ringwell.toml --to +493012345678 --answer-after 3s --talk 20s";
 
 /// A number reserved for fiction.
@@ -36,12 +42,15 @@ pub(crate) struct Args {
     /// Number of the caller
     #[arg(long, value_name = "NUMBER", default_value = FROM)]
     from: String,
-    /// The provider whose webhooks are sent: twilio
-    #[arg(long, default_value = "twilio")]
-    provider: String,
-    /// The account of the configuration; without it, the first one of the provider
+    /// The provider whose webhooks are sent: twilio, signalwire, telnyx, plivo, vonage, bandwidth or generic
+    #[arg(long, value_name = "PROVIDER", value_parser = CallProvider::parse)]
+    provider: Option<CallProvider>,
+    /// The account of the configuration; without it, the first one, or the first of the provider
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
+    /// File with a private key, for an account of Telnyx
+    #[arg(long, value_name = "FILE")]
+    key: Option<PathBuf>,
     /// Ringing time before the destination answers; longer than its limit: no answer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = ringwell_directory::parse_duration)]
     answer_after: Duration,
@@ -61,25 +70,20 @@ pub(crate) struct Args {
 /// # Errors
 /// If the configuration has no such account, or the server does not answer as to a provider.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    ensure!(
-        args.provider == "twilio",
-        "--provider {}: only twilio can be played so far",
-        args.provider
-    );
     let loaded = load(&args.config, variable, Overrides::default(), cores());
     let config = match loaded {
         Ok((config, _)) => config,
         Err(faults) => return Ok(show_of_file(&faults, &args.config)),
     };
     let account = account(&config, args)?;
-    let secret = account.secrets.first().context("the account has no secret")?.reveal().to_vec();
+    let secret = secret(account, args)?;
     let listen = config.calls.as_ref().map(|calls| calls.listen.to_string());
     let url = match &args.url {
         Some(url) => url.clone(),
         None => listen.unwrap_or_default().parse().map_err(anyhow::Error::msg)?,
     };
     let (name, public_url) = (account.name.clone(), account.public_url.clone());
-    let phone = Phone { url, account: name, public_url, secret };
+    let phone = Phone { url, provider: account.provider, account: name, public_url, secret };
     let to = called(&args.to).with_context(|| format!("{} is no telephone number", args.to))?;
     let from = called(&args.from).unwrap_or_else(|| args.from.clone());
     let mut random = [0; 16];
@@ -102,15 +106,36 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 fn account<'a>(config: &'a Config, args: &Args) -> anyhow::Result<&'a CallAccount> {
     let calls = config.calls.as_ref();
     let accounts = calls.map(|calls| calls.accounts.as_slice()).unwrap_or_default();
-    let fits = |account: &&CallAccount| match &args.account {
-        Some(name) => account.name == *name,
-        None => account.provider == CallProvider::Twilio,
+    let is_it = |account: &&CallAccount| {
+        args.account.as_ref().is_none_or(|name| account.name == *name)
+            && args.provider.is_none_or(|provider| account.provider == provider)
     };
-    let found = accounts.iter().find(fits).context(
-        "the configuration has no such account: add [[calls.account]] with provider = \"twilio\"",
-    )?;
-    if found.provider != CallProvider::Twilio {
-        bail!("the account {} is not of Twilio", found.name);
+    let provider = args.provider.map_or("twilio", CallProvider::name);
+    accounts.iter().find(is_it).with_context(|| {
+        format!(
+            "the configuration has no such account: add [[calls.account]] with provider = \"{provider}\""
+        )
+    })
+}
+
+/// The secret that signs the requests.
+fn secret(account: &CallAccount, args: &Args) -> anyhow::Result<Vec<u8>> {
+    let own = account.secrets.first().map(|secret| secret.reveal().to_vec());
+    if account.provider != CallProvider::Telnyx {
+        return own.context("the account has no secret");
     }
-    Ok(found)
+    let path = args.key.as_ref().context(
+        "only Telnyx has the private key of its requests: name one of your own with --key \
+         (see --help)",
+    )?;
+    let text = fs::read_to_string(path)
+        .with_context(|| format!("cannot read {}", path.display()))?
+        .trim()
+        .to_owned();
+    let pair = from_base64(&text).and_then(|key| ed25519(&key, b""));
+    let (_, public) = pair.context("the private key must be 32 bytes in base64")?;
+    let public = base64(&public);
+    let is_known = account.secrets.iter().any(|secret| secret.reveal() == public.as_bytes());
+    ensure!(is_known, "add a file with {public} to secret_files of the account {}", account.name);
+    Ok(text.into_bytes())
 }

@@ -17,6 +17,8 @@ mod export;
 mod listen;
 #[path = "calls/phone.rs"]
 mod phone;
+#[path = "calls/providers.rs"]
+mod providers;
 #[path = "calls/rate.rs"]
 mod rate;
 #[path = "calls/routing.rs"]

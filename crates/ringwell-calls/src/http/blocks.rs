@@ -61,6 +61,9 @@ async fn add(
     let new: New = serde_json::from_slice(&body)
         .map_err(|error| Problem::bad_request(format!("body: {error}")))?;
     let (block, at) = (new.block()?, now());
+    if let Some(pool) = block.pool.filter(|pool| !service.may_block_at(*pool)) {
+        return Err(Problem::bad_request(format!("pool: there is no ring pool {pool}")));
+    }
     let row = BlockRow { id: block.id(), block: block.clone(), created_at: at };
     let of = service.clone();
     let store = async move {

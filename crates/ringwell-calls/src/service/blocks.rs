@@ -3,6 +3,8 @@
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
+use ringwell_core::PoolId;
+
 use super::Service;
 use crate::attribution::Serving;
 use crate::block::{Block, Blocks};
@@ -30,6 +32,11 @@ impl Service {
             }
             tokio::time::sleep(EVERY).await;
         }
+    }
+
+    /// Whether a list may have an entry for this pool: not for one that does not exist.
+    pub(crate) fn may_block_at(&self, pool: u64) -> bool {
+        self.inner.numbers.has_pool(PoolId(pool)).unwrap_or(true)
     }
 
     /// The entry by which `caller` is refused at a number that `serving` serve.

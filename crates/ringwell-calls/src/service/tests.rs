@@ -19,6 +19,10 @@ impl Numbers for Slow {
         vec![Serving { pool: PoolId(16), name: None, is_overflow: false }]
     }
 
+    fn has_pool(&self, pool: PoolId) -> Option<bool> {
+        Some(pool == PoolId(16))
+    }
+
     fn holders(&self, _: PromoNumber, at: Millis, _: usize) -> Holders<'_> {
         let mut let_go = self.0.clone();
         Box::pin(async move {

@@ -59,6 +59,7 @@ pub(super) fn settings(secret: &str, port: u16) -> Result<Calls, String> {
 pub(super) fn phone(address: &str, secret: &str) -> Result<Phone, &'static str> {
     Ok(Phone {
         url: address.parse()?,
+        provider: CallProvider::Twilio,
         account: ACCOUNT.to_owned(),
         public_url: PUBLIC_URL.to_owned(),
         secret: secret.as_bytes().to_vec(),

@@ -5,6 +5,10 @@ use super::phone::Provider;
 use super::support::server::ringwell;
 use super::support::site::TOKEN;
 
+/// A pool beside the one whose numbers are called.
+const OTHER_POOL: &str = "[[ring_pool]]\nid = 17\nring_pool_key = \"key-of-another-pool-17\"\n\
+                          lifetime = \"30m\"\nnumbers = [\"3125550100\"]\noverflow_number = \"3125550199\"\n";
+
 impl Switchboard {
     /// What `ringwell calls …` says.
     fn calls(&self, args: &[&str]) -> Result<String, String> {
@@ -18,7 +22,7 @@ impl Switchboard {
 
 #[test]
 fn a_blocked_caller_is_refused_and_logged_as_such_until_unblocked() {
-    let board = Switchboard::new("");
+    let board = Switchboard::with_settings("", OTHER_POOL, &[]);
     let number = board.visitor("17");
     let twilio = Provider::twilio(&board.phone);
     let ring = |call: &str, from: &str| {
@@ -55,6 +59,8 @@ fn a_blocked_caller_is_refused_and_logged_as_such_until_unblocked() {
     assert!(ring("CA6", robot).contains("+18005550199"));
     let again = board.calls(&["unblock", id.trim()]).unwrap_err();
     assert!(again.contains("there is no such entry"), "{again}");
+    let elsewhere = board.calls(&["block", "+14155551234", "--pool", "99"]).unwrap_err();
+    assert!(elsewhere.contains("pool: there is no ring pool 99"), "{elsewhere}");
     let unreadable = board.calls(&["block", "4155551234"]).unwrap_err();
     assert!(unreadable.contains("caller: +14155551234"), "{unreadable}");
     assert_eq!(board.get("/v1/calls?robocall=300").status, 400);

@@ -208,6 +208,17 @@ impl CallProvider {
         Self::Generic,
     ];
 
+    /// Reads the name that the configuration uses.
+    ///
+    /// # Errors
+    /// With all names.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|provider| provider.name() == name).ok_or_else(|| {
+            let names: Vec<&str> = Self::ALL.iter().map(|provider| provider.name()).collect();
+            format!("must be one of {}", names.join(", "))
+        })
+    }
+
     /// As the configuration and the API name it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -362,11 +373,7 @@ fn parse_name(text: &str) -> Result<String, ValueError> {
 }
 
 fn parse_provider(text: &str) -> Result<CallProvider, ValueError> {
-    let all = CallProvider::ALL;
-    all.into_iter().find(|provider| provider.name() == text).ok_or_else(|| {
-        let names: Vec<&str> = all.iter().map(|provider| provider.name()).collect();
-        ValueError::new(format!("must be one of {}", names.join(", ")))
-    })
+    CallProvider::parse(text).map_err(ValueError::new)
 }
 
 /// `https://HOST[:PORT][/PATH]` or the same with `http`.

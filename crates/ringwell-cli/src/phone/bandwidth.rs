@@ -1,0 +1,64 @@
+//! Bandwidth: JSON events, BXML. It reports the destination's end, not its ringing.
+
+use std::time::Duration;
+
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::markup::{attribute, inner, number};
+use super::{Body, Dial, Report, Ring, Side, Step};
+
+pub(super) struct Bandwidth;
+
+fn event(ring: &Ring<'_>, name: &str) -> Value {
+    json!({
+        "eventType": name,
+        "eventTime": Timestamp::now().to_string(),
+        "callId": ring.id,
+        "direction": "inbound",
+        "from": ring.from,
+        "to": ring.to,
+    })
+}
+
+/// The event about the destination's end, then the one about the caller's.
+fn end(ring: &Ring<'_>, dial: &Dial, cause: &str, talk: Option<Duration>) -> Vec<Report> {
+    let (mut done, mut over) = (event(ring, "transferComplete"), event(ring, "disconnect"));
+    done["cause"] = cause.into();
+    let now = Timestamp::now();
+    let answered = talk.and_then(|talk| now.checked_sub(talk).ok());
+    if let Some(answered) = answered {
+        done["answerTime"] = answered.to_string().into();
+    }
+    done["endTime"] = now.to_string().into();
+    over["endTime"] = now.to_string().into();
+    over["cause"] = "hangup".into();
+    let last = dial.action.clone().map(|to| (to, Body::Json(done)));
+    last.into_iter().chain([("disconnect".to_owned(), Body::Json(over))]).collect()
+}
+
+impl Side for Bandwidth {
+    fn begins(&self, ring: &Ring<'_>) -> Body {
+        let mut begun = event(ring, "initiate");
+        begun["startTime"] = Timestamp::now().to_string().into();
+        Body::Json(begun)
+    }
+
+    fn read(&self, document: &str) -> Option<Dial> {
+        let destination = inner(document, "PhoneNumber").or_else(|| inner(document, "SipUri"))?;
+        Some(Dial {
+            destination: destination.to_owned(),
+            timeout: number(document, "callTimeout"),
+            status: None,
+            action: attribute(document, "transferCompleteUrl"),
+        })
+    }
+
+    fn reports(&self, ring: &Ring<'_>, dial: &Dial, step: Step) -> Vec<Report> {
+        match step {
+            Step::Ringing | Step::Answered => Vec::new(),
+            Step::Completed(talk) => end(ring, dial, "hangup", Some(talk)),
+            Step::NoAnswer => end(ring, dial, "timeout", None),
+        }
+    }
+}

@@ -1,0 +1,100 @@
+//! `ringwell call` as each provider: its forms or JSON, its signature, its reports.
+
+use std::process::Output;
+use std::thread;
+
+use super::Switchboard;
+use super::support::server::ringwell;
+
+/// 32 bytes, and the public key that belongs to them (RFC 8032, test 1).
+const PRIVATE: &str = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=";
+const PUBLIC: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
+/// Providers beside Twilio, with the secrets of their accounts.
+const OTHERS: [(&str, &str); 6] = [
+    ("signalwire", "a-signing-key-of-signalwire-012345"),
+    ("telnyx", PUBLIC),
+    ("plivo", "an-auth-token-of-plivo-0123456789"),
+    ("vonage", "a-signature-secret-of-vonage-0123456789"),
+    ("bandwidth", "ringwell:a-password-0123456789abc"),
+    ("generic", "a-secret-of-a-switch-0123456789abc"),
+];
+
+fn board() -> Switchboard {
+    let account = |(provider, _): &(&str, &str)| {
+        format!(
+            "[[calls.account]]\nname = \"at-{provider}\"\nprovider = \"{provider}\"\n\
+             public_url = \"https://calls.example\"\nsecret_files = [\"{provider}.secret\"]\n"
+        )
+    };
+    let accounts: String = OTHERS.iter().map(account).collect();
+    let names = OTHERS.map(|(provider, secret)| (format!("{provider}.secret"), secret));
+    let files: Vec<_> = names.iter().map(|(name, secret)| (name.as_str(), *secret)).collect();
+    Switchboard::with_files(&format!("timeout = \"5s\"\n{accounts}"), &files)
+}
+
+fn ring(board: &Switchboard, provider: &str, number: u64, more: &[&str]) -> Output {
+    let number = number.to_string();
+    let url = format!("http://{}", board.phone.address());
+    let mut command = ringwell(&["call", "--to", &number, "--url", &url, "--provider", provider]);
+    command.args(more).arg("--config").arg(board.site.config());
+    command.output().unwrap()
+}
+
+/// The call as the log has it in the end; the command must have succeeded.
+fn logged(board: &Switchboard, output: &Output) -> serde_json::Value {
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    board.call(said.split(':').next().unwrap(), |call| call["state"] == "ended")
+}
+
+#[test]
+fn each_provider_can_be_played() {
+    let board = board();
+    let key = board.site.config().with_file_name("private.key");
+    std::fs::write(&key, PRIVATE).unwrap();
+    let key = key.to_str().unwrap();
+    let refused = ring(&board, "telnyx", 2_001_600_000, &[]);
+    assert!(String::from_utf8_lossy(&refused.stderr).contains("--key"));
+    let play = &|provider: &str| {
+        let number = board.visitor(provider);
+        let soon = ["--answer-after", "50ms", "--talk", "1s", "--key", key];
+        let answered = ring(&board, provider, number, &soon);
+        let call = logged(&board, &answered);
+        let of = (&call["outcome"], &call["talk_seconds"], &call["provider"]);
+        assert_eq!(of, (&"answered".into(), &1.into(), &provider.into()), "{call:#}");
+        assert_eq!(call["attribution"]["parameters"]["id"], provider, "{call:#}");
+        assert_eq!(call["from"]["e164"], "+12005550100", "{call:#}");
+
+        let missed = ring(&board, provider, number, &["--answer-after", "6s", "--key", key]);
+        let call = logged(&board, &missed);
+        assert_eq!(call["outcome"], "no_answer", "{provider}: {call:#}");
+    };
+    thread::scope(|scope| {
+        let all = OTHERS.map(|(provider, _)| scope.spawn(move || play(provider)));
+        for one in all {
+            one.join().unwrap();
+        }
+    });
+}
+
+#[test]
+fn a_phone_with_another_secret_is_refused() {
+    let board = board();
+    let key = board.site.config().with_file_name("private.key");
+    std::fs::write(&key, "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=").unwrap();
+    let stranger = ring(&board, "telnyx", 2_001_600_000, &["--key", key.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
+    assert!(!stranger.status.success() && said.contains("secret_files of the account"), "{said}");
+    for (provider, secret) in OTHERS.into_iter().filter(|(provider, _)| *provider != "telnyx") {
+        // The server has read the right one already.
+        let file = board.site.config().with_file_name(format!("{provider}.secret"));
+        std::fs::write(
+            &file,
+            secret.replace("0123456789", "9876543210").replace("012345", "543210"),
+        )
+        .unwrap();
+        let stranger = ring(&board, provider, 2_001_600_000, &[]);
+        let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
+        assert!(!stranger.status.success() && said.contains("403"), "{provider}: {said}");
+    }
+}
