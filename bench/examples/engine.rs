@@ -49,7 +49,7 @@ fn engine(pools: u32, numbers: u32) -> anyhow::Result<Engine> {
     Ok(Restore::new(specs, 0).finish(Tip::FIRST.raise_epoch(), START, false).0)
 }
 
-/// As a shard does it, a group sealed now and then. Returns the rows that got no number.
+/// Seals a group now and then, as a shard does. Returns the rows that got no number.
 fn allocate(engine: &mut Engine, batches: usize, pools: usize) -> anyhow::Result<usize> {
     let mut spare = Vec::new();
     let mut exhausted = 0;

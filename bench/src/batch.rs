@@ -20,7 +20,7 @@ const STRIDE: usize = 7_919;
 /// The fewest different bodies that a sender goes round.
 const REQUESTS_MIN: usize = 256;
 
-/// Flags of everything that sends batches: where to, for which pools, how many rows.
+/// Flags of all senders of batches: the destination, the pools, the rows of a batch.
 #[derive(clap::Args)]
 pub(crate) struct Batches {
     /// Server: HOST:PORT or unix:PATH.

@@ -56,7 +56,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         report(args.connections, before, after)?;
         anyhow::Ok(held)
     })?;
-    // Nothing is sent or read meanwhile: the runtime need not run.
+    // No bytes are sent or read in this time, so the runtime need not run.
     std::io::stdin().read_to_end(&mut Vec::new())?;
     drop(held);
     Ok(())

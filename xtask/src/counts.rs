@@ -51,7 +51,7 @@ const STYLES: [&str; 15] = [
     "idempotency key",
 ];
 
-/// As [`PATH_VARIABLE`], how many rows a batch has, and the sizes that are counted, with how many batches.
+/// As [`PATH_VARIABLE`]: the rows of a batch, and the counted sizes with their counts of batches.
 const ROWS_VARIABLE: &str = "RINGWELL_COUNTED_ROWS";
 const SIZES: [(u32, [u32; 2]); 3] = [(1, [100, 500]), (5, [50, 150]), (500, [4, 12])];
 
@@ -100,7 +100,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("{name:<40} {figure:>10.1}   {before}");
     }
     if args.accept {
-        // Those that were left out stay.
+        // Counts that were left out stay as they are.
         let last = all.remove(profile).map(|last| last.figures).unwrap_or_default();
         let left_out = last.into_iter().filter(|(name, _)| name.starts_with(STYLE_FIGURE));
         let mut figures: BTreeMap<String, f64> = left_out.collect();

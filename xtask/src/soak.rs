@@ -116,7 +116,7 @@ fn round(fault: &Fault, seed: u64, line: &mut Line) -> anyhow::Result<()> {
 }
 
 /// The sum of the counts before `word`, as in `20 crashes: 4100 rows, 3900 numbers …`. A dot for a test
-/// that has passed may stand before it.
+/// that has passed may be before it.
 fn before(said: &str, word: &str) -> u64 {
     let last = |line: &str| Some(line.split_once(word)?.0.rsplit(' ').next()?.to_owned());
     let count = |line: &str| last(line)?.trim_start_matches('.').parse::<u64>().ok();

@@ -17,7 +17,7 @@ use crate::shell::{self, as_by_hand, cargo, programs};
 const LONG: [&str; 7] =
     ["faults", "pages", "planted_bugs", "seeds", "network", "cluster", "haproxy"];
 
-/// So many programs more than processors run at once, since most of them wait most of their time.
+/// Runs this many programs more than there are processors, because most of them mostly wait.
 const WAITING: usize = 1;
 
 /// A program of tests.

@@ -148,7 +148,7 @@ impl Sources {
                 }
             }
         }
-        // Of a parent's own children: `child::name` without a prefix.
+        // Paths to a parent's own children: `child::name` without a prefix.
         for child in self.0.keys().filter(|it| it.len() == module.len() + 1) {
             let Some((name, parent)) = child.split_last() else { continue };
             let mention = format!("{name}::");

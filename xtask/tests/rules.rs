@@ -1,6 +1,6 @@
 //! The repository's own rules. Each test names a rule and lists every place that breaks it.
 //!
-//! Exceptions stand in [`EXCEPTIONS`]; a test sees to it that the list only shrinks.
+//! Exceptions are in [`EXCEPTIONS`]; a test sees to it that the list only shrinks.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -399,7 +399,7 @@ fn is_source(file: &Path) -> bool {
     file == Path::new(".ci/run") || extension.is_some_and(|it| sources.contains(&it))
 }
 
-/// Whether an absolute path under `folder` stands in the text: not as a part of a longer one.
+/// Whether an absolute path under `folder` is in the text: not as a part of a longer one.
 fn names_folder(text: &str, folder: &str) -> bool {
     text.match_indices(folder).any(|(start, _)| {
         let before = text[..start].chars().next_back();

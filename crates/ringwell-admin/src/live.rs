@@ -54,8 +54,8 @@ pub struct PoolLoad {
     pub numbers: u32,
     /// The lockout after an allocation.
     pub lifetime: Millis,
-    /// The time that the counts are of: the lifetime, or since the server started, or a little
-    /// more.
+    /// The time that the counts cover: the lifetime, or the time since the server started, or a
+    /// little more.
     pub over: Millis,
     /// Rows in that time, including overflow rows.
     pub asked: u64,

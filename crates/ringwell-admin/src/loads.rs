@@ -20,13 +20,13 @@ const HOUR: Millis = Millis(3_600_000);
 /// Hours of which the means are kept: a day, and two hours to compare the present with.
 const HOURS: usize = 26;
 
-/// Of so many hours of the day a page shows the loads.
+/// A page shows the loads of this many hours of the day.
 const DAY: usize = 24;
 
 /// Hours to come for which the same hours of the day before say what to expect.
 const NIGHT: usize = 12;
 
-/// At most so much above or below the day before is today taken to be.
+/// The most by which today may be taken to differ from the day before.
 const TREND_MAX: f64 = 2.0;
 
 /// The state that the thread of the directory and the handlers of the API share.
@@ -52,7 +52,7 @@ struct Trail {
     /// Oldest first; never empty.
     marks: VecDeque<Mark>,
     newest: Mark,
-    /// As it was when growth was last decided on.
+    /// The load at the last decision on growth.
     decided: Mark,
     /// Sum and count of the loads seen in the hour that began then.
     hour: (Millis, f64, u32),
@@ -96,8 +96,8 @@ impl Loads {
         Some(Outlook { load: trail.load()?, trail })
     }
 
-    /// For how many whole hours the pools have been watched at most; [`Loads::WATCHED_MIN`] are needed to
-    /// say what comes in the next twelve.
+    /// The most whole hours for which pools have been watched; a forecast of the next twelve needs
+    /// [`Loads::WATCHED_MIN`].
     pub(crate) fn watched(&self) -> usize {
         self.0.values().map(|trail| trail.means.len()).max().unwrap_or(0)
     }
@@ -131,7 +131,7 @@ impl Loads {
     }
 }
 
-/// What is known of a pool's load, and what follows from it.
+/// A pool's known load, and the figures that follow from it.
 #[derive(Debug)]
 pub(crate) struct Outlook<'a> {
     pub(crate) load: PoolLoad,

@@ -1,7 +1,7 @@
 //! Valid telephone numbers, and their written forms, by libphonenumber's data.
 //!
-//! Used where numbers enter and are shown, never when one is handed out. Numbers without a `+` are
-//! of country code 1. Source: docs/spec/directory.md, "Which numbers are taken".
+//! Used where numbers enter and are shown, never when one is handed out. Numbers without a `+` have
+//! country code 1. Source: docs/spec/directory.md, "Which numbers are taken".
 
 use phonenumber::{Mode, PhoneNumber, country};
 use ringwell_core::{NumberRange, PromoNumber};

@@ -6,7 +6,7 @@ use ringwell_calls::provider::{Answer, Connect, Leg, Refusal, document};
 use ringwell_directory::{CallProvider, UnknownNumber};
 use serde_json::json;
 
-/// What each provider is asked for: a name, and the answer.
+/// The requests to each provider: a name, and the answer.
 fn answers() -> Vec<(&'static str, Answer)> {
     let number = Connect {
         call: "c_01ab".to_owned(),

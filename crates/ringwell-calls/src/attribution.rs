@@ -61,7 +61,7 @@ pub struct PoolRef {
 /// One visitor who was shown the number.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Allocation {
-    /// When, in milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub allocated_ms: u64,
     /// The time until which no other visitor could have it.
     pub locked_until_ms: u64,
@@ -93,7 +93,7 @@ pub struct Serving {
 pub struct Held {
     /// The pool that handed it out, if the record says so.
     pub pool: Option<PoolId>,
-    /// When, by the wall clock.
+    /// The time by the wall clock.
     pub allocated_at: Millis,
     /// The time when its lockout ends or ended.
     pub locked_until: Millis,

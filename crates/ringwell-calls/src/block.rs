@@ -14,7 +14,7 @@ use crate::provider::Refusal;
 pub const BLOCKS_MAX: usize = 10_000;
 /// The longest note.
 pub const NOTE_BYTES_MAX: usize = 200;
-/// What stands for callers without a number.
+/// The entry for callers without a number.
 const WITHHELD: &str = "withheld";
 /// Digits of a number.
 const DIGITS_MAX: usize = 15;
@@ -30,7 +30,7 @@ pub struct Block {
     pub caller: Pattern,
     /// The pool whose numbers it is about; `None` for all.
     pub pool: Option<u64>,
-    /// What such a caller gets.
+    /// The answer to a blocked caller.
     pub answer: Refusal,
     /// For people.
     pub note: Option<String>,
@@ -60,7 +60,7 @@ impl Pattern {
         }
     }
 
-    /// As it is written.
+    /// The entry as text.
     #[must_use]
     pub fn text(&self) -> &str {
         &self.0

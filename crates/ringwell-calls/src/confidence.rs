@@ -164,7 +164,7 @@ mod tests {
         let at = Millis(100_000_000);
         let ages = |count: u64| (0..count).map(|it| 600 + it * 1_200).collect::<Vec<_>>();
         let four = probabilities(at, &candidates(&ages(4), at));
-        // What a look at all of them would say.
+        // The result of a look at all of them.
         let all: f64 = (0..200_u32).map(|it| density(600.0 + f64::from(it) * 1_200.0)).sum();
         assert!((four[0] - density(600.0) / all).abs() < 1e-4, "{four:?}");
         let three = probabilities(at, &candidates(&ages(3), at));

@@ -1,4 +1,4 @@
-//! How much speaks for a robot as the caller: pure arithmetic over what is known of the caller's calls.
+//! The score for a robot as the caller: pure arithmetic over the known calls of the caller.
 //!
 //! Source: docs/spec/calls.md, "Robocalls".
 
@@ -8,7 +8,7 @@ use crate::provider::Stir;
 
 /// Earlier calls of a caller that are looked at: the newest of the last thirty days.
 pub const CALLS_MAX: i64 = 50;
-/// How far back.
+/// The age of the oldest call that counts.
 pub const SPAN: Millis = Millis(30 * DAY);
 /// Too few seconds for a caller to say anything.
 const SHORT_SECONDS: u32 = 6;
@@ -20,7 +20,7 @@ const DAY: u64 = 24 * HOUR;
 pub struct Earlier {
     /// When it began.
     pub began: Millis,
-    /// How long they talked, if it was answered and is over.
+    /// The talk time, if the call was answered and is over.
     pub talk_seconds: Option<u32>,
     /// The number that was called.
     pub number: Option<String>,
@@ -31,7 +31,7 @@ pub struct Earlier {
 pub struct Robocall {
     /// 0 to 100.
     pub score: u8,
-    /// What it is made of: names of the table in the specification.
+    /// Its parts, named as in the table of the specification.
     pub reasons: Vec<String>,
 }
 

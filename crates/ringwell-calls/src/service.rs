@@ -43,8 +43,7 @@ const STORE_MAX: Duration = Duration::from_secs(10);
 /// At the end of the process, changes that wait for the log are dropped after this time.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
-/// Takes calls. Clones are of the same service; all of it runs on the runtime on which it was
-/// started.
+/// Takes calls. Clones share one service, which runs on the runtime on which it was started.
 #[derive(Clone)]
 pub struct Service {
     inner: Arc<Inner>,
@@ -405,7 +404,7 @@ impl Service {
         matches!(tokio::time::timeout_at(until, stored).await, Ok(Ok(true)))
     }
 
-    /// Starts the search for the visitor of a call that has none yet.
+    /// Starts the search for the visitor of a call without one.
     fn complete(&self, change: &CallChange, applied: &Applied) {
         if let Some((number, at)) = applied.unattributed.clone() {
             self.look_for(change, number, at);

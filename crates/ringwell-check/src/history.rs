@@ -50,7 +50,7 @@ pub(crate) struct Whole {
     /// Every node and shard that has a journal or a state, with its number among them.
     pub(crate) owners: BTreeMap<Owner, u32>,
     pub(crate) journals: BTreeMap<Owner, Journal>,
-    /// When pools handed out nothing: pool (`None`: all), from, until; shard time.
+    /// Times in which pools handed out nothing: pool (`None`: all), from, until; shard time.
     pub(crate) holds: Vec<(Option<u64>, i64, i64)>,
     pub(crate) lookups: u64,
     pub(crate) states: BTreeMap<Owner, FinalState>,
@@ -106,7 +106,7 @@ pub(crate) struct Journal {
     /// The count of records in each frame.
     pub(crate) counts: HashMap<u64, u64>,
     pub(crate) records: u64,
-    /// When the first record was written, and the last one.
+    /// The times of the first and the last record.
     pub(crate) first_at: Option<i64>,
     pub(crate) last: Option<Last>,
     /// The first record that does not continue its predecessor: words, time, and both places.
@@ -189,7 +189,7 @@ pub(crate) enum What {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Record {
-    /// Whose journal, by [`Whole::owners`].
+    /// The journal's owner, by [`Whole::owners`].
     pub(crate) owner: u32,
     pub(crate) place: SourceLine,
     pub(crate) at: i64,
@@ -205,7 +205,7 @@ pub(crate) enum Kind {
         rid: Option<Box<str>>,
     },
     /// The lockout ends at `until`; a release if `ends`. With `restored` no visitor has seen the
-    /// allocation, and the one of that time is the newest again (0: none).
+    /// allocation, and the allocation of that time is the newest again (0: none).
     Until {
         until: i64,
         ends: bool,
@@ -234,7 +234,7 @@ pub(crate) struct Lookup {
 /// A number in a state that a server ended with.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HeldAtEnd {
-    /// Whose state, by [`Whole::owners`].
+    /// The state's owner, by [`Whole::owners`].
     pub(crate) owner: u32,
     pub(crate) place: SourceLine,
     pub(crate) number: u64,
@@ -243,7 +243,7 @@ pub(crate) struct HeldAtEnd {
     pub(crate) until: i64,
 }
 
-/// From when until when an allocation locked a number of its pool out.
+/// The time in which an allocation locked a number of its pool out.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Span {
     pub(crate) pool: u64,
@@ -261,12 +261,12 @@ pub(crate) struct Row<'a> {
 }
 
 impl Whole {
-    /// The batch that a row is of.
+    /// The batch of a row.
     pub(crate) fn batch(&self, row: &Asked) -> &Batch {
         &self.batches[row.batch as usize]
     }
 
-    /// Those of some rows that were answered.
+    /// The answered ones among `rows`.
     pub(crate) fn answered<'a>(&'a self, rows: &'a [Asked]) -> impl Iterator<Item = Row<'a>> {
         rows.iter().filter_map(|asked| {
             let batch = self.batch(asked);
@@ -320,7 +320,7 @@ impl Whole {
 }
 
 impl Batch {
-    /// Its one answer; `None` if it has none, or several.
+    /// Its answer; `None` if it has no answer or several.
     pub(crate) fn answer(&self) -> Option<&End> {
         self.end.as_ref().filter(|end| end.is_answer && self.second.is_none())
     }

@@ -24,7 +24,7 @@ const PART_BYTES: u64 = 64 << 20;
 /// A part is an open file, twice.
 const PARTS_MAX: usize = 400;
 
-/// Judges the history that stands in `files` together.
+/// Judges the history that is in `files` together.
 ///
 /// # Errors
 /// [`ReadError`] names file and line of unreadable input.

@@ -1,4 +1,4 @@
-//! From files to facts, line by line.
+//! Turns files into facts, line by line.
 //!
 //! Owns the required fields of each line. Skips unknown fields and a last line without its end, as
 //! docs/spec/history.md requires. Never holds more than one line as text.
@@ -144,7 +144,7 @@ impl Reader {
 
 /// An answer to a later attempt may be that of the first one, whose lockouts are older.
 fn join_attempts(whole: &mut Whole) {
-    // Since when, and how many.
+    // The time of the first, and the count.
     let mut attempts: HashMap<Box<str>, (i64, u32)> = HashMap::new();
     for Batch { key, t, .. } in &whole.batches {
         if let Some(key) = key {

@@ -14,7 +14,7 @@ pub enum Rule {
     Lost,
     /// C3: allocations in the journal were requested, and given or released.
     Phantom,
-    /// C4: numbers are of the pool that was asked.
+    /// C4: numbers belong to the requested pool.
     Pool,
     /// C5: one answer, with the rows of the batch in their order.
     Answer,

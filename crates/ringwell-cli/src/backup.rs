@@ -76,7 +76,7 @@ struct List {
     format: u32,
     /// Of the program that took it.
     version: String,
-    /// When it was begun, RFC 3339.
+    /// The time of its start, RFC 3339.
     taken_at: String,
     files: Vec<Entry>,
 }
@@ -263,7 +263,8 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     for name in &segments {
         copy(&from.join(name), &to.join(name))?;
     }
-    // A segment that was dropped meanwhile may be in use again: then its copy is of two segments.
+    // A segment that was dropped in the meantime may be in use again; its copy then mixes two
+    // segments.
     let now = files(from, "rpj")?;
     let is_gone = segments.iter().any(|name| !now.contains(name));
     if is_gone { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }

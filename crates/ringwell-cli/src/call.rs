@@ -26,13 +26,13 @@ use tokio::time::timeout;
 
 use crate::environment::variable;
 
-/// A server that has not accepted a connection by then counts as unreachable.
+/// A server that accepts no connection within this time counts as unreachable.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// A server that answers a call later than this is given up. Moving many buckets takes seconds.
 const ANSWER_MAX: Duration = Duration::from_mins(2);
 
-/// A server that does not say by then how it is hangs.
+/// A server that does not report its health within this time counts as hanging.
 const HEALTH_MAX: Duration = Duration::from_secs(3);
 
 /// A server: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
@@ -57,7 +57,7 @@ impl FromStr for Url {
 }
 
 impl Url {
-    /// As a request names the server: management refuses names that are not its own.
+    /// The server's name in a request: management refuses names that are not its own.
     fn host(&self) -> HeaderValue {
         let local = HeaderValue::from_static("localhost");
         match &self.0 {
@@ -146,13 +146,13 @@ impl fmt::Display for CallError {
 #[derive(Debug)]
 pub(crate) struct Caller {
     runtime: Runtime,
-    /// A call that has no answer by then is given up.
+    /// A call without an answer within this time is given up.
     answer_max: Duration,
     authorization: Option<HeaderValue>,
 }
 
 impl Caller {
-    /// With the token that `access` names, or that stands in `RINGWELL_TOKEN`; without one, calls
+    /// With the token that `access` names, or that is in `RINGWELL_TOKEN`; without one, calls
     /// that need it are refused.
     ///
     /// # Errors

@@ -131,7 +131,7 @@ impl Running {
 
     /// The node serves: it can be asked from now on. Returns the paths of calls for its management.
     pub(crate) fn attach(&self, node: &Handle) -> Router {
-        // Each shard's thread has a handle; all are of one node.
+        // Each shard's thread has a handle; all belong to one node.
         let _ = self.node.node.set(node.clone());
         let service = self.service.clone();
         node.on_taps(move |number| service.tapped(number));

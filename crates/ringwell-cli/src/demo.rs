@@ -40,7 +40,7 @@ const WRONG_USAGE: u8 = 2;
 /// Pools that are only for `ringwell load`, beside those to play with.
 const LOAD_POOLS: u32 = 200;
 
-/// Their numbers come free at once: a server that is measured hands out more than any pool has.
+/// Their numbers come free at once, because a measurement needs more numbers than a pool has.
 const LOAD_LIFETIME: Millis = Millis(10);
 
 /// Short enough that a pool which overflowed recovers while a person watches.
@@ -135,7 +135,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
 /// Writes the list of the pools that load may use.
 fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     if pools.is_empty() {
-        // One of an earlier demo would name pools that this one does not have.
+        // A file of an earlier demo would name pools that this one does not have.
         let _ = fs::remove_file(path);
     } else {
         keep_list(path, pools)?;
@@ -162,7 +162,7 @@ fn claim(data: &Path) -> anyhow::Result<()> {
 /// The visible parts of the demo: the dashboard, and a shop whose numbers are swapped.
 struct Front {
     dashboard: Dashboard,
-    /// With the pool that its slider loads; absent if measurements need a quiet server.
+    /// The page and the pool of its load slider; absent if measurements need a quiet server.
     shop: Option<(Shop, RingPool)>,
     /// The address to open first.
     url: String,

@@ -158,7 +158,7 @@ impl Directory {
                 Follower::new(store, node, version, live, (changed, sites_of_file, lookup), naming);
             let serve_ring_pools = async {
                 end.serve(ring_pools).await;
-                // Nothing more comes, or nothing ever did.
+                // No further change comes, or none ever came.
                 std::future::pending::<()>().await;
             };
             runtime.block_on(async {

@@ -25,7 +25,7 @@ Examples:
 /// thread that waits for its turn.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// So many proxies can be before the same nodes without taking all of a node's connections.
+/// This many proxies can share the nodes without using up a node's connections.
 const PROXIES: usize = 4;
 
 #[derive(Debug, clap::Args)]
@@ -173,7 +173,7 @@ defaults
     )
 }
 
-/// For nodes that are named: their addresses may change while the proxy runs.
+/// Needed for nodes given by name: their addresses may change while the proxy runs.
 const RESOLVERS: &str = "\
 # Nodes that the cluster file names by host: their addresses are looked up again and again. Write
 # full names there, as no search domain is added.

@@ -25,11 +25,11 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 /// Connections to management that are open at once; of more, strangers make way for each other.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
-/// For the whole head of a request, from the end of the answer before it.
+/// The time limit for the whole head of a request, from the end of the previous answer.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const FIELDS_MAX: usize = 64;
-/// No list takes as long; who does not read an answer has its place no longer.
+/// No list takes as long. A client that does not read its answer loses its place.
 const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
 /// After a connection could not be accepted: mostly because there are too many open files.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -49,7 +49,7 @@ pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
 /// The open connections.
 #[derive(Default)]
 struct OpenConnections {
-    /// In the order in which they came.
+    /// In order of arrival.
     open: Mutex<VecDeque<OpenConnection>>,
 }
 
@@ -112,7 +112,7 @@ impl Listener {
         }
     }
 
-    /// Until the process ends. `most` connections are open at once.
+    /// Runs until the process ends. At most `most` connections are open at once.
     pub(crate) async fn serve(self, router: Router, most: usize) {
         let (room, places) = (Arc::new(Semaphore::new(most)), Arc::new(OpenConnections::default()));
         loop {

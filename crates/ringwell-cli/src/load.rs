@@ -77,7 +77,7 @@ struct Finish {
     /// Add the journal and the final state that lie in this data directory
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// Whose journal it is; without it, the directory stands for the node
+    /// The node that the journal belongs to; by default the name of the directory
     #[arg(long, value_name = "NAME", requires = "journal")]
     node: Option<String>,
     /// Ask this server who held the numbers
@@ -124,7 +124,7 @@ struct Run {
     /// Threads that send; one is enough for one core of a server
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
     threads: usize,
-    /// A batch that has no answer by then is given up
+    /// A batch without an answer within this time is given up
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     timeout: Duration,
     /// Ask for answers within this time (Ringwell-Deadline-Ms), in whole milliseconds

@@ -1,7 +1,7 @@
 //! `ringwell man`: one page that holds every command with its options.
 //!
 //! Takes the texts from the command line's own definition, so that page and `--help` say the same.
-//! One page, because pages that refer to each other are of use only where all were installed.
+//! One page, because pages that refer to each other help only where all of them are installed.
 
 use std::io;
 

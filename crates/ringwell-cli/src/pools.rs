@@ -129,7 +129,7 @@ enum Command {
     /// The inventory: all numbers, whether pools have them or not
     #[command(subcommand)]
     Numbers(numbers::Numbers),
-    /// Networks, and how many numbers each may have
+    /// Networks and their limits of numbers
     #[command(subcommand)]
     Networks(networks::Networks),
     /// Print the audit log, the newest change first

@@ -1,5 +1,5 @@
 //! One line on a terminal for work that takes longer than two seconds: its progress, and the
-//! remaining time if it can be estimated. Nothing if stderr is not a terminal.
+//! remaining time if it can be estimated. Prints nothing if stderr is not a terminal.
 
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};

@@ -1,7 +1,7 @@
 //! `ringwell restore`: a copy of a data directory becomes the data directory again.
 //!
-//! Answers sent after the copy was made are in no journal, and the files cannot show that. So the
-//! mark is made before anything else, and only a start that has stored its hold removes it. Source:
+//! Answers sent after the copy was made are in no journal, and the files cannot show that. The mark
+//! is therefore made first, and only a start that has stored its hold removes it. Source:
 //! docs/operations.md, "Backups".
 
 use std::fs::{self, File};

@@ -120,7 +120,7 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Warnings of ring pools that are of no use to the sites' pages.
+/// Warns of ring pools that do not help the sites' pages.
 fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
     let lifetime = |pool| directory.pool(pool).map(ringwell_directory::RingPool::lifetime);
     let of = |site: &Site| {
@@ -164,7 +164,7 @@ fn serve(
     let calls = config.calls.as_ref();
     let calls = calls.map(|calls| Running::start(calls, &config, lookup.clone())).transpose()?;
     if let Some(calls) = &calls {
-        // Nothing else sets it.
+        // This is the only place that sets it.
         let _ = running.set(Arc::clone(calls));
         dashboard.attach_calls(calls.service());
     }

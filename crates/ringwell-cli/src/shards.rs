@@ -108,7 +108,7 @@ fn parse_buckets(text: &str) -> Result<Buckets, String> {
     Ok(Buckets(buckets))
 }
 
-/// As people write them: runs as ranges.
+/// Written with ranges for runs.
 fn ranges(buckets: &BTreeSet<u16>) -> String {
     let text = |(first, last): &(u16, u16)| {
         if first == last { first.to_string() } else { format!("{first}-{last}") }

@@ -56,17 +56,16 @@ pub(crate) struct Args {
     /// Only this ring pool of the configuration; may be repeated
     #[arg(long, value_name = "ID", requires = "config")]
     pool: Vec<u64>,
-    /// A pool of so many numbers, whatever the configuration has; may be repeated
+    /// A pool of this many numbers, instead of those in the configuration; may be repeated
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(POOL_NUMBERS_MAX)))]
     numbers: Vec<u32>,
-    /// With --numbers: how long an allocation is guaranteed
+    /// With --numbers: the time for which an allocation is guaranteed
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Millis,
     /// The share of visits that end in a call
     #[arg(long, value_name = "SHARE", default_value = "3%", value_parser = parse_share)]
     calls: f64,
-    /// How long callers take from seeing the number to the call: the share of each group and its
-    /// mean delay
+    /// The delay between seeing the number and calling: the share of each group and its mean delay
     #[arg(
         long,
         value_name = "SHARE:DELAY,…",
@@ -206,7 +205,7 @@ fn busiest_hour(views: &[View]) -> u64 {
     busiest as u64
 }
 
-/// What the formulas of docs/sizing.md say of as many visits, spread evenly.
+/// The result of the formulas of docs/sizing.md for as many visits, spread evenly.
 fn forecast(pool: &PoolSpec, found: &Found, hours: f64, callers: &Callers) -> Option<Forecast> {
     #[expect(clippy::cast_precision_loss, reason = "visits of a log")]
     let per_hour = found.visits as f64 / hours;

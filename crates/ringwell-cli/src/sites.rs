@@ -47,7 +47,7 @@ enum Command {
     },
     /// Make a site
     Create {
-        /// Its key: `pk_` and 4 to 60 letters, digits, _ and -. It stands in the pages
+        /// Its key: `pk_` and 4 to 60 letters, digits, _ and -. It is in the pages
         key: String,
         #[command(flatten)]
         settings: Settings,
@@ -78,7 +78,7 @@ struct Settings {
     /// A parameter of the page's address that is stored with the allocation; may be repeated
     #[arg(long = "param", value_name = "NAME")]
     params: Vec<String>,
-    /// When a visitor may be remembered
+    /// The condition for remembering a visitor
     #[arg(long, value_parser = ["off", "required", "cookieless"])]
     consent: Option<String>,
     /// New numbers that one address may take in a minute

@@ -251,7 +251,7 @@ fn pools_that_come_with_a_new_map_are_held_for_a_lifetime() {
     let rows = cluster.ask(&mut client, "held");
     let is_held = begun.elapsed() < lifetime;
     for (pool, row) in (1..).zip(&rows) {
-        // Those that were b's before continue.
+        // Pools that node b owned before go on with their numbers.
         assert!(!is_held || row.overflow == (Cluster::owner(pool) == 0), "{row:?}");
     }
     cluster.ask_until(&mut client, 0, true);
@@ -324,7 +324,8 @@ fn a_node_that_starts_again_costs_a_connection_and_no_number() {
         assert!(cluster.ask(&mut client, &format!("b{round}")).iter().all(|row| !row.overflow));
         connects.push(link(&mut client, "connects"));
     }
-    // Those before the first batch: node a looked for the other one before it was there.
+    // Connects from before the first batch: node a looked for the other node before that had
+    // started.
     let [before, .., connects] = connects[..] else { panic!("{connects:?}") };
     assert_eq!(before, connects);
     second.stop();

@@ -213,7 +213,7 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let state = operator.get(&format!("/v1/pools/{id}/state"), &[("authorization", &token)]);
     let state = state.unwrap().json();
     assert_eq!((&state["free"], &state["locked"]), (&0.into(), &3.into()), "{state}");
-    // None of this works without a token, and none of it at the address of the clients.
+    // Management requires a token, and the address of the clients does not serve it.
     assert_eq!(operator.get("/v1/pools", &[]).unwrap().status, 401);
     assert_eq!(client.get("/v1/pools", &[("authorization", &token)]).unwrap().status, 404);
     server.stop();

@@ -1,5 +1,6 @@
-//! A cluster of two real nodes behind a real `HAProxy` that `ringwell haproxy` has configured: who is
-//! asked, over which connections, and that no client sees an error when nodes go and come.
+//! A cluster of two real nodes behind a real `HAProxy` that `ringwell haproxy` has configured: the
+//! nodes that get requests, their connections, and that no client sees an error when nodes go and
+//! come.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -377,7 +378,7 @@ fn a_proxy_that_stands_still_keeps_its_clients_waiting_and_costs_none_an_error()
                 }
                 thread::sleep(Duration::from_millis(50));
             }
-            // Not all: a busy machine makes rows late.
+            // Some rows may be late on a busy machine.
             let rows = 2 * asked * POOLS;
             assert!(own * 2 > rows, "the nodes know nothing of it: {own} of {rows} rows");
             signal(stage.proxy.id(), "CONT");

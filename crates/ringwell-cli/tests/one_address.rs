@@ -58,7 +58,7 @@ fn a_pool_is_made_and_allocated_from_at_one_address() {
     let single =
         format!("/api/2015-12-09/ring_pools/{id}/allocate_number.json?ring_pool_key={key}");
     let until = Instant::now() + Duration::from_secs(30);
-    // The pool has no numbers yet, and says so as soon as it is known.
+    // The pool has no numbers yet, and answers accordingly as soon as it is known.
     while client.get(&single, &[]).unwrap().status != 503 {
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_millis(20));

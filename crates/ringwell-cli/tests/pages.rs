@@ -349,7 +349,7 @@ fn a_number_comes_free_a_minute_after_its_visitor_was_seen_last_and_a_kept_one_d
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_secs(2));
     }
-    // Not before the page's first beat has had its chance.
+    // Waits until the page had time for its first beat.
     assert!(began.elapsed() > Duration::from_secs(65), "{:?}", began.elapsed());
     assert_eq!(to(&again(BEAT, &mut client, &kept).json()), to(&kept));
 }

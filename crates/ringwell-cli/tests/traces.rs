@@ -24,7 +24,7 @@ const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-
 #[test]
 fn a_batch_is_a_part_of_its_client_s_trace_and_holds_no_key() {
     let collector = Taker::start();
-    // So few traces of its own that only those are kept for which a client decides.
+    // The server starts so few traces itself that only traces requested by a client are kept.
     let settings = format!(
         "log.traces = \"http://127.0.0.1:{}\"\nlog.traces_one_in = 1000000\nshards = 2",
         collector.port
@@ -112,7 +112,7 @@ fn a_collector_that_is_away_delays_no_one() {
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
     let body = batch::body(&[Ask { pool: 1, id: "1".to_owned() }], &site.pools);
-    // More than may wait.
+    // More than the queue holds.
     for _ in 0..6_000 {
         assert_eq!(client.post(BULK, &[], &body).unwrap().status, 200);
     }

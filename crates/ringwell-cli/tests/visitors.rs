@@ -23,7 +23,7 @@ const ORIGIN: &str = "https://shop.example";
 const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0";
 const VISITORS: u32 = 1_000;
 const NUMBERS: u64 = 50;
-/// So short that each number serves many visitors, and longer than a visitor takes.
+/// Short enough for each number to serve many visitors, and longer than a visit.
 const LIFETIME: Duration = Duration::from_secs(3);
 /// Visitors at the same time.
 const THREADS: usize = 6;

@@ -1,7 +1,7 @@
 //! Bugs that the simulator must find, so that it is known that it could.
 //!
-//! Nothing of this is there unless all is built with `--cfg canary`.
-//! Source: docs/spec/simulation.md, "Planted bugs".
+//! This module exists only if the build has `--cfg canary`. Source: docs/spec/simulation.md,
+//! "Planted bugs".
 
 use core::sync::atomic::{AtomicU8, Ordering};
 

@@ -14,7 +14,7 @@ pub struct PromoNumber(NonZeroU64);
 /// The first rule that a text breaks which should have been a promo number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
-    /// Neither ten bytes long, nor with a country code.
+    /// The text is not ten bytes long and has no country code.
     Length {
         /// The number of digits.
         bytes: usize,
@@ -23,7 +23,7 @@ pub enum NumberError {
     NotADigit,
     /// Area codes do not start with 0 or 1.
     AreaCode,
-    /// With a country code, but no E.164 number.
+    /// The text has a country code but is no E.164 number.
     International,
 }
 
@@ -44,7 +44,7 @@ impl PromoNumber {
     const LAST: u64 = 999_999_999_999_999;
     /// Added to the E.164 digits in a [code](Self::to_code) of another country.
     const CODE: u64 = 1_000_000_000_000_000;
-    /// No promo number: stands in slots that no pool has.
+    /// No promo number: fills slots that belong to no pool.
     pub(crate) const NOBODY: Self = Self(NonZeroU64::MIN);
 
     const fn constant(value: u64) -> Self {

@@ -37,7 +37,8 @@ pub(crate) struct Pool {
     base: u32,
     count: u32,
     head: u32,
-    /// When the lockout of the slot before the head ends: the ring stands while none ends before it.
+    /// The end of the lockout of the slot before the head: the ring stays valid while no lockout
+    /// ends before it.
     last_until: Millis,
     /// Some visitor asked for a number to keep: look before each allocation.
     pub(crate) sticky: bool,

@@ -1,7 +1,7 @@
 //! A shard's state while it is rebuilt from a snapshot and records, before it serves.
 //!
 //! Every fact carries the position of its record, and a number takes only facts newer than its own.
-//! So a snapshot may be taken while the shard goes on, and replaying a record twice changes
+//! A snapshot may therefore be taken while the shard goes on, and replaying a record twice changes
 //! nothing. Facts on numbers that are in no pool are kept as retired. Source:
 //! docs/spec/allocation.md, "Recovery".
 

@@ -307,7 +307,7 @@ fn offset(range: NumberRange, number: PromoNumber) -> u32 {
 /// The count of numbers in a pool.
 ///
 /// # Panics
-/// With more than a shard can count.
+/// If there are more than a shard can count.
 pub(crate) fn count_of(spec: &PoolSpec) -> u32 {
     let count: u64 = spec.numbers.iter().map(|range| u64::from(range.count())).sum();
     let count = u32::try_from(count).ok();

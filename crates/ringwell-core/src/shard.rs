@@ -31,7 +31,7 @@ pub struct Shard {
     pub(crate) vacant: Vacant,
     pub(crate) visitors: Visitors,
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
-    /// For numbers in rotation whose allocation was received with another node's clock.
+    /// Times of numbers in rotation whose allocation was dated by another node's clock.
     pub(crate) foreign_times: ForeignTimes,
     /// No pool here is held beyond this moment.
     pub(crate) held_here: Millis,
@@ -294,8 +294,7 @@ impl Shard {
         }
     }
 
-    /// Whether nothing goes out of the pool of `slot` at `now`, because part of its history is in
-    /// doubt.
+    /// Whether the pool of `slot` is held at `now` because part of its history is in doubt.
     #[must_use]
     pub fn is_held(&self, slot: u32, now: Millis) -> bool {
         self.pool_of(slot).is_some_and(|pool| self.pools[pool as usize].held_until > now)

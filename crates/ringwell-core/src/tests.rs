@@ -361,7 +361,7 @@ proptest! {
     fn two_live_allocations_never_share_a_number(steps in steps()) {
         let mut shard = two_pools();
         let mut now = Millis(1_000);
-        // The model: until when each number is locked, and since when it is free.
+        // The model: the end of each number's lockout, and the time since which it is free.
         let mut locked: BTreeMap<PromoNumber, Millis> = BTreeMap::new();
         for (at, step) in steps.iter().enumerate() {
             let position = Position(at as u64 + 1);

@@ -1,9 +1,9 @@
 //! Buckets that came to a node without the lockouts of the previous owner.
 //!
 //! None of their pools may hand anything out until those lockouts are over, and that holds for
-//! pools that appear later as well: a list of pools may reach the node long after its map. So the
-//! bucket keeps the moment, and a pool's lifetime is added when the pool is known. Times are a
-//! node's shard time. Source: docs/spec/cluster.md, "Which buckets are new".
+//! pools that appear later as well: a list of pools may reach the node long after its map. The
+//! bucket therefore keeps the moment, and a pool's lifetime is added once the pool is known. Times
+//! are a node's shard time. Source: docs/spec/cluster.md, "Which buckets are new".
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::placement::bucket;
 
-/// Since when, and until when, a bucket's pools are held.
+/// The beginning and the end of the hold of a bucket's pools.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u64)", into = "(u64, u64)")]
 pub struct BucketHold {

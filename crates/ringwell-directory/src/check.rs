@@ -57,7 +57,7 @@ fn runs<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Run> {
     runs
 }
 
-/// Whose rotation `number` is in, if `runs` do not overlap.
+/// The pool that has `number` in its rotation, if `runs` do not overlap.
 fn owner(runs: &[Run], number: PromoNumber) -> Option<u32> {
     let after = runs.partition_point(|run| run.first <= number);
     let run = runs[..after].last()?;

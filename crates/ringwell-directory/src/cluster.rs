@@ -1,8 +1,8 @@
 //! A cluster: its nodes, their shards, and the secret or certificates that they share.
 //!
 //! Owns the contents of a cluster file; `config/cluster.rs` reads it. Knows nothing of how nodes
-//! talk. Invariants: every shard below [`ClusterMap::shards`] is of exactly one node; the secret is
-//! never shown.
+//! talk. Invariants: every shard below [`ClusterMap::shards`] belongs to exactly one node; the
+//! secret is never shown.
 
 use std::fmt;
 use std::path::{Path, PathBuf};

@@ -87,7 +87,7 @@ pub struct Config {
     pub trusted_proxies: Vec<TrustedProxy>,
     /// Web sites whose pages show each visitor a number: none.
     pub sites: Vec<Site>,
-    /// Where web pages ask, and nowhere else. Empty: where clients do.
+    /// The addresses for web pages alone; if empty, those of clients.
     pub site_listen: Vec<Listen>,
     /// Calls: none are taken.
     pub calls: Option<Calls>,
@@ -127,7 +127,7 @@ pub enum Database {
 pub struct DatabaseUrl(String);
 
 impl DatabaseUrl {
-    /// The URL, with its secret. For no log.
+    /// The URL, with its secret. Not for logs.
     #[must_use]
     pub fn reveal(&self) -> &str {
         &self.0
@@ -301,7 +301,7 @@ pub enum Durability {
     Disk,
     /// The operating system has it: survives the process, not the machine.
     Os,
-    /// Nothing: it is forgotten when the process ends.
+    /// Nothing is stored: the history ends with the process.
     Memory,
 }
 

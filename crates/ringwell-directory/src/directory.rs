@@ -110,8 +110,8 @@ impl Directory {
         self.next(&put.into_iter().map(Arc::new).collect::<Vec<_>>(), removed)
     }
 
-    /// The state that follows this one: with `pools` and no others. Those that are as in this state
-    /// share its memory.
+    /// The state that follows this one: with `pools` and no others. Pools that are equal in this
+    /// state share its memory.
     ///
     /// # Errors
     /// As of [`Directory::change`], of those pools that are not as in this state.
@@ -270,7 +270,7 @@ impl Directory {
         self.tables.iter().flat_map(|table| table.pools())
     }
 
-    /// The count of numbers in rotation, in all pools together.
+    /// The count of numbers in rotation in all pools.
     #[must_use]
     pub const fn number_count(&self) -> u64 {
         self.rotation.count()
@@ -323,7 +323,7 @@ impl Directory {
     }
 }
 
-/// The table of a bucket's pools, which stand by their ids and come to `shard`.
+/// The table of a bucket's pools by their ids; they come to `shard`.
 fn table(pools: Vec<Arc<RingPool>>, shard: u16, indices: &mut Indices) -> Arc<PoolTable> {
     let with_entry = |pool: Arc<RingPool>| {
         let entry = Entry::new(&pool, shard, indices.take());

@@ -32,7 +32,7 @@ pub struct Owners {
     shards: u16,
 }
 
-/// As it is stored and travels.
+/// The form in which it is stored and sent.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Plain {
@@ -69,7 +69,7 @@ impl TryFrom<Plain> for Owners {
 }
 
 impl Owners {
-    /// As the cluster file has it: nothing has moved yet.
+    /// The state of the cluster file, before any move.
     #[must_use]
     pub fn of_map(map: &ClusterMap) -> Self {
         let of = |bucket| Owner { moves: 0, shard: map.placement().of_bucket(bucket) };
@@ -111,8 +111,8 @@ impl Owners {
         Placement::from_owners(&owners, self.shards).unwrap_or_else(|| unreachable!("bad owners"))
     }
 
-    /// The bucket's next move, to `shard`. To be called by the present owner only. Nothing happens
-    /// if there is no such bucket or shard.
+    /// The bucket's next move, to `shard`. Only the present owner may call this. Nothing happens if
+    /// there is no such bucket or shard.
     pub fn give(&mut self, bucket: u16, shard: u16) {
         if let Some(owner) = self.of.get_mut(usize::from(bucket)).filter(|_| shard < self.shards) {
             *owner = Owner { moves: owner.moves + 1, shard };

@@ -1,9 +1,9 @@
 //! Placement: which shard owns a ring pool.
 //!
-//! A pool's id falls into one of 1,024 buckets for good; a table says which shard owns a bucket. So
-//! a shard can be added, or a bucket moved, without moving every pool, which `id % shards` would
-//! do. Independent of pools and of the way to a shard. Invariant: the bucket of an id is the same
-//! in every version and on every machine; journals and other machines rely on it.
+//! A pool's id falls into one of 1,024 buckets for good; a table says which shard owns a bucket. A
+//! shard can be added or a bucket moved without moving every pool, as `id % shards` would.
+//! Independent of pools and of the way to a shard. Invariant: the bucket of an id is the same in
+//! every version and on every machine; journals and other machines rely on it.
 
 use std::iter;
 

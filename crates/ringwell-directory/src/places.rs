@@ -60,7 +60,7 @@ pub enum Center {
 pub struct Search {
     /// The centre; `None` for any place of the area codes in `only`.
     pub center: Option<Center>,
-    /// At most so far from there, in miles.
+    /// The largest distance, in miles.
     pub radius_miles: u64,
     /// Only in the centre's state.
     pub in_state: bool,

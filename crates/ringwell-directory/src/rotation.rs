@@ -48,7 +48,7 @@ impl Run {
 }
 
 impl Rotation {
-    /// For pools that have been checked against each other.
+    /// The pools must have been checked against each other.
     pub(crate) fn new(pools: &[Arc<RingPool>]) -> Self {
         let runs = |pool: &Arc<RingPool>| {
             let id = pool.id();
@@ -90,8 +90,8 @@ impl Rotation {
         self.count -= pool.number_count();
     }
 
-    /// Adds the numbers of `pools`, none of which is present yet. Returns each rule that breaks; if
-    /// there is any, this state is of no use.
+    /// Adds the numbers of `pools`, none of which is present yet. Returns each broken rule; if
+    /// there is one, this state must not be used.
     pub(crate) fn put(&mut self, pools: &[Arc<RingPool>]) -> Vec<Clash> {
         let mut found = Vec::new();
         for (place, pool) in pools.iter().enumerate() {

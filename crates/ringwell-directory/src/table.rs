@@ -82,7 +82,7 @@ impl PoolTable {
 /// The cell of a pool's entry, if no other was there before.
 #[inline]
 fn home(spread: u64, cells: usize) -> usize {
-    // Those bits of the spread id behind the bucket's, as a fraction of the number of cells.
+    // The bits of the spread id after the bucket's, as a fraction of the number of cells.
     let fraction = (spread << BUCKET_BITS) >> 32;
     ((fraction * cells as u64) >> 32) as usize
 }

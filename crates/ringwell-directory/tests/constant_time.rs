@@ -13,7 +13,7 @@ use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Directory, PoolFields, RingPool, RingPoolKey, Token, TokenHash};
 
 const KEY: &str = "k3y-of-pool-16-that-is-32-bytes!";
-/// The right one, one that differs in its first byte, in its last, and in all of them.
+/// The right key, and keys that differ in the first byte, in the last, and in all bytes.
 const PRESENTED: [&str; 4] = [
     KEY,
     "X3y-of-pool-16-that-is-32-bytes!",

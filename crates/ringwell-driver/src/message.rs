@@ -182,7 +182,7 @@ pub enum Step {
         known: Vec<Retired>,
         /// Asks for the answers that rows of repeatable batches would get.
         answers: Vec<AnswerEntry>,
-        /// Pools that are held, and until when.
+        /// Held pools, and the end of each hold.
         holds: Vec<(PoolId, Millis)>,
         /// The pools.
         put: Vec<(u32, PoolSpec)>,
@@ -203,7 +203,7 @@ pub enum Done {
     Known(Vec<Retired>),
     /// The same, for repeatable batches, and all holds, including expired ones.
     All(Known, Holds),
-    /// Pools that hand nothing out, or all that are here or come here, and until when.
+    /// Held pools, or all present and future ones, and the end of the hold.
     Holds(Holds),
     /// Groups up to this one are durable.
     Stored(u64),

@@ -55,7 +55,7 @@ pub enum HistoryState {
 }
 
 impl HistoryState {
-    /// As it is shown.
+    /// The displayed text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -67,7 +67,7 @@ impl HistoryState {
 }
 
 impl JournalState {
-    /// As it is shown.
+    /// The displayed text.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

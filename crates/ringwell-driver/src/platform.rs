@@ -160,7 +160,7 @@ pub enum Path {
     Adopt,
     /// To take buckets.
     Take,
-    /// Not to take buckets.
+    /// To give up taking buckets.
     Abandon,
     /// For its copy of the owners.
     Owners,

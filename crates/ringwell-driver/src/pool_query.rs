@@ -12,7 +12,7 @@ use crate::stats::{Reason, Stats};
 /// A pool's index in its shard, and its generation at the time of the look-up.
 pub type Place = (u32, PoolId);
 
-/// A question about pools. Those that the shard does not have (any more) are left out.
+/// A question about pools. Pools that the shard does not have (any more) are left out.
 #[derive(Debug)]
 pub enum PoolQuery {
     /// Its present state: reads each of its numbers.
@@ -26,7 +26,7 @@ pub enum PoolQuery {
     Asked {
         /// The pools.
         places: Vec<Place>,
-        /// Those of them that the shard has.
+        /// The requested pools that the shard has.
         reply: oneshot::Sender<Vec<PoolAsked>>,
     },
     /// The numbers of it that have not been held since a moment.

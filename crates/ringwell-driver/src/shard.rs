@@ -120,7 +120,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// The state of the directory that rows are looked up in. Not to be held across an `await`.
+    /// The state of the directory that rows are looked up in. Must not be held across an `await`.
     #[inline]
     pub fn directory(&self) -> Ref<'_, Directory> {
         Ref::map(self.directory.borrow(), |directory| &**directory)

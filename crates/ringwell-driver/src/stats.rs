@@ -233,7 +233,7 @@ pub struct ShardStats {
     pub overflow: [u64; Reason::ALL.len()],
     /// From a request's last byte to its answer, in microseconds.
     pub latency: Histogram<u64>,
-    /// Of this thread to the shards of other nodes.
+    /// The links of this thread to the shards of other nodes.
     pub links: Vec<LinkStats>,
     /// Open now.
     pub connections: usize,

@@ -57,7 +57,7 @@ impl Shard {
         self.durability != Durability::Memory
     }
 
-    /// Stores the open group. In memory, only once it is worth a group.
+    /// Stores the open group. In memory this waits until it is worth a group.
     ///
     /// # Errors
     /// The reason why the journal refuses: no answer that it covers may leave.

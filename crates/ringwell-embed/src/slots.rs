@@ -1,8 +1,8 @@
 //! The engines of a process, by handles that cannot dangle.
 //!
-//! A handle is a number: the process that opened the engine, a count, and a place in a table. So a
-//! handle that was closed, invented, or inherited by a forked child is recognised without touching
-//! memory that may be gone, and without waiting for a lock whose holder stayed in the parent.
+//! A handle is a number: the process that opened the engine, a count, and a place in a table. A
+//! handle that was closed, invented, or inherited by a forked child is therefore recognised without
+//! touching freed memory, and without waiting for a lock whose holder stayed in the parent.
 //!
 //! Invariant: a place is locked only by a thread that is inside a call, and in a forked child only
 //! if it can be had at once.

@@ -76,7 +76,7 @@ impl Engine {
                 previous,
             });
             assert!(written == position, "a record landed elsewhere than announced");
-            // Of one that went out here before it went away, the record is here.
+            // If it went out here before it moved away, its record is here.
             let is_replaced = known.allocated_at != slot.allocated_at;
             self.live.moved(previous, position, is_replaced);
         }

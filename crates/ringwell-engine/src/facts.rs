@@ -61,13 +61,14 @@ impl Facts {
     /// go there a number is.
     ///
     /// The allocations of a held pool are unknown here: the next owner may have them, and so a
-    /// newer allocation. So allocations that a hold has outlasted are left out. Its lockout is over
-    /// or ends with the hold, which is sent to the next owner; the rows that had it get the
+    /// newer allocation. Allocations that a hold has outlasted are therefore left out. Its lockout
+    /// is over or ends with the hold, which is sent to the next owner; the rows that had it get the
     /// overflow number.
     ///
-    /// So is a number of none of those pools whose lockout is over at `at`: a shard that knows it from
-    /// long ago may not know that it went out from another pool since, and the next owner would take
-    /// the old allocation for the newest. While the lockout runs it cannot have gone out.
+    /// A number of another pool is left out as well if its lockout is over at `at`. A shard may
+    /// know it from long ago and not know that it went out from another pool since; the next owner
+    /// would take the old allocation for the newest. While the lockout runs it cannot have gone
+    /// out.
     #[must_use]
     pub fn settle_apart(
         mut self,

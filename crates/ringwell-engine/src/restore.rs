@@ -132,7 +132,7 @@ impl Restore {
     /// [`DecodeError`] if its body cannot be read although its checksum is right: it was written
     /// by a newer version, or by something else.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
-        // A start met such a gap and took a snapshot before it went on. That state is gone.
+        // A start met such a gap and took a snapshot before it went on. The earlier state is gone.
         self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;

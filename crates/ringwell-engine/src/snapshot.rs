@@ -30,8 +30,9 @@ pub enum SnapshotStep {
     Moved(usize),
     /// Continue with times by other clocks, and with the holds.
     Holds,
-    /// Go on with the answers remembered. Those that came after the first piece are in the journal:
-    /// their end is fixed, so that a shard that answers faster than this is written gets there too.
+    /// Go on with the answers remembered. Later answers are in the journal. The end is fixed at the
+    /// first piece, so that the snapshot of a shard that answers faster than it is written ends as
+    /// well.
     Answers(AnswersPlace),
     /// Nothing is missing.
     Done,

@@ -45,8 +45,8 @@ impl Body {
             // Asked for as a whole, zeros cost nothing.
             self.bytes = vec![0; self.usual + growth];
         } else {
-            // No further than needed: new room has to be filled, and memory that was never touched
-            // costs nothing.
+            // Grows no further than needed: new room has to be filled, and untouched memory costs
+            // nothing.
             self.bytes.resize(self.len + growth, 0);
         }
     }

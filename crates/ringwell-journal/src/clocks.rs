@@ -1,4 +1,4 @@
-//! The clocks of a machine, as they stood beside shard time when a group was sealed.
+//! The clocks of a machine, as noted beside shard time when a group was sealed.
 //!
 //! Shard time never falls and is never stepped, so it says little about the calendar. Each group
 //! carries the time since the machine was booted, which runs evenly, and the wall clock, which an
@@ -13,8 +13,8 @@ pub(crate) const CLOCKS_BYTES: usize = 24;
 /// milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
-    /// Identifies the boot of the machine; never zero. Times since boot can be compared only if
-    /// they are of the same boot.
+    /// Identifies the boot of the machine; never zero. Times since boot can be compared only within
+    /// one boot.
     pub boot: u64,
     /// Shard time less the time since boot.
     pub shard_offset: i64,
@@ -55,7 +55,7 @@ impl Clocks {
         out
     }
 
-    /// Reads them back; `None` if they are of no boot, which stands for none.
+    /// Reads them back; `None` if they name no boot, which means that there are none.
     pub(crate) fn decode(bytes: [u8; CLOCKS_BYTES]) -> Option<Self> {
         let [boot, shard, wall] = [0, 8, 16].map(|at| {
             let mut field = [0; 8];
@@ -73,7 +73,7 @@ pub fn shifted(at: Millis, by: i64) -> Millis {
     Millis(at.0.saturating_add_signed(by))
 }
 
-/// Clocks that were noted at the shard time `at`, and stood until then: the end of a segment.
+/// Clocks noted at the shard time `at` and valid until then: the end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted {
     /// The shard time.

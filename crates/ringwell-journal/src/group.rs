@@ -166,7 +166,7 @@ impl Writer {
     }
 
     /// The clocks as they stand now, for the groups that are sealed from now on. Before the first
-    /// call groups are of format 1.
+    /// call groups have format 1.
     pub fn set_clocks(&mut self, clocks: Clocks) {
         self.clocks = Some(clocks);
     }
@@ -205,7 +205,7 @@ impl Writer {
         self.body.len() >= GROUP_FULL_BYTES
     }
 
-    /// Whether records of `bytes` in all ([`Record::bytes_max`]) still fit.
+    /// Whether records with a total of `bytes` ([`Record::bytes_max`]) still fit.
     #[inline]
     #[must_use]
     pub fn has_room(&self, bytes: usize) -> bool {

@@ -71,7 +71,7 @@ fn encode(author: &Author, header: &GroupHeader, packing: u32, body: &[u8]) -> V
     out.extend_from_slice(&header.body_len.to_le_bytes());
     out.extend_from_slice(&header.body_crc.to_le_bytes());
     out.extend_from_slice(&header.prev_hash.to_le_bytes());
-    // Clocks of no boot stand for none.
+    // Clocks without a boot mean that there are none.
     let clocks = header.clocks.map_or([0; CLOCKS_BYTES], |clocks| clocks.encode());
     out.extend_from_slice(&clocks);
     out.extend_from_slice(&packing.to_le_bytes());

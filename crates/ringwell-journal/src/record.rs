@@ -54,8 +54,8 @@ pub enum Record<'a> {
         visitor: Option<VisitorId>,
         /// The row that gets the same answer if it is sent again.
         idempotency: Option<RowKey>,
-        /// Raw parameters: both slices with an `&` between them if neither is empty. Read back
-        /// as the first slice alone. At most [`PARAMS_BYTES_MAX`] in all.
+        /// Raw parameters: both slices with an `&` between them if neither is empty. Read back as
+        /// the first slice alone. At most [`PARAMS_BYTES_MAX`] bytes together.
         params: [&'a [u8]; 2],
     },
     /// A visitor came back and keeps the number.
@@ -168,7 +168,7 @@ pub enum Record<'a> {
 pub struct Restored {
     /// The time when it was made.
     pub allocated_at: Millis,
-    /// That time by this node's clock, which comparisons use.
+    /// The same time by this node's clock, which comparisons use.
     pub local_at: Millis,
     /// The time when its lockout ended.
     pub locked_until: Millis,

@@ -49,7 +49,7 @@ pub struct SegmentFile {
     pub bytes: u64,
 }
 
-/// Whose journal is read, and from where.
+/// The shard whose journal is read, and the start of the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecoveryPlan {
     /// The shard.

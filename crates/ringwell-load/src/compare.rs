@@ -102,7 +102,7 @@ const QUANTILES: [f64; 4] = [0.5, 0.9, 0.99, 0.999];
 struct Figures([f64; 6]);
 
 impl Figures {
-    /// Of as many intervals as there are, each chosen by `pick`.
+    /// The figures of `samples.len()` intervals, each chosen by `pick`.
     fn of(samples: &[Sample], seconds: f64, mut pick: impl FnMut(usize) -> usize) -> Self {
         let mut all: Vec<(u64, u64)> = Vec::new();
         let mut ok = 0;

@@ -19,7 +19,7 @@ use crate::target::{Endpoint, Stream};
 pub(crate) enum Request {
     /// One of the ready ones.
     Ready(usize),
-    /// Made for this batch; they may be sent again.
+    /// The bytes were made for this batch and may be sent again.
     Own(Vec<u8>),
 }
 
@@ -55,7 +55,7 @@ pub(crate) enum Received {
 /// The progress of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
-    /// Not connected; tried again from this time on.
+    /// Not connected; the next attempt is at this time.
     Closed {
         again_ns: u64,
     },

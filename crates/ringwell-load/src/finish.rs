@@ -32,7 +32,7 @@ pub enum FinishError {
     /// A line of it, or of an added part, is invalid.
     #[error("{what}: {why}")]
     Line {
-        /// Whose line, and which.
+        /// The line.
         what: String,
         /// The fault.
         why: String,
@@ -52,9 +52,9 @@ pub enum FinishError {
 pub struct LookedUp {
     /// Look-ups that were made.
     pub asked: u64,
-    /// Those that named a holder.
+    /// Look-ups that named a holder.
     pub allocated: u64,
-    /// Those with another status than 200.
+    /// Look-ups with another status than 200.
     pub refused: u64,
 }
 

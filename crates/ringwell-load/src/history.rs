@@ -101,7 +101,7 @@ fn config_line(pool: &Pool, t: u64) -> Value {
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     pub(crate) id: String,
-    /// Of the batch: the first attempt's id.
+    /// The id of the batch's first attempt.
     pub(crate) key: String,
     pub(crate) asked: Vec<Asked>,
     pub(crate) number: u32,

@@ -87,7 +87,7 @@ impl<'a> Worker<'a> {
     /// Opens the thread's share of the connections.
     ///
     /// # Errors
-    /// With the index of the endpoint that did not answer.
+    /// Carries the index of the endpoint that did not answer.
     pub(crate) fn connect(
         shared: &'a Shared<'a>,
         thread: usize,

@@ -61,7 +61,7 @@ const VARINT_BYTES_MAX: usize = 10;
 const HEAD_BYTES_MAX: usize = 64;
 /// Flags, pool, row, and the lengths of two parts.
 const ROW_BYTES_MIN: usize = 5;
-/// Those, the visitor, and rows and lengths that fit 32 bits.
+/// The same, the visitor, and rows and lengths that fit 32 bits.
 const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
 /// The answer's kind alone.
 const ANSWER_ROW_BYTES_MIN: usize = 1;

@@ -39,7 +39,7 @@ pub struct Pacing {
     pub gap_min: Duration,
     /// The longest pause between pings, before its jitter. Taken as at least `gap_min`.
     pub gap_max: Duration,
-    /// So many fast answers in a row bring the pause back to `gap_min`.
+    /// This many fast answers in a row bring the pause back to `gap_min`.
     pub fast_in_a_row: u32,
     /// If the caller's own loop was later than this, bad verdicts of that moment are void.
     pub stall: Duration,

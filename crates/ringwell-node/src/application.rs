@@ -61,7 +61,7 @@ struct Pools {
 enum Asked {
     /// It has not answered yet. The sender is dropped when it has.
     Now(watch::Receiver<()>),
-    /// Not before this time again.
+    /// No further attempt before this time.
     Refused { until: Instant },
 }
 

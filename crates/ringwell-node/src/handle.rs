@@ -67,7 +67,7 @@ pub enum AskError {
 pub enum GiveError {
     /// There are no such buckets, or no such shard.
     Unknown(String),
-    /// Not by this node, or not now: asking again alone does not help.
+    /// This node cannot do it, or cannot do it now; a mere retry does not help.
     Conflict(String),
     /// A retry helps, or it continues by itself.
     Unavailable(String),

@@ -48,7 +48,7 @@ fn stands_by(config: &Config) -> bool {
     config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
 }
 
-/// Reports to other processes that this one serves, as long as it does.
+/// Announces to other processes that this one serves, for as long as it does.
 pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>) {
     let Some(logs) = logs else { return };
     let node = Arc::clone(node);

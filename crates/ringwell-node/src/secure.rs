@@ -111,7 +111,7 @@ fn load(files: &ClientTls) -> Result<CertifiedKey, TlsError> {
         .map_err(|error| TlsError::new(&files.certificate, error))
 }
 
-/// When the files were written, and how long they are.
+/// The files' times and lengths.
 fn stamps(files: &ClientTls) -> [Option<(SystemTime, u64)>; 2] {
     [&files.certificate, &files.key].map(|path: &std::path::PathBuf| stamp(path))
 }

@@ -39,7 +39,7 @@ impl Server {
     }
 }
 
-/// Requests that fail on purpose, as the environment says: `RINGWELL_DRILL_PANIC_ON` and, on the
+/// Requests that fail on purpose, by environment variables: `RINGWELL_DRILL_PANIC_ON` and, on the
 /// shard that owns a row, `RINGWELL_DRILL_PANIC_AT_OWNER_ON`.
 pub(crate) fn drills() -> Drills {
     let text = |variable| std::env::var(variable).ok().map(String::into_bytes);

@@ -89,7 +89,7 @@ fn boot() -> u64 {
     u64::from_le_bytes(first).max(1)
 }
 
-/// What the wall clock shows, since 1970.
+/// The wall clock's time since 1970.
 #[must_use]
 pub fn wall_time() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()

@@ -165,7 +165,8 @@ impl OsFile {
 
 /// Makes a directory and those above it, durably, for its owner alone.
 ///
-/// One that is there is made durable too: the start that made it may have ended before that.
+/// An existing directory is made durable too, because the start that made it may have ended before
+/// that.
 ///
 /// # Errors
 /// [`FileError`]
@@ -230,7 +231,7 @@ fn refuses_direct(error: &io::Error) -> bool {
 /// Unguessable bytes.
 ///
 /// # Errors
-/// If the operating system has none.
+/// If the operating system has no random bytes.
 pub fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes).map_err(io::Error::other)?;

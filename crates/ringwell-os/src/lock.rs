@@ -92,7 +92,8 @@ impl DataLock {
         if !metadata.is_file() || metadata.nlink() > 1 || pid_in(&mut file).is_none() {
             return Err(LockError::Foreign { path });
         }
-        // Of one length, so that nothing has to be cut; `$(cat LOCK)` drops newlines at the end.
+        // All texts have one length, so that no truncation is needed; `$(cat LOCK)` drops trailing
+        // newlines.
         let pid = format!("{:\n<PID_BYTES_MAX$}", std::process::id());
         file.write_all_at(pid.as_bytes(), 0).context("write", &path)?;
         let lock = Self { path, file, _directory: directory };

@@ -197,7 +197,7 @@ fn cpu(traffic: &Traffic, needs: &Needs, nodes: u32, shards: u32) -> f64 {
     let dearer = if needs.numbers > NUMBERS_CACHED { MANY_NUMBERS.value } else { 1.0 };
     let row = (BATCH.value - HTTP.value) / ROWS_MEASURED;
     let batch = (HTTP.value + row * traffic.rows_per_batch) * dearer;
-    // One of the shards is that of the connection; the others are spread evenly over the nodes.
+    // One of the shards has the connection; the others are spread evenly over the nodes.
     let other_shards = f64::from(shards) - 1.0;
     let asked = asked(traffic.rows_per_batch, shards);
     let others = if shards > 1 { asked * other_shards / f64::from(shards) } else { 0.0 };

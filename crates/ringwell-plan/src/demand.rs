@@ -95,7 +95,7 @@ impl Demand {
         Ok(Self { load, lifetime, together: 1.0 })
     }
 
-    /// So many visitors an hour, each of whom locks a number out for `lifetime`.
+    /// This many visitors an hour, each of whom locks a number out for `lifetime`.
     ///
     /// # Errors
     /// As [`Demand::of_load`].

@@ -9,14 +9,14 @@
 /// The most numbers that [`numbers_for`] looks at: more than any pool may have.
 pub const NUMBERS_MAX: u32 = 1 << 24;
 
-/// Steps of the integral that stands for the part of a number.
+/// Steps of the integral that replaces the fractional part of a number.
 const STEPS: u32 = 4_000;
 /// The integrand falls like `e^-u`; beyond this it adds nothing that an `f64` has room for.
 const TAIL: f64 = 40.0;
 /// The count of halvings of the interval of a load: more change nothing in an `f64`.
 const HALVINGS: u32 = 100;
 
-/// The share of allocations that overflow when a pool of so many `numbers` is offered `load`:
+/// The share of allocations that overflow when a pool of `numbers` numbers is offered `load`:
 /// allocations a second times the seconds that each locks a number out (Erlang B).
 ///
 /// `numbers` may be a fraction: [`crate::Demand`] needs that for batches. Both count from 0 up; lower

@@ -27,7 +27,7 @@ pub(crate) enum Sort {
     Segment,
     Spare,
     Snapshot,
-    /// Of a snapshot, a spare or a map.
+    /// An unfinished snapshot, spare or map.
     Unfinished,
     Map,
 }
@@ -393,8 +393,8 @@ impl Disk {
         Some(name)
     }
 
-    /// Not two bits of one block before a start has seen the first: together they may hide that
-    /// there was a frame, which no format can detect.
+    /// Never flips two bits of one block before a start has seen the first: together they may hide
+    /// a frame, which no format can detect.
     fn flip(&mut self, name: Name, byte: usize, mask: u8) -> Option<Name> {
         let is_there =
             |(other, at, _): &(Name, usize, u8)| *other == name && at / BLOCK == byte / BLOCK;

@@ -105,7 +105,7 @@ pub(crate) struct Faults {
     streams: Vec<Random>,
     rates: Vec<u64>,
     struck: Vec<u64>,
-    /// Of the faults that would strike, only these do: their kind and their index in the kind.
+    /// Only these faults strike: their kind and their index in the kind.
     only: Option<BTreeSet<(Kind, u64)>>,
     /// The count of times that each would have struck.
     drawn: Vec<u64>,

@@ -33,7 +33,7 @@ impl SimFiles {
         Self { disk: Arc::default(), faults, salts, life: 0 }
     }
 
-    /// The disk. Not to be held while production code runs.
+    /// The disk. Must not be held while production code runs.
     pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }

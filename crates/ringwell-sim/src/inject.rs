@@ -18,7 +18,7 @@ use crate::machine::Sent;
 use crate::model::{Grant, Judged, Violation, Wanted};
 use crate::world::{MS, ORIGIN_US, SECOND, World};
 
-/// Clocks step so far and are believed, or so far that they are not: nothing between.
+/// Steps of clocks are either small enough to be believed or large enough to be refused.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
 /// … or by so little that lockouts are lengthened by more.
 const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
@@ -262,8 +262,8 @@ impl World {
         }
     }
 
-    /// An operator moves the buckets of some pools to another shard. Not while a map is brought to
-    /// the nodes: a bucket that moves by an old map may be given to another node by the new one.
+    /// An operator moves the buckets of some pools to another shard. Never while a new map is
+    /// distributed: a bucket that moves by the old map may be given to another node by the new one.
     fn move_buckets(&mut self) {
         let shards = self.cluster.homes.len();
         let random = self.faults.stream(Kind::Move);

@@ -45,7 +45,7 @@ pub(crate) struct Shared {
     pub(crate) calls: RefCell<BTreeMap<u64, Caller>>,
     /// Shards that changed beyond their rows.
     pub(crate) changed: RefCell<BTreeSet<u16>>,
-    /// Of those, shards that could not store the answers to batches from elsewhere.
+    /// The shards among them that could not store the answers to batches from elsewhere.
     pub(crate) answers_lost: RefCell<BTreeSet<u16>>,
     pub(crate) broken: RefCell<Option<Violation>>,
     pub(crate) tale: RefCell<Tale>,
@@ -70,7 +70,7 @@ pub(crate) struct MachineClock {
 pub(crate) struct Caller {
     pub(crate) node: usize,
     pub(crate) life: u32,
-    /// Of which node it waits.
+    /// The node for which it waits.
     pub(crate) to: usize,
     reply: oneshot::Sender<Replied>,
 }
@@ -89,7 +89,7 @@ pub(crate) type Replied = Result<Bytes, Trouble>;
 pub(crate) enum Sent {
     /// A request to the node of a shard.
     Call { call: u64, from: usize, thread: u16, shard: u16, path: Path, body: Bytes },
-    /// The answer to one.
+    /// The answer to a request.
     Reply { call: u64, from: usize, replied: Replied },
     /// A batch's answer leaves.
     Answered(Answered),

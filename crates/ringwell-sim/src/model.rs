@@ -139,7 +139,7 @@ pub(crate) struct Recovery {
     pub(crate) boots: usize,
     /// Number, allocated at, locked until.
     pub(crate) numbers: Vec<(u64, u64, u64)>,
-    /// Pools that are held, and until when.
+    /// Held pools, and the end of each hold.
     pub(crate) holds: Vec<(u64, u64)>,
     pub(crate) pools: BTreeMap<u64, PoolRule>,
 }
@@ -362,7 +362,7 @@ impl Model {
         Err(broken("late", shard, 0, text))
     }
 
-    /// So many rows should have been answered since every row must be served.
+    /// The count of rows that should have been answered since every row must be served.
     pub(crate) fn check_probes(&self, wanted: u64) -> Judged {
         if self.probed >= wanted {
             return Ok(());
@@ -538,7 +538,7 @@ impl Model {
     }
 
     /// Groups from `next_n` on are gone. They must not have contained answered rows, unless the
-    /// disk is to blame.
+    /// disk lost them.
     fn forget(&mut self, recovery: &Recovery) -> Judged {
         let Recovery { shard, next_n, is_rotten, disk_lied, .. } = *recovery;
         if is_rotten || disk_lied {

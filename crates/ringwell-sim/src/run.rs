@@ -20,9 +20,9 @@ pub struct Options {
     pub on: Vec<Kind>,
     /// Kinds of faults that do not happen.
     pub off: Vec<Kind>,
-    /// Of the faults that would happen, only these do: the kind, and the index in the kind.
+    /// Only these faults happen: the kind, and the index in the kind.
     pub only_faults: Option<BTreeSet<(Kind, u64)>>,
-    /// Of the batches that would be sent, only these are.
+    /// Only these batches are sent.
     pub only_batches: Option<BTreeSet<u32>>,
     /// A bug that is planted.
     pub bug: Option<Bug>,

@@ -30,7 +30,7 @@ pub struct Network {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     network: String,
-    /// The most numbers that it may have, and how many more those are than it has.
+    /// The most numbers that it may have, and the difference to its present count.
     ceiling: Option<(u64, u64)>,
 }
 

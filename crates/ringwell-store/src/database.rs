@@ -68,7 +68,7 @@ impl Kind {
         match self {
             // Readers do not wait for a writer; a change is on the disk when it is answered. The
             // undo data of a long change stay in memory: in a file, an import of 10,000 lines wrote
-            // 580 MB of them. So do pages, until the change is whole.
+            // 580 MB of them. Pages wait as well, until the change is complete.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
@@ -135,7 +135,7 @@ impl Database {
         Ok(self.pool.begin_with(self.kind.begin_write()).await?)
     }
 
-    /// Begins to read. Everything that is read in it is of one moment.
+    /// Begins to read. All its reads see one moment.
     ///
     /// # Errors
     /// [`StoreError::Database`].

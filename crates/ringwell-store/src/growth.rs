@@ -27,7 +27,7 @@ pub struct Resized {
     pub pool: PoolId,
     /// The former count of its numbers.
     pub before: u64,
-    /// The present count of its numbers. Unchanged, if the inventory has none for it.
+    /// The present count of its numbers. Unchanged if the inventory has no number for it.
     pub after: u64,
 }
 

@@ -14,7 +14,7 @@ use sqlx::any::AnyRow;
 use crate::StoreError;
 use crate::row::{Columns, digits, from_db, from_ms, key, ms, number, to_db};
 
-/// Whose a pool is, as the published API scopes it.
+/// The owner of a pool, as the published API scopes it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scope {
     /// The network: the tenant.

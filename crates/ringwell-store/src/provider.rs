@@ -50,13 +50,13 @@ pub trait Provider: fmt::Debug + Send + Sync {
         limit: usize,
     ) -> Result<Vec<Offer>, ProviderError>;
 
-    /// Buys all of `purchases`, or none. One that was bought before is not bought again.
+    /// Buys all of `purchases`, or none. A number that was bought before is not bought again.
     ///
     /// # Errors
     /// If one of them cannot be had any more, or it cannot be asked.
     fn buy(&self, purchases: &[Purchase]) -> Result<(), ProviderError>;
 
-    /// All that was bought, in that order.
+    /// The bought numbers, in order of purchase.
     ///
     /// # Errors
     /// If it cannot be asked.

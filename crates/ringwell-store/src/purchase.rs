@@ -1,4 +1,4 @@
-//! Buying numbers for a network: which, how many, and when they are paid for.
+//! Buying numbers for a network: the choice, the count, and the time of payment.
 //!
 //! Owns the order of things. A change only records its purchases; the provider is asked when the
 //! change is about to commit, so that a trial run buys nothing. If the database fails after that,

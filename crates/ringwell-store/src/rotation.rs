@@ -19,7 +19,7 @@ use crate::{Refusal, StoreError};
 pub struct Placed {
     /// The count in rotation at once.
     pub entered: u64,
-    /// So many wait for the end of lockouts elsewhere.
+    /// The count of numbers that wait for the end of lockouts elsewhere.
     pub waiting: u64,
 }
 
@@ -196,8 +196,8 @@ impl Change {
         Ok(placed)
     }
 
-    /// Gives a pool another overflow number, or none. One that a visitor may hold comes later; the
-    /// previous one stays until then. `true` if it has it now.
+    /// Gives a pool another overflow number, or none. A number that a visitor may hold comes later;
+    /// the previous one stays until then. `true` if it has it now.
     ///
     /// # Errors
     /// [`Refusal::NumberTaken`], [`Refusal::OverflowIsFixed`] if the pool takes none,

@@ -86,7 +86,7 @@ pub struct Numbers {
     pub range: NumberRange,
     /// Their state.
     pub state: NumberState,
-    /// Whose they are, or were promised to.
+    /// The pool that has them, or to which they were promised.
     pub pool: Option<PoolId>,
     /// The next state of waiting ones.
     pub goal: Option<Goal>,
@@ -191,7 +191,7 @@ impl Store {
             return Ok(delta);
         }
         let since = to_db(since, "a version")?;
-        // Not pool by pool, and with rests: an import changes 10,000 of them.
+        // One query for all pools, with pauses: an import changes 10,000 of them.
         let mut pace = Pace::begin();
         let query = "SELECT pool, first_number, last_number FROM numbers \
              WHERE state = 'available' \

@@ -272,7 +272,7 @@ async fn a_number_waits_for_the_slowest_node(rig: Rig) {
     store.confirm("n1", 2, at(11)).await.unwrap();
     store.confirm("n2", 2, at(500)).await.unwrap();
     assert_eq!(store.due(at(1_000_000)).await.unwrap(), None);
-    // The third is gone for good.
+    // The third node is gone for good.
     store.forget_node("n3", at(600)).await.unwrap();
     let ready = at(600) + LIFETIME + Store::MARGIN;
     assert_eq!(store.due(ready - Millis(1)).await.unwrap(), None);

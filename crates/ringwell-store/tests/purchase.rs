@@ -112,7 +112,7 @@ async fn the_cheapest_numbers_are_bought_and_written_down(rig: Rig) {
     assert_eq!(bought.len(), 11);
     assert_eq!(bought[10], Offer { number: number("8885550100"), price_cents: 150 });
     assert_eq!((shop.stock().await, shop.store.purchases().await.unwrap().len()), (11, 11));
-    // None is bought twice, and none that is too dear.
+    // No number is bought twice or above the price limit.
     assert_eq!(shop.buy(99).await.len(), 5);
     assert_eq!(shop.buy(99).await, []);
     let line = &shop.store.audit_log(None, 1).await.unwrap()[0];

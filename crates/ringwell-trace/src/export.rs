@@ -1,4 +1,4 @@
-//! The way of spans to the collector: OTLP, as JSON over HTTP/1.1, without TLS. A collector beside the
+//! Sends spans to the collector: OTLP as JSON over HTTP/1.1, without TLS. A collector beside the
 //! server speaks it, and sends on what leaves the machine.
 
 use std::time::Duration;

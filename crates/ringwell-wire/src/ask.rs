@@ -170,7 +170,7 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
         let stop = if ask.key_is_escaped { memchr(b'&', value) } else { stop };
         let stop = stop.map_or(end, |length| from + length);
         ask.key = Span::new(from, stop);
-        // Without the `&` that stands between a part and the key.
+        // Without the `&` that is between a part and the key.
         let before = Span::new(at.start(), start.saturating_sub(1).max(at.start()));
         ask.params = [before, Span::new((stop + 1).min(end), end)];
     }

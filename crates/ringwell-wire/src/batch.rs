@@ -110,8 +110,8 @@ impl Batch {
         self.rows.clear();
     }
 
-    /// Few batches have visitors, or keys twice: one search decides, so that the others do not pay
-    /// for each row. Before `from` in the text there is nothing to look for.
+    /// Few batches have visitors or repeated keys. One search finds out, so that the others do not
+    /// pay for each row. Before `from` in the text there is nothing to look for.
     fn settle(&mut self, from: usize) {
         if !ask::has_mark(self.text.get(from..).unwrap_or_default()) {
             return;

@@ -49,7 +49,7 @@ pub enum RowError {
 /// The first rule that a row breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InputFault {
-    /// Not a JSON object, or one with a member twice.
+    /// The row is not a JSON object, or has a member twice.
     NotAnObject,
     /// `api_suffix` is missing or no string.
     NoSuffix,

@@ -16,7 +16,7 @@ const TEXT_BYTES_MAX: usize = 40;
 /// The digits that do not count.
 const FREE: u64 = 100;
 
-/// A text and the hundred that it is of; zero: of none.
+/// A text and its hundred; zero for none.
 #[derive(Clone, Copy)]
 struct Kept {
     hundred: u64,

@@ -1,6 +1,6 @@
 //! Answers as bytes: the bulk response, row by row.
 //!
-//! Members stand in the documented order. `overflow` is there only when true; a `request_id` only
+//! Members are in the documented order. `overflow` is there only when true; a `request_id` only
 //! when one was sent.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -87,7 +87,7 @@ impl<'a> Tracking<'a> {
         utf8_percent_encode(fragment, QUERY_VALUE).for_each(put);
     }
 
-    /// The landing page up to its fragment, and the fragment: a query stands before it.
+    /// The landing page up to its fragment, and the fragment: a query goes before it.
     fn landing(&self) -> (&'a str, &'a str) {
         let cut = self.destination.find('#').unwrap_or(self.destination.len());
         self.destination.split_at(cut)
@@ -231,8 +231,8 @@ const PAIRS: [[u8; 2]; 100] = {
 };
 
 /// Eight digits as text, the first in the lowest byte: halves, then pairs, then digits, each step
-/// for all parts of the word at once. Division is by multiplication: exact for so few digits. Nothing
-/// wraps: to say so spares the checks.
+/// for all parts of the word at once. Divides by multiplication, which is exact for this few
+/// digits. Nothing wraps: to say so spares the checks.
 #[inline]
 const fn eight_digits(value: u64) -> u64 {
     let halves = (value / 10_000) | ((value % 10_000) << 32);

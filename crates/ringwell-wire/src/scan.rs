@@ -39,7 +39,7 @@ struct Scanner<'a> {
     decoded_end: usize,
     /// A suffix had an escape: the next one is decoded at once.
     has_escapes: bool,
-    /// A suffix that stands in the body has to be looked through for our parameters.
+    /// A suffix that is in the body has to be looked through for our parameters.
     is_unsettled: bool,
 }
 

@@ -40,7 +40,7 @@ impl Span {
         self.end.saturating_sub(self.start) as usize
     }
 
-    /// Whether it is nothing.
+    /// Whether it is empty.
     #[inline]
     #[must_use]
     pub const fn is_empty(self) -> bool {

@@ -2,7 +2,7 @@
 
 require "yaml"
 
-# Settings as they stand in a file.
+# Settings as they are in a file.
 class ConfigTest < RingwellTest
   it "a file makes a client" do
     config = Ringwell::Config.read(YAML.safe_load(<<~FILE))

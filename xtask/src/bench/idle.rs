@@ -64,8 +64,8 @@ pub(super) fn idle(plan: &BenchInputs) -> anyhow::Result<Findings> {
     );
     println!("of {} rounds", plan.rounds);
     let cores = &plan.machine.server_cores;
-    // Not `memory`: that one keeps its journal in memory, which does not belong to the cost of a
-    // connection. Not `disk`: waiting for a disk hides everything else.
+    // With `memory` the journal's memory would count as a cost of connections. With `disk` the
+    // waiting for the disk would hide everything else.
     let demo = |name| Server::demo(&plan.programs, cores, &Demo::usual(name, "os"), false);
     let ringwells = [demo("idle-without")?, demo("idle-with")?];
     let pools = ringwells[0].pools().context("the server has no pools")?;

@@ -18,7 +18,7 @@ use super::{BenchInputs, Findings};
 
 /// Batches a second.
 const RATE: u32 = 1_000;
-/// Of the token `benchmark`, which nothing but this server takes.
+/// The hash of the token `benchmark`, which only this server accepts.
 const TOKEN_SHA256: &str = "0e89820860c342f2c7ec694d144023b10301c2accdd078cb5167a06d0c3d5bcc";
 const TOKEN: &str = "benchmark";
 

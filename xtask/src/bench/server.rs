@@ -138,7 +138,7 @@ impl Server {
         command.args(["--listen", &address.to_string(), "--durability", demo.durability]);
         command.args(["--shards", &demo.shards.to_string(), "--pools", &demo.pools.to_string()]);
         command.args(["--numbers", &demo.numbers.to_string()]);
-        // So short that a small set of pools is never exhausted.
+        // Short enough that a small set of pools is never exhausted.
         command.args(["--lifetime", "10ms"]);
         if let Some(deadline) = programs.deadline {
             command.args(["--deadline", deadline]);

@@ -1,4 +1,4 @@
-//! What every page is made from, and what it makes: its inputs, its contents, or why there is none.
+//! The inputs of every page, and its result: contents, or the reason why there are none.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};

@@ -96,7 +96,7 @@ fn shards(asked: &Asked<'_>, sample: &Sample) -> Table {
     table
 }
 
-/// Of so many requests in a hundred that were slow, a node is slow.
+/// A node counts as slow if at least this many of a hundred requests were slow.
 const SLOW_PERCENT: u64 = 1;
 
 /// A node's state, and what to do about it.

@@ -85,13 +85,13 @@ impl Dashboard {
         }))
     }
 
-    /// The node runs. Of several calls the first counts.
+    /// The node runs. Only the first of several calls counts.
     pub fn attach(&self, node: Handle) {
         // A later one is the same node, by another of its threads.
         let _ = self.0.node.set(node);
     }
 
-    /// Also shows calls. If called several times, the first call counts.
+    /// Shows calls as well. If called several times, the first call counts.
     pub fn attach_calls(&self, calls: Service) {
         let _ = self.0.calls.set(calls);
     }

@@ -251,7 +251,7 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
     })
 }
 
-/// What the forecast of the night rests on.
+/// The data behind the forecast of the night.
 fn night_words(sample: &Sample) -> String {
     if sample.watched < Loads::WATCHED_MIN {
         return format!(

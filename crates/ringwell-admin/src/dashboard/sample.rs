@@ -28,9 +28,9 @@ use crate::now;
 const OFTEN: Duration = Duration::from_secs(1);
 /// The interval without viewers; and for all pools in any case, unless a look takes long.
 const SELDOM: Duration = Duration::from_secs(5);
-/// Looks at all pools take at most one part in so many of the time.
+/// Looks at all pools take at most this fraction of the time (one part in …).
 const LOOK_PART: u32 = 100;
-/// But they are at most so far apart.
+/// The longest gap between them.
 const LOOK_MAX: Duration = Duration::from_mins(1);
 /// Points of the curve.
 const POINTS_MAX: usize = 900;
@@ -51,7 +51,7 @@ pub(super) struct Point {
     /// Milliseconds since 1970.
     pub(super) at_ms: u64,
     pub(super) allocated: f64,
-    /// By [`Cause::ALL`].
+    /// In the order of [`Cause::ALL`].
     pub(super) overflow: [f64; 4],
 }
 
@@ -91,9 +91,9 @@ pub(super) struct PoolLine {
 /// Pools to look at first, chosen once a look and not once a page.
 #[derive(Debug, Default)]
 pub(super) struct Top {
-    /// Those with the most overflow.
+    /// The pools with the most overflow.
     pub(super) worst: Vec<PoolLine>,
-    /// Those that the next twelve hours are too much for, the first to run out first.
+    /// The pools that run out within the next twelve hours, the earliest first.
     pub(super) tonight: Vec<(PoolLine, Tonight)>,
 }
 
@@ -138,7 +138,7 @@ pub(super) struct Sample {
     pub(super) top: Arc<Top>,
     pub(super) too_small: usize,
     pub(super) exhausting: usize,
-    /// For how many whole hours pools have been watched.
+    /// The whole hours for which pools have been watched.
     pub(super) watched: usize,
 }
 
@@ -157,7 +157,7 @@ pub(super) struct OtherNode {
     pub(super) slow: u64,
 }
 
-/// What was known of a node within the last minute.
+/// A node's figures of the last minute.
 #[derive(Debug, Default)]
 struct NodeBefore {
     latency: VecDeque<(Instant, Histogram<u64>)>,
@@ -304,7 +304,7 @@ impl Sampler {
         curve.push_back(point);
     }
 
-    /// Until it is time to look again.
+    /// Waits until the next look is due.
     async fn rest(&self, began: Instant) {
         loop {
             tokio::time::sleep_until(Instant::now() + OFTEN).await;

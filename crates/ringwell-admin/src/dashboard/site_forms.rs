@@ -13,14 +13,14 @@ use super::asked::{Asked, NoPage};
 use super::session::Session;
 use crate::Context;
 
-/// What a visitor's consent means for a site, and how the form says it.
+/// The effect of a visitor's consent on a site, with its label in the form.
 const CONSENTS: [(&str, &str); 3] = [
     ("off", "not needed"),
     ("required", "required first"),
     ("cookieless", "never asked: nothing is stored"),
 ];
 
-/// What a form about sites asks for.
+/// The fields of a form about sites.
 pub(super) enum Wanted<'a> {
     /// With the site of that key in the configuration: it keeps its secret.
     New(Option<&'a Site>),
@@ -117,7 +117,7 @@ fn read(key: &str, field: Fields<'_>, before: Option<&Site>) -> Result<Site, NoP
     text.check().map_err(|fault| wrong(fault.to_string()))
 }
 
-/// Of all settings that are shown; not of the edge key, which stands on no page in any form.
+/// Covers all settings that are shown. The edge key is on no page in any form.
 fn checksum(site: &Site) -> String {
     let text = SiteText { edge_key: None, ..site.to_text() };
     let has_key = site.edge_key.is_some();

@@ -139,7 +139,7 @@ fn address(asked: &Asked<'_>) -> String {
     address.unwrap_or_default()
 }
 
-/// What became of a site's requests; nothing if it is not served yet.
+/// The results of a site's requests; empty if the site is not served yet.
 fn find<'a>(stats: &'a [SiteStats], key: &str) -> Option<&'a SiteStats> {
     stats.iter().find(|stats| stats.key == key)
 }

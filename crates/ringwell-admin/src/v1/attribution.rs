@@ -1,8 +1,8 @@
 //! `GET /v1/attributions?number=…&at=…`: who held a number when a call came in.
 //!
 //! Every shard is asked: a number may have moved between shards, and its history stays where it was
-//! written. The newest allocation that began by then is the answer. Times are those of the wall
-//! clock, here and in the answer.
+//! written. The answer is the newest allocation that began at or before that time. Times are those
+//! of the wall clock, here and in the answer.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -34,7 +34,7 @@ pub(crate) struct Attribution {
     outcome: &'static str,
     #[serde(flatten)]
     allocation: Option<Allocation>,
-    /// Of an overflow number: the pools that it serves.
+    /// The pools that an overflow number serves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ring_pool_ids: Vec<u64>,
     /// Shards of other nodes that could not be asked: they may know of older allocations.

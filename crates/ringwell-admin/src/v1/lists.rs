@@ -28,7 +28,7 @@ use crate::{Context, LIST_BYTES_MAX};
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Options {
-    /// Whether to answer as if it were done, and not to do it.
+    /// Whether to report the result without applying it.
     #[serde(default)]
     dry_run: bool,
     /// Whether good lines count if there are bad ones: `none` (default) or `good`.

@@ -61,7 +61,7 @@ pub(crate) struct NewNumbers {
 pub(crate) struct Move {
     ranges: Vec<String>,
     to: Target,
-    /// For `pool`: the time for which they rest before they go back; 0 for none.
+    /// With `pool`: the rest before the numbers return to it; 0 for none.
     #[serde(default)]
     cooldown_seconds: u64,
 }
@@ -70,13 +70,13 @@ pub(crate) struct Move {
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
-    /// For any pool.
+    /// The numbers are for any pool.
     Inventory,
     /// Nowhere, until a person has checked them.
     Quarantine,
     /// Out of use.
     Retired,
-    /// From quarantine back to their pool.
+    /// The numbers return from quarantine to their pool.
     Pool,
 }
 

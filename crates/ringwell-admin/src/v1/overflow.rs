@@ -28,7 +28,7 @@ pub(crate) struct Wanted {
 
 #[derive(Serialize)]
 pub(crate) struct Listed {
-    /// Those with most overflow rows first; pools without any are left out.
+    /// Pools with the most overflow rows come first; pools without any are left out.
     ring_pools: Vec<Overflow>,
 }
 
@@ -104,7 +104,7 @@ pub(crate) async fn most_overflowing(node: &Handle, top: usize) -> Vec<Overflow>
             not_served,
         });
     }
-    // For shards on other nodes: only rows that arrived here are counted.
+    // For shards on other nodes only rows that arrived here are counted.
     found.extend(not_served.into_iter().map(|(pool, rows)| Overflow {
         ring_pool_id: pool.0,
         name: name(pool),

@@ -52,8 +52,8 @@ pub(crate) struct StateView {
     shard: u16,
     /// Numbers handed out since the server started.
     allocated: u64,
-    /// Rows that got the overflow number since the server started, by reason. `exhausted` is the
-    /// count of the pool's shard; the others are of rows that came to this node.
+    /// Rows that got the overflow number since the server started, by reason. `exhausted` is
+    /// counted by the pool's shard; the other counts are of rows that arrived at this node.
     overflow: BTreeMap<String, u64>,
     /// Its recent demand; null until it has been sampled.
     load: Option<LoadView>,

@@ -65,7 +65,7 @@ pub(crate) struct PutSite {
     edge_key: Option<String>,
     /// 60 if left out.
     leases_per_minute: Option<u32>,
-    /// As it was shown; passed over, so that a site can be sent back as it came.
+    /// Accepted and ignored, so that a site can be sent back as it was received.
     #[serde(default, rename = "short_lived_ring_pools")]
     #[schema(value_type = Option<Vec<u64>>)]
     _shown: IgnoredAny,
@@ -138,7 +138,7 @@ pub(crate) async fn put(
     if let Some(before) = &before
         && !may_see(&context, &visitor, before).await?
     {
-        // Whose it is stays unknown: the key is taken, and that is all.
+        // The answer says that the key is taken, and does not name its owner.
         return Err(Problem::new(StatusCode::CONFLICT, format!("the key {key} is taken")));
     }
     let site = wanted.site(key, before.as_ref())?;
@@ -154,7 +154,7 @@ pub(crate) async fn put(
     Ok((status, Json(finish(&context, change, &trial).await?)))
 }
 
-/// Removes a site. Its pages keep their own numbers from then on.
+/// Removes a site. From then on its pages show their own numbers.
 #[utoipa::path(delete, path = "/v1/sites/{key}", params(("key" = String, Path), Trial),
     responses((status = 200, body = Done), (status = 404)))]
 pub(crate) async fn remove(

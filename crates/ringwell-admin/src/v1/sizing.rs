@@ -54,7 +54,7 @@ pub(crate) struct Unused {
 /// The recent demand for a pool.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct LoadView {
-    /// The time that the counts are of: about a lifetime, or since the server started.
+    /// The time that the counts cover: about a lifetime, or the time since the server started.
     over_seconds: f64,
     /// Rows in that time, including overflow rows.
     rows: u64,

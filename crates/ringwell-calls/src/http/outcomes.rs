@@ -120,7 +120,7 @@ pub(super) async fn upload(
     Ok(Json(json!({ "recorded": new, "known": known, "problems": problems })))
 }
 
-/// What is wrong with a line: which one it is stands beside it.
+/// The fault of a line; the number of the line is beside it.
 fn without_place(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::Deserialize { err, .. } => err.to_string(),

@@ -12,7 +12,7 @@ use crate::caller::Caller;
 use crate::provider::Refusal;
 use crate::robocall::{CALLS_MAX, Earlier, Robocall, SPAN, score};
 
-/// An entry as it is stored.
+/// A stored entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockRow {
     /// Its name.
@@ -23,7 +23,7 @@ pub struct BlockRow {
     pub created_at: Millis,
 }
 
-/// What became of an entry.
+/// The result of adding an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocked {
     /// It is stored.
@@ -105,7 +105,7 @@ pub(super) async fn forget(db: &mut AnyConnection, caller: &Caller) -> Result<()
     Ok(())
 }
 
-/// How much speaks for a robot as the caller of `row`. Asks for earlier calls if there may be some.
+/// The score for a robot as the caller of `row`. Asks for earlier calls if there may be some.
 pub(super) async fn robocall(db: &mut AnyConnection, row: &CallRow) -> Result<Robocall, LogError> {
     let began = row.facts.started_at();
     let has_called = row.first_time == Some(false);

@@ -162,7 +162,7 @@ fn fill<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     is_new
 }
 
-/// The events that have come due. None before it is known who was shown the number.
+/// The events that have come due. `None` until the attribution is known.
 fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     if row.attribution.outcome == Attributed::Pending {
         return Vec::new();
@@ -296,8 +296,8 @@ pub(crate) async fn publish_to(
     Ok(id)
 }
 
-/// Gives events their places. All are taken from one row: who reads after a place misses none that
-/// becomes visible later.
+/// Gives events their places. All places are taken from one row, so that a reader who continues
+/// after a place misses none that becomes visible later.
 async fn places(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,

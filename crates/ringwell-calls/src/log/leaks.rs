@@ -1,5 +1,5 @@
-//! Numbers that leak: they are called again and again although no visitor was shown them, or long after.
-//! Such a number stands in print, in a directory or in a page's cache.
+//! Numbers that leak: they are called again and again although no visitor was shown them, or long
+//! after. The number is in print, in a directory or in a page's cache.
 //!
 //! Owns the rule. Invariant: a number is reported once a week at most.
 //! Source: docs/spec/calls.md, "Numbers that leak".
@@ -11,7 +11,7 @@ use sqlx::{AnyConnection, Row};
 use super::{LogError, from_ms, ms};
 use crate::attribution::{Attributed, Attribution};
 
-/// So many calls that no visitor explains make a leak.
+/// This many calls without a visitor make a leak.
 const CALLS_MIN: usize = 3;
 /// The period.
 const SPAN: Millis = Millis(7 * DAY);

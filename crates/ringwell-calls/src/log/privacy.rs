@@ -22,7 +22,7 @@ const CALLS_MAX: u32 = 500;
 pub enum Whom {
     /// Caller and visitor of this call.
     Call(String),
-    /// A caller, in all calls; also where callers are hashed.
+    /// A caller, in all calls, hashed ones included.
     Caller(Caller),
     /// A visitor, known by a parameter of the page, as in `gclid`.
     Parameter {
@@ -71,8 +71,8 @@ impl Log {
         Ok(row.try_get::<String, _>(0)?.into_bytes())
     }
 
-    /// Removes caller and visitor from calls that began before `before`; how many. At most a few
-    /// hundred: repeat until none are left.
+    /// Removes caller and visitor from calls that began before `before`; returns the count. At most
+    /// a few hundred: repeat until none are left.
     ///
     /// # Errors
     /// [`LogError`].
@@ -138,7 +138,8 @@ impl Log {
     }
 
     /// Removes calls that began before `before`, with all that belongs to them, and events older
-    /// than `events`; how many calls. At most a few hundred: repeat until none are left.
+    /// than `events`; returns the count of calls. At most a few hundred: repeat until none are
+    /// left.
     ///
     /// # Errors
     /// [`LogError`].

@@ -49,7 +49,7 @@ pub struct CallRow {
     pub redacted_at: Option<Millis>,
     /// The entry of the list by which it was refused.
     pub blocked: Option<String>,
-    /// How much speaks for a robot as the caller; `None` before that was looked at.
+    /// The score for a robot as the caller; `None` until it is computed.
     pub robocall: Option<Robocall>,
     pub(super) published: String,
 }
@@ -179,7 +179,7 @@ pub struct CallFilter {
     pub attributed: Option<Attributed>,
     /// Refused by the list of blocked callers, or not.
     pub blocked: Option<bool>,
-    /// With at least so high a score of robocalls.
+    /// With at least this score for robocalls.
     pub robocall: Option<u8>,
 }
 

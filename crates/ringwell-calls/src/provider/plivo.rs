@@ -9,7 +9,7 @@ use crate::digest::{self, Mac};
 use crate::form::Form;
 use crate::markup::Element;
 
-/// Of the account itself, and of the main account of a sub-account.
+/// Headers with the signature by the account's token, and by that of a sub-account's main account.
 const SIGNATURES: [&str; 2] = ["x-plivo-signature-v3", "x-plivo-signature-ma-v3"];
 const NONCE: &str = "x-plivo-signature-v3-nonce";
 /// The longest call, in seconds.

@@ -11,7 +11,7 @@ use crate::block::{Block, Blocks};
 use crate::caller::Caller;
 use crate::log::LogError;
 
-/// How often the list is read again: another server may have changed it.
+/// The interval for reading the list again: another server may have changed it.
 const EVERY: Duration = Duration::from_secs(10);
 
 impl Service {

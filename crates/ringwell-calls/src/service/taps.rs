@@ -18,7 +18,7 @@ const WAITING_MAX: usize = 10_000;
 const GROUP_MAX: usize = 256;
 /// A failed log is asked again after this time.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The clock of a provider may be so far behind.
+/// The most that a provider's clock may be behind.
 const CLOCKS_DIFFER: Millis = Millis(5_000);
 
 /// Starts the task that stores taps, on the present runtime.
@@ -63,7 +63,7 @@ impl Service {
                 return;
             }
         };
-        // Both have the newest first: a tap is of the newest allocation before it.
+        // Both lists have the newest first: a tap belongs to the newest allocation before it.
         for tap in taps {
             let of = held.iter_mut().find(|it| it.allocated_at <= tap);
             if let Some(held) = of {

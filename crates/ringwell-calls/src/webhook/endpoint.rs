@@ -49,7 +49,7 @@ pub struct Replay {
     pub since: Option<Millis>,
     /// Written before this.
     pub until: Option<Millis>,
-    /// Of these types; none for all.
+    /// The types to send; empty for all.
     pub types: Vec<String>,
     /// Only this one.
     pub event: Option<String>,
@@ -160,7 +160,7 @@ impl Log {
         Ok(Some(written))
     }
 
-    /// Has events delivered to an endpoint again under the names that they had; how many. `None` if
+    /// Delivers events to an endpoint again, under the same names; returns the count. `None` if
     /// there is no such endpoint.
     ///
     /// # Errors

@@ -36,7 +36,7 @@ pub struct Due {
     pub attempts: u32,
 }
 
-/// Without secrets and bodies.
+/// `Debug` shows no secrets and no bodies.
 impl std::fmt::Debug for Due {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Due");
@@ -205,7 +205,7 @@ async fn note(
         (false, Some(_)) => "pending",
         (false, None) => "failed",
     };
-    // One that was held back or replayed meanwhile stays so, unless it has arrived.
+    // A delivery that was held back or replayed in the meantime stays so, unless it has arrived.
     let query = sqlx::query(
         "UPDATE webhook_deliveries SET state = CASE WHEN state = 'pending' OR $1 = 'delivered' \
          THEN $1 ELSE state END, attempts = $2, next_ms = $3, last_ms = $4, last_status = $5, \

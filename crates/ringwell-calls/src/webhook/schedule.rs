@@ -5,7 +5,7 @@ use ringwell_core::Millis;
 /// From one attempt to the next, in seconds: ten attempts over 75 hours, as the specification of
 /// Standard Webhooks suggests.
 const WAITS_S: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
-/// Attempts in all.
+/// The most attempts.
 pub const ATTEMPTS_MAX: u32 = 10;
 /// A receiver may ask for no longer pause.
 const RETRY_AFTER_MAX: Millis = Millis(24 * 60 * 60 * 1000);

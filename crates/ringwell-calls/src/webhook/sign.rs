@@ -33,7 +33,7 @@ pub enum Mismatch {
     /// It was sent this many seconds ago, or in the future; or one of the clocks is wrong.
     #[error("its timestamp is {0} s away from the clock here; 300 are allowed")]
     Apart(u64),
-    /// None of its signatures is one of the body by a known secret.
+    /// It has no signature of the body by a known secret.
     #[error("no signature matches: another secret, or the body was changed on its way")]
     Signature,
 }

@@ -18,7 +18,7 @@ pub(super) struct Answers {
     ids: HashMap<Box<str>, u32>,
     /// Rows of batches that nothing is known of yet.
     waiting: HashMap<u32, Vec<Asked>>,
-    /// Ends that stand before their batches, or have none.
+    /// Ends that are before their batches, or have none.
     early: HashMap<String, Vec<(End, Option<AnsweredBatch>)>>,
 }
 

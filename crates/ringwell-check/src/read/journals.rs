@@ -1,7 +1,6 @@
 //! Lines of journals and of states.
 //!
-//! Owns the checks made while lines are read: whether records follow each other, and how many each
-//! frame has.
+//! Owns the checks made while lines are read: the order of records, and their count in each frame.
 
 use super::{digits, need, put};
 use crate::history::{

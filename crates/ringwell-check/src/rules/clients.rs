@@ -74,7 +74,7 @@ fn lifetime(whole: &Whole, row: &Row<'_>) -> i64 {
     versions.map(|version| version.lifetime_ms * MS).min().unwrap_or(0)
 }
 
-/// C4: a number is of the pool that was asked, and no overflow number; an overflow number is that
+/// C4: a number belongs to the requested pool and is no overflow number; an overflow number is that
 /// pool's. A row that was sent again is judged by the pool during that attempt.
 pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     if whole.pools.is_empty() {
@@ -187,7 +187,8 @@ fn late(batch: &Batch, end: &End, deadline_ms: i64) -> bool {
     end.t - batch.t > deadline_ms * MS + DEADLINE_SLACK
 }
 
-/// C10: a look-up finds the row that held the number. A row that is of another number is of the rest.
+/// C10: a look-up finds the row that held the number. A row with a number of another part is judged
+/// at the end.
 pub(super) fn attribution(whole: &Whole, part: &Part, rest: &mut Rest, findings: &mut Findings) {
     if part.lookups.is_empty() {
         return;

@@ -41,8 +41,8 @@ pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findin
     }
 }
 
-/// C3, of allocations whose numbers went to the rows that asked for them. All others of this run are
-/// of the rest.
+/// C3, of allocations whose numbers went to the rows that asked for them. All others of this run
+/// are judged at the end.
 pub(super) fn given(whole: &Whole, part: &Part, timelines: &Timelines<'_>, rest: &mut Rest) {
     let own = whole.answered(&part.rows).filter_map(|row| match row.what {
         What::Own(number) => Some((&*row.asked.rid, *number, row.asked.pool)),

@@ -114,7 +114,7 @@ impl Rest {
 /// An allocation that its row did not get, and that was not released.
 fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
     if row.batch.key.is_some() {
-        // Not released, because it may be asked for again.
+        // It is not released, because the client may ask for it again.
         return;
     }
     if whole.faulty(row.batch.since, row.end.t) || whole.journals.len() > 1 {

@@ -33,7 +33,7 @@ pub(crate) struct Timelines<'a> {
     pub(crate) numbers: BTreeMap<u64, Vec<Allocation<'a>>>,
 }
 
-/// Allocations by the rows that they are of. Most rows have one.
+/// Allocations by their rows. Most rows have one.
 #[derive(Debug, Default)]
 pub(crate) struct ByRow<'t> {
     first: HashMap<&'t str, &'t Allocation<'t>>,
@@ -41,7 +41,7 @@ pub(crate) struct ByRow<'t> {
 }
 
 impl<'t> ByRow<'t> {
-    /// Those of a row.
+    /// The allocations of a row.
     pub(crate) fn of(&self, rid: &str) -> impl Iterator<Item = &'t Allocation<'t>> {
         let others = self.others.get(rid).into_iter().flatten();
         self.first.get(rid).into_iter().chain(others).copied()
@@ -118,7 +118,7 @@ impl<'a> Timelines<'a> {
         self.numbers.values().flatten()
     }
 
-    /// Allocations by the row that they are of.
+    /// Allocations by their row.
     pub(crate) fn by_row(&self) -> ByRow<'_> {
         let mut rows = ByRow::default();
         for allocation in self.all() {

@@ -32,7 +32,7 @@ pub(crate) struct Add {
     /// What the caller gets: reject, as if the number were not in service, or busy
     #[arg(long, default_value = "reject", value_parser = ["reject", "busy"])]
     answer: String,
-    /// For people: why
+    /// The reason, for people
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
     #[command(flatten)]

@@ -63,11 +63,11 @@ pub(crate) struct Args {
     /// Only calls to this number
     #[arg(long, value_name = "NUMBER")]
     number: Option<String>,
-    /// Only calls that ended so: `answered`, `busy`, `no_answer`, `rejected`,
-    /// `caller_gave_up`, `failed`
+    /// Only calls with this end: `answered`, `busy`, `no_answer`, `rejected`, `caller_gave_up`,
+    /// `failed`
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
-    /// Only calls attributed so: allocated, overflow, none, unknown, pending
+    /// Only calls with this outcome of the attribution: allocated, overflow, none, unknown, pending
     #[arg(long, value_name = "HOW")]
     attributed: Option<String>,
     /// Go on behind this place

@@ -18,7 +18,7 @@ use super::layout;
 /// Calls of one row group.
 const GROUP: usize = 10_000;
 
-/// Where the file goes.
+/// The destination of the file.
 pub(super) type Out = Box<dyn Write + Send>;
 
 /// A file that is being written.
@@ -27,7 +27,7 @@ pub(super) struct Calls {
     waiting: Vec<Value>,
 }
 
-/// What a column holds.
+/// The type of a column.
 #[derive(Clone, Copy)]
 enum Kind {
     Text,

@@ -81,7 +81,7 @@ impl Shop {
     /// Binds the address of the shop.
     ///
     /// # Errors
-    /// If this machine has none.
+    /// If this machine has no free port.
     pub(super) fn open(dashboard: &str, pool: &RingPool) -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         let listener = runtime.block_on(async {
@@ -193,7 +193,7 @@ impl Controls {
         loop {
             tokio::time::sleep(WORKS).await;
             let ms = self.slow_ms.load(Ordering::Relaxed);
-            // Nothing else runs on this shard meanwhile: that is the effect to show.
+            // The shard does nothing else in this time, which is the effect to show.
             thread::sleep(Duration::from_millis(ms.into()));
         }
     }

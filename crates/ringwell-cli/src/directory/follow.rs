@@ -161,8 +161,8 @@ impl Follower {
         Ok(Looked::Current)
     }
 
-    /// The shards refuse a version that the database allows. Nothing is confirmed: numbers that
-    /// have left a pool there may still go out of it here. The next change tries it again.
+    /// The shards refuse a version that the database allows. The version is not confirmed: numbers
+    /// that have left a pool there may still go out of it here. The next change tries it again.
     fn refused(&mut self, version: u64, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
             tracing::error!(version, reason, "a change of the directory cannot be served yet");

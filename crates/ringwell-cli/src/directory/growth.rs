@@ -23,7 +23,7 @@ use super::now;
 /// The shards' counts are looked at this often, or ten times between two decisions.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
-/// And this often if pools do not grow: the dashboard looks by itself.
+/// The interval if pools do not grow: the dashboard takes its own samples.
 const LOOK_EVERY_OFF: Duration = Duration::from_mins(1);
 
 /// Pools that grow in one change: others wait for the database meanwhile.
@@ -53,7 +53,7 @@ impl Grower {
         Self { store, live, loads, changed, growth }
     }
 
-    /// Until the node has ended.
+    /// Runs until the node has ended.
     pub(super) async fn run(&mut self) {
         let Growth { mode, every, .. } = self.growth;
         let (mut decided, mut month) = (Instant::now(), first_of_month(now()));

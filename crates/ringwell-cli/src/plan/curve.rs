@@ -26,7 +26,7 @@ pub(super) struct Curve {
 }
 
 impl Curve {
-    /// So many points from the size `left` to the size `right`, which is larger.
+    /// This many points from the size `left` to the larger size `right`.
     pub(super) fn new(
         left: u32,
         right: u32,

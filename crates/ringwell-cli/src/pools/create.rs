@@ -54,13 +54,13 @@ pub(super) struct Create {
     /// Its key [default: a random one]
     #[arg(long, conflicts_with = "size")]
     key: Option<String>,
-    /// So many numbers of the inventory, one of them for overflow
+    /// Draw this many numbers from the inventory, one of them for overflow
     #[arg(long, value_name = "N")]
     size: Option<u32>,
     /// No overflow number: rows without a number get errors
     #[arg(long, requires = "size")]
     no_overflow: bool,
-    /// The network that it is of
+    /// Its network
     #[arg(long, value_name = "NAME", default_value = "local")]
     network: String,
     /// The advertiser within the network

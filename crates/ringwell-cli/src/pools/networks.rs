@@ -1,4 +1,4 @@
-//! Networks, and how many numbers each may have.
+//! Networks and their limits of numbers.
 
 use std::process::ExitCode;
 

@@ -12,7 +12,7 @@ use super::{say, table};
 /// The numbers to buy.
 #[derive(Debug, clap::Args)]
 pub(super) struct Buy {
-    /// For which network; only its pools may draw them
+    /// The network; only its pools may draw the numbers
     #[arg(long, value_name = "NAME")]
     network: String,
     /// Count of numbers to buy, the cheapest first

@@ -68,7 +68,7 @@ impl Server {
         self.change(&Method::GET, path, &Value::Null)
     }
 
-    /// Nothing if the server says that it is not there.
+    /// `None` if the server answers that it does not exist.
     ///
     /// # Errors
     /// As [`Self::get`].

@@ -28,7 +28,7 @@ pub(super) struct View {
     pub(super) visitor: VisitorId,
 }
 
-/// What the lines of a log were.
+/// The count of each kind of line in a log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Lines {
     pub(super) pages: u64,
@@ -38,7 +38,7 @@ pub(super) struct Lines {
     pub(super) unreadable: u64,
 }
 
-/// What one line is.
+/// The kind of one line.
 #[derive(Debug, PartialEq, Eq)]
 enum Line {
     Page(View),
@@ -106,7 +106,7 @@ fn parse(line: &str) -> Option<Line> {
     Some(Line::Page(View { at, visitor }))
 }
 
-/// What stands in the next quotes, and the rest behind them. A quote in it is written as `\"`.
+/// The next quoted text, and the rest after it. A quote in it is written as `\"`.
 fn quoted(text: &str) -> Option<(&str, &str)> {
     let (_, inner) = text.split_once('"')?;
     let mut is_escaped = false;

@@ -15,26 +15,26 @@ use ringwell_plan::Callers;
 
 use super::access_log::View;
 
-/// A visitor who opens no page for so long begins another visit.
+/// A visitor who opens no page for this long begins another visit.
 const VISIT_GAP: Millis = Millis(30 * 60_000);
-/// Groups of the journal, so many of which are a few megabytes.
+/// The size of the journal's groups: many of them are a few megabytes.
 const GROUP_BYTES: usize = 64 * 1024;
 
-/// What a day is made of.
+/// The inputs of a day.
 #[derive(Clone, Debug)]
 pub(super) struct Day<'a> {
     pub(super) pool: PoolSpec,
-    /// In the order of their times.
+    /// Sorted by time.
     pub(super) views: &'a [View],
     /// The share of visits that end in a call.
     pub(super) calls: f64,
     pub(super) callers: &'a Callers,
     pub(super) seed: u64,
-    /// The server is killed so often, and is away for so long.
+    /// The count of kills, and the downtime after each.
     pub(super) crashes: Option<(Millis, Millis)>,
 }
 
-/// What became of a day.
+/// The results of a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Found {
     pub(super) visits: u64,
@@ -55,7 +55,7 @@ pub(super) struct Found {
     pub(super) late: u64,
     /// Calls whose likeliest visitor is less likely than not.
     pub(super) unsure: u64,
-    /// Those of them that name another visitor.
+    /// The unsure calls whose named visitor is wrong.
     pub(super) unsure_wrong: u64,
     /// Sum of what was said to be the probability of the visitors named.
     pub(super) confidence: f64,
@@ -101,7 +101,7 @@ struct World<'a> {
     visitors: HashMap<VisitorId, (u32, Millis)>,
     waiting: BinaryHeap<Reverse<Call>>,
     next_crash: Option<Millis>,
-    /// When a server that was killed serves again.
+    /// The time at which a killed server serves again.
     back_at: Option<Millis>,
     found: Found,
 }
@@ -189,7 +189,7 @@ impl World<'_> {
 struct Server {
     engine: Engine,
     pool: PoolSpec,
-    /// What is stored.
+    /// The stored groups.
     groups: Vec<Group>,
 }
 
@@ -247,7 +247,7 @@ impl Server {
         self.engine = restore.finish(tip.raise_epoch(), again, false).0;
     }
 
-    /// Who was shown `number` by `at`, the newest first.
+    /// The visitors who were shown `number` by `at`, the newest first.
     fn holders(&self, number: PromoNumber, mut at: Millis) -> Vec<Held> {
         let mut all = Vec::new();
         while all.len() < CANDIDATES_MAX {
@@ -300,7 +300,7 @@ impl Random {
         (u64::from_le_bytes(bytes) >> 11) as f64 / (1_u64 << 53) as f64
     }
 
-    /// How long a caller takes from seeing the number to the call.
+    /// The time between seeing the number and calling it.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "days at most")]
     fn delay(&mut self, callers: &Callers) -> Millis {
         let (mut part, wait) = (self.next(), -(1.0 - self.next()).ln());

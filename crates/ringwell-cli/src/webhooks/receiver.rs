@@ -32,7 +32,7 @@ const NAMES_MAX: usize = 10_000;
 /// One request that was received.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
-    /// When, by this machine's clock.
+    /// The time by this machine's clock.
     pub(crate) at: Millis,
     /// The event's name; empty if the request has no name.
     pub(crate) id: String,
@@ -133,7 +133,7 @@ fn now() -> Millis {
     Millis(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default())
 }
 
-/// The names of the last deliveries, and how often each came.
+/// The names of the last deliveries, with the count of each.
 #[derive(Debug, Default)]
 struct Names {
     counts: HashMap<String, u32>,
@@ -141,7 +141,7 @@ struct Names {
 }
 
 impl Names {
-    /// Counts a delivery of that name; how many there were.
+    /// Counts a delivery of that name; returns the count.
     fn count(&mut self, name: &str) -> u32 {
         if let Some(count) = self.counts.get_mut(name) {
             *count = count.saturating_add(1);

@@ -10,7 +10,7 @@ const OTHER_POOL: &str = "[[ring_pool]]\nid = 17\nring_pool_key = \"key-of-anoth
                           lifetime = \"30m\"\nnumbers = [\"3125550100\"]\noverflow_number = \"3125550199\"\n";
 
 impl Switchboard {
-    /// What `ringwell calls …` says.
+    /// The output of `ringwell calls …`.
     fn calls(&self, args: &[&str]) -> Result<String, String> {
         let mut command = ringwell(&["calls"]);
         command.args(args).args(["--url", self.server.address()]).env("RINGWELL_TOKEN", TOKEN);

@@ -25,7 +25,7 @@ const ROUND: Duration = Duration::from_secs(4);
 /// Hanging takes 15 s each, and a second attempt comes after 5 s; a lease lasts 20 s.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// What was taken, and how often each event was tried.
+/// The received events, and the count of tries of each.
 #[derive(Default)]
 struct Taken {
     deliveries: Vec<Delivery>,

@@ -145,7 +145,7 @@ fn under_load_no_row_is_lost_and_no_number_goes_out_twice() {
             let moved = move_buckets(&mut client, "256-767", u16::from(from == 0));
             assert!(moved.status == 200 || turn == 0, "{}", moved.body);
             if moved.status != 200 {
-                // Those that are node b's already: only the others move.
+                // Some of them are node b's already; only the others move.
                 assert!(moved.body.contains("ask that node"), "{}", moved.body);
                 assert_eq!(move_buckets(&mut client, "256-511", 1).status, 200);
             }

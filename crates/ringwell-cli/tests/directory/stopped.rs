@@ -11,7 +11,7 @@ use super::support::server::{Server, signal};
 use super::support::site::{Pool, TOKEN};
 use super::{LONG, Managed, age_ms, management, range};
 
-/// Waiting for something that a busy machine may take long for.
+/// The longest wait on a busy machine.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// The management API gives up after 15 s; the rest is for a busy machine.
 const BOUND: Duration = Duration::from_secs(28);

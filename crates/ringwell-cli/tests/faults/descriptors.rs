@@ -36,7 +36,7 @@ fn a_crowd_beyond_the_descriptors_is_refused_and_costs_nobody_a_number() {
     wait_until("nobody is refused", || {
         figure(&mut client, "ringwell_connections_refused_total") > 0.0
     });
-    // So long that each shard needs new segments and snapshots meanwhile.
+    // Long enough for each shard to need new segments and snapshots.
     trial.wait_for_answers(300);
     drop(crowd);
     wait_until("the crowd is still there", || {

@@ -125,8 +125,8 @@ fn writes_that_are_interrupted_or_late_are_made_again_and_nobody_notices() {
     let mut server = trial.start();
     trial.load(&server);
     trial.unnoticed();
-    // Of each thread every other write. It has made them all before this ends: a call that is
-    // in progress when strace leaves would fail for another reason.
+    // Every other write of each thread. It has made them all before this ends: a call that is in
+    // progress when strace leaves would fail for another reason.
     let injected = Injected::into(&server, &["pwrite64:error=EINTR:when=1..21+2"]);
     trial.wait_for_answers(400);
     injected.end();

@@ -181,7 +181,7 @@ impl Trial {
         Verdict(verdict)
     }
 
-    /// One row of each pool; how many of them are overflow numbers, after two seconds at most.
+    /// The count of overflow numbers among one row of each pool, after two seconds at most.
     pub(crate) fn overflow(&self, client: &mut Client, name: &str) -> usize {
         let ask = |pool: &Pool| Ask { pool: pool.id, id: name.to_owned() };
         let asks: Vec<Ask> = self.site.pools.iter().map(ask).collect();

@@ -87,7 +87,7 @@ impl Raw {
         Some(reply)
     }
 
-    /// Reads to the end of the connection; how many bytes there still were.
+    /// Reads to the end of the connection; returns the count of remaining bytes.
     pub(crate) fn rest(&mut self) -> usize {
         let mut rest = 0;
         let mut buffer = [0; 8192];
@@ -149,7 +149,7 @@ pub(crate) fn closed(
     Vector { name, bytes: bytes.into(), statuses, says, then: Then::Closed }
 }
 
-/// A head that is refused as the HTTP library does: 400 without a body, and closed.
+/// A head that the HTTP library refuses: 400 without a body, then the end of the connection.
 pub(crate) fn malformed(name: &'static str, bytes: impl Into<Vec<u8>>) -> Vector {
     closed(name, bytes, &[400], "connection: close")
 }

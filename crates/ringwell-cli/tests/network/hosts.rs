@@ -1,8 +1,8 @@
 //! Two hosts: network namespaces, each with a network card, joined by a [`Wire`].
 //!
 //! The cards are VXLAN devices: a card wraps each Ethernet frame in a datagram and sends it through
-//! a veth pair to this process, which plays the cable. So delay, loss and partition are the same on
-//! every kernel; `tc netem` is missing in many. Needs root, `ip` and a kernel with all three.
+//! a veth pair to this process, which plays the cable. Delay, loss and partition are then the same
+//! on every kernel; many lack `tc netem`. Needs root, `ip` and a kernel with all three.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{self, Command};

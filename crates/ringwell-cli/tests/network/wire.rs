@@ -62,7 +62,7 @@ impl Wire {
         self.ways[host].delay_us.store(us, Ordering::Relaxed);
     }
 
-    /// So many of a hundred frames from `host` never arrive.
+    /// Drops this many of a hundred frames from `host`.
     pub(crate) fn lose(&self, host: usize, percent: u32) {
         self.ways[host].lost_percent.store(percent, Ordering::Relaxed);
     }
@@ -112,7 +112,7 @@ fn is_of_the_moment(kind: ErrorKind) -> bool {
     matches!(kind, WouldBlock | TimedOut | Interrupted | ConnectionRefused)
 }
 
-/// The next of a row of numbers from 0 to 99: the same row in every run.
+/// The next pseudo-random number from 0 to 99; the sequence is the same in every run.
 fn draw_percent(state: &mut u64) -> u32 {
     // Knuth's MMIX; its high bits are the good ones.
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);

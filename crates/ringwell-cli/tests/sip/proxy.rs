@@ -119,7 +119,7 @@ impl Switch {
         Self { folder, server, kamailio, answers, default, _others: [busy, rings], site }
     }
 
-    /// So many numbers of a pool, as they are called.
+    /// This many numbers of a pool, in the form in which they are called.
     fn numbers(&self, pool: usize, count: u64) -> Vec<String> {
         let first = self.site.pools[pool - 1].first;
         (first..first + count).map(|number| format!("+1{number}")).collect()

@@ -10,7 +10,7 @@ use super::site::{Pool, TOKEN};
 /// The path of batches.
 pub(crate) const BULK: &str = "/api/2013-07-01/bulk.json";
 
-/// One row that a client asks for. Its id stands in its parameters and as its `request_id`.
+/// One row that a client asks for. Its id is in its parameters and as its `request_id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) pool: u64,

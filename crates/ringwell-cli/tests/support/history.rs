@@ -1,8 +1,8 @@
 //! Checks the clients' view of a server against its promises. Knows nothing of the server.
 //!
 //! All times are as wide as they can be: a row was served somewhere between the first byte that was
-//! sent for it and the last byte that came back. So there are no false alarms: a reported violation
-//! is one for every order of the events in between.
+//! sent for it and the last byte that came back. There are no false alarms: a reported violation is
+//! one for every order of the events in between.
 
 use std::collections::BTreeMap;
 

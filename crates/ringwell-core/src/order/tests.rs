@@ -15,7 +15,7 @@ fn slots(untils: &[u8]) -> Vec<Slot> {
     (0..).zip(untils).map(slot).collect()
 }
 
-/// Whose turn it is: the earliest end of a lockout, then the earlier record, then the place.
+/// The order of choice: the earliest end of a lockout, then the earlier record, then the place.
 fn first(slots: &[Slot]) -> u32 {
     let turn = |at: &u32| (slots[*at as usize].locked_until, slots[*at as usize].position, *at);
     (0..).take(slots.len()).min_by_key(turn).unwrap()
@@ -36,7 +36,8 @@ proptest! {
             slots[place].position = Position(at);
             order.changed(&slots, u32::try_from(place).unwrap());
             prop_assert_eq!(order.first(), first(&slots));
-            // The children of each place come after it: who is not first now has the right turn.
+            // The children of each place come after it, so a slot that is not first now has the
+            // right turn.
             for child in 1..slots.len() {
                 prop_assert!(!order.comes_before(&slots, child, (child - 1) >> 1));
             }

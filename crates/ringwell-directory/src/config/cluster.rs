@@ -142,7 +142,7 @@ fn read_list<T>(
     list
 }
 
-/// Names stand in logs, in metrics and in the configuration of proxies.
+/// Names are in logs, in metrics and in the configuration of proxies.
 fn parse_name(name: &str) -> Result<String, ValueError> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits) {

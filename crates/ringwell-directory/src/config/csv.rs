@@ -1,7 +1,7 @@
 //! Ring pools from a CSV file, one a line, for installations with many.
 //!
 //! Owns its columns. Files of `ringwell demo` and of `ringwell pools export` can be read too: these
-//! have a line for each run of a pool's numbers. Columns may stand in any order. Other CSV files
+//! have a line for each run of a pool's numbers. Columns may be in any order. Other CSV files
 //! use the same reader of lines.
 
 use std::path::Path;
@@ -21,7 +21,7 @@ const OPTIONAL: [&str; 7] = [
     "overflow_number",
     "first_number",
     "name",
-    // In the lists of `ringwell pools export`; a file of pools has no column of owners.
+    // Present in the lists of `ringwell pools export`; a file of pools has no column of owners.
     "network",
     "advertiser",
     "campaign",
@@ -138,7 +138,7 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
     }
 }
 
-/// Ranges separated by semicolons; or, beside a first number, how many there are.
+/// Ranges separated by semicolons; or, beside a first number, the count.
 fn numbers(line: &Line<'_>) -> Option<Vec<NumberRange>> {
     if line.get("first_number").is_none() {
         let hint = "write e.g. 8885550100-8885550149;8885550200";

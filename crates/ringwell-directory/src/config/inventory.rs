@@ -50,7 +50,7 @@ pub enum Buying {
 /// The rule for numbers that the directory has not seen yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum NumberCheck {
-    /// Those that libphonenumber's data list as possible numbers.
+    /// The numbers that libphonenumber's data list as possible.
     #[default]
     Valid,
     /// All that have the digits of one, as numbers for tests do.

@@ -73,7 +73,7 @@ impl<'s, 'i> Section<'s, 'i> {
         self.source.line(offset)
     }
 
-    /// Whether `field` was asked for and stands there.
+    /// Whether `field` was requested and is present.
     pub(super) fn has(&self, field: &str) -> bool {
         self.asked.iter().any(|(name, offset)| *name == field && offset.is_some())
     }
@@ -215,7 +215,7 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// The field with the tables that it stands in, as in `ring_pool[2].lifetime`.
+    /// The field with the tables that it is in, as in `ring_pool[2].lifetime`.
     pub(super) fn full_name(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }

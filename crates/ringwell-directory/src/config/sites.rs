@@ -1,6 +1,6 @@
 //! `[[site]]`: web sites whose pages may show each visitor a number.
 //!
-//! A site's key is public, because it stands in its pages: the origins that may use it and the
+//! A site's key is public, because it is in its pages: the origins that may use it and the
 //! limits of each address and visitor bound its use. Source: docs/spec/site.md.
 
 use std::fmt;
@@ -159,8 +159,9 @@ impl Site {
     /// Time between two signs of life of a page that is looked at.
     pub const BEAT: Millis = Millis(60_000);
 
-    /// Its pools whose numbers lapse before a page's next sign of life, so that they change while a
-    /// visitor looks at them. `lifetime` says how long a pool's numbers last.
+    /// The pools whose lifetime is shorter than a page's interval between signs of life: their
+    /// numbers change while a visitor looks at them. `lifetime` says how long a pool's numbers
+    /// last.
     pub fn short_lived(&self, lifetime: impl Fn(PoolId) -> Option<Millis>) -> Vec<PoolId> {
         let is_short = |pool: &PoolId| lifetime(*pool).is_some_and(|time| time <= Self::BEAT);
         self.swaps.iter().map(|swap| swap.pool).filter(is_short).collect()
@@ -191,9 +192,9 @@ pub enum Consent {
     /// From the first request on.
     #[default]
     Off,
-    /// Not before the visitor has agreed: no number before that either.
+    /// The script waits for the visitor's consent and shows no number before that.
     Required,
-    /// Never: a number for the page, without cookie and parameters.
+    /// No visitor is remembered: a number for the page, without cookie and parameters.
     Cookieless,
 }
 
@@ -214,7 +215,7 @@ impl Consent {
 pub struct SiteOrigin {
     /// Up to the `*`, or the whole.
     before: String,
-    /// From the dot behind the `*` on.
+    /// The text from the dot after the `*` on.
     after: Option<String>,
 }
 

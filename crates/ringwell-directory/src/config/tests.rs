@@ -83,7 +83,7 @@ fn the_sample_shows_every_setting_with_its_default() {
     let text = fs::read_to_string(sample).unwrap();
     let debug = format!("{config:?}");
     let fields = debug.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
-    // Settings of sections have other names here, or stand in comments.
+    // Settings of sections have other names here, or are in comments.
     let others = ["management", "host", "port", "sites", "site_listen", "replicated"];
     for field in fields.filter(|field| !others.contains(field)) {
         assert!(text.contains(field), "{field}");

@@ -62,7 +62,7 @@ pub async fn answer<P: Platform, T, E>(
     drop(flight);
     if !has_waited {
         // All other requests that have arrived are worked off first: a client that waits is woken
-        // once for many answers. Those that waited are woken together in any case.
+        // once for many answers. Waiting requests are woken together in any case.
         shard.platform.turn().await;
     }
     Ok(out)

@@ -24,7 +24,7 @@ pub struct Prepare {
     pub version: u64,
     /// The buckets.
     pub buckets: Vec<u16>,
-    /// Of the pools in them.
+    /// The digest of the pools in them.
     pub digest: String,
 }
 
@@ -45,7 +45,7 @@ pub struct Adopted {
     pub numbers: Vec<NumberWord>,
     /// Rows of batches that may be sent again.
     pub answers: Vec<AnswerWord>,
-    /// Pools that hand nothing out, and until when.
+    /// Held pools, and the end of each hold.
     pub holds: Vec<(u64, u64)>,
 }
 

@@ -1,8 +1,8 @@
 //! The identity of this data directory, and whether it was restored from a copy.
 //!
 //! A journal alone cannot show that it is not the one that was served last: an empty one looks like
-//! that of a first start, and a copy like the original at the time of the copy. So each data
-//! directory has a name that is drawn once, for others to remember. Source: docs/spec/cluster.md,
+//! that of a first start, and a copy like the original at the time of the copy. Each data directory
+//! therefore has a name that is drawn once, for others to remember. Source: docs/spec/cluster.md,
 //! "A lost disk".
 
 use std::path::Path;

@@ -9,7 +9,7 @@ use super::files::{FileError, Files, read_json, write_json};
 
 const FILE: &str = "peers.json";
 
-/// Whose journal a shard's was, and how far it had got.
+/// The identity and the last known position of a shard's journal.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SeenJournals {

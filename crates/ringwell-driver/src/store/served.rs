@@ -41,7 +41,7 @@ pub struct Leaving {
     pub to: u16,
     /// The buckets.
     pub buckets: Vec<u16>,
-    /// Pools that were held, and until when.
+    /// Held pools, and the end of each hold.
     pub holds: Vec<(u64, u64)>,
     /// The shards that owned them, in their order. Empty in files of older releases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -122,7 +122,7 @@ fn a_row_sent_again_shortly_before_its_lockout_ends_is_locked_anew() {
     assert_eq!(until, rig.now + Millis(40));
 }
 
-/// The remembered answers: row, time, answer. After a restart one may stand in its queue twice,
+/// The remembered answers: row, time, answer. After a restart one may be in its queue twice,
 /// from the snapshot and from the journal, with another between them.
 pub(super) fn remembered(engine: &Engine) -> Vec<(RowKey, Millis, ringwell_journal::Answer)> {
     let mut all: Vec<_> = engine.answers.iter().map(|it| (it.row, it.at, it.answer)).collect();

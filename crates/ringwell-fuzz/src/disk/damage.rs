@@ -13,7 +13,7 @@ pub enum Damage {
         segno: u64,
         /// The byte.
         at: usize,
-        /// Those bits that are set here.
+        /// The bits to flip.
         bits: u8,
     },
     /// Bytes become one value: zeros are a write that was lost.

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Seven bits a byte, lowest first, the highest bit set in all but the last: said plainly.
+/// A plain version: seven bits a byte, lowest first, the highest bit set in all but the last.
 fn leb128(value: u64) -> Vec<u8> {
     let last = (0..10).rev().find(|at| value >> (7 * at) > 0).unwrap_or(0);
     let part =
@@ -106,7 +106,8 @@ fn five_bytes_are_the_lowest_and_what_comes_next_follows_them() {
     assert_eq!(bytes, [1, 2, 3, 4, 5, 0xAA, 0xAA, 0xAA]);
 }
 
-/// Writes `pieces` pieces of rising length; returns them, and how often the room was not enough.
+/// Writes `pieces` pieces of rising length; returns them, and the count of times that the room was
+/// too small.
 fn gather(body: &mut Body, pieces: u8) -> (Vec<u8>, usize) {
     let (mut wanted, mut grown) = (Vec::new(), 0);
     for piece in 0..pieces {

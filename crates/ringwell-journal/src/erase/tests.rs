@@ -35,7 +35,7 @@ fn less_than_four_bytes_are_left_as_they_are() {
 fn a_frame_whose_parameters_were_overwritten_in_place_is_whole() {
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
     let number = |n: u64| PromoNumber::parse(&(2_000_000_000 + n).to_string()).unwrap();
-    // So long that some lie across blocks.
+    // Long enough for some to cross blocks.
     let secret = |n: u64| format!("gclid=secret-{n}&more={}", "x".repeat(700));
     for n in 0..20 {
         writer.append(&Record::Allocate {

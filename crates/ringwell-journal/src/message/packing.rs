@@ -1,7 +1,7 @@
 //! Bodies of messages in fewer bytes: zstd at level 1, where this build has it.
 //!
-//! Positions count in the plain body, so only messages differ. What is read is bounded by the
-//! length that the message's header names, which a checksum covers.
+//! Positions count in the plain body, so only messages differ. The length in the message's header
+//! bounds the read; a checksum covers it.
 
 use std::fmt;
 

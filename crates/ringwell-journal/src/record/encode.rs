@@ -214,7 +214,7 @@ impl Head<'_> {
         if let Some(digits) = number.to_nanp() {
             self.scratch.five_bytes(digits);
         } else {
-            // Not a separate function, which would keep the flags in memory for every record.
+            // Inline: a separate function would keep the flags in memory for every record.
             self.flags |= flag::LONG_NUMBER;
             self.scratch.seven_bytes(number.to_code());
         }

@@ -358,7 +358,7 @@ fn carry(params: [&[u8]; 2]) -> Record<'_> {
 #[should_panic(expected = "parameters are too long for a record")]
 fn parameters_that_could_not_be_read_are_not_written() {
     let params = [b'x'; PARAMS_BYTES_MAX];
-    // With the `&` between them one byte more than may be.
+    // One byte too many, with the `&` between them.
     let carry = carry([&params[1..], b"y"]);
     carry.encode(position(7, 0), Millis(100), &mut Body::default());
 }

@@ -264,7 +264,7 @@ fn the_bytes_of_version_1_do_not_change() {
     assert_eq!(read_ping(&ping), Ok(513));
 }
 
-/// One with a number of another country beside one of country code 1.
+/// An answer with a number of another country beside a number of country code 1.
 fn answer_of_the_world() -> Answer {
     let mut answer = an_answer();
     answer.rows[0] = RowAnswer::Allocated { number: number(493_012_345_678) };

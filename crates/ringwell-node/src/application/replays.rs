@@ -23,7 +23,7 @@ pub(super) struct Replays {
     file: Option<PathBuf>,
     /// Pushes for pools that are not remembered must be newer.
     floor: u64,
-    /// Of all that were taken.
+    /// The time of the newest accepted push.
     newest: u64,
     pools: HashMap<PoolId, Newest>,
 }
@@ -32,7 +32,7 @@ pub(super) struct Replays {
 #[derive(Debug)]
 struct Newest {
     seconds: u64,
-    /// Of this second, in the order in which they came.
+    /// The signatures of this second, in order of arrival.
     signatures: Vec<Vec<u8>>,
 }
 

@@ -52,7 +52,7 @@ pub enum PushError {
     /// The body cannot be used.
     #[error("{0}")]
     Malformed(String),
-    /// The pool stays unchanged.
+    /// The pool stays as it is.
     #[error("{0}")]
     Refused(String),
 }

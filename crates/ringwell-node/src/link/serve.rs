@@ -1,4 +1,4 @@
-//! Requests of other nodes, as HTTP: who asks, how long the body may be, and the answer's status.
+//! Requests of other nodes over HTTP: the sender, the limit of the body, and the answer's status.
 //!
 //! Has a separate address, for senders with the cluster's secret. Source: docs/spec/link.md.
 

@@ -35,7 +35,7 @@ const USUAL: u32 = 50_000;
 const SHARDS: u16 = 2;
 /// The most numbers of one pool.
 const LARGEST: u32 = 100_000;
-/// So many of them come, one after the other.
+/// The count of changes, one after the other.
 const CHANGES: usize = 16;
 /// The most a shard may allocate in one step for an added pool, independent of its count of pools.
 const BYTES_MAX: u64 = 64 << 10;

@@ -1,5 +1,5 @@
-//! Numbers that were given to visitors who have not shown yet that they are people, and how many
-//! an address may take.
+//! Numbers of visitors who have not yet shown that they are people, and the limit of numbers for an
+//! address.
 //!
 //! Shared by all threads. Owns counts and deadlines; has no clock. A forgotten lease, as after a
 //! restart, costs a number its lockout and nothing else. Invariant: each visitor who waits has one

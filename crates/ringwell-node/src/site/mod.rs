@@ -153,7 +153,7 @@ impl Sites {
     }
 
     pub(crate) fn on_taps(&self, tapped: OnTap) {
-        // Each shard's thread has a handle; all are of one node.
+        // Each shard's thread has a handle; all belong to one node.
         let _ = self.taps.0.set(tapped);
     }
 
@@ -351,7 +351,7 @@ fn is_program(headers: &HeaderMap) -> bool {
     kind == Agent::Program || (kind == Agent::Chromium && text(headers, &SEC_FETCH_SITE).is_none())
 }
 
-/// What a User-Agent says of itself.
+/// The kind of client, by its User-Agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Agent {
     Program,

@@ -16,7 +16,7 @@ use crate::http::AnswerBody;
 const TEXT: &str = include_str!("../../../../web/snippet/dist/rw.js");
 /// The address of the newest script.
 const PATH: &str = "/rw.js";
-/// Bytes of the hash that stand in the address.
+/// Bytes of the hash that are in the address.
 const PATH_BYTES: usize = 8;
 
 /// The script that this program serves to web pages.

@@ -105,7 +105,7 @@ pub(super) fn code_of(number: &str) -> Option<u16> {
     PromoNumber::parse(number).ok().and_then(country_code)
 }
 
-/// Of addresses of pages, and of apps that visitors come from.
+/// Schemes of pages' addresses, and of apps that visitors come from.
 const PAGE_SCHEMES: [&str; 4] = ["https", "http", "android-app", "ios-app"];
 
 /// Parameters that say which advertisement brought the visitor.

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Of country code 1, and of all others.
+/// Numbers of country code 1 and of all others.
 fn numbers() -> impl Strategy<Value = PromoNumber> {
     let all = prop_oneof![12_000_000_000..20_000_000_000_u64, 2_000_000..1_000_000_000_000_000_u64];
     all.prop_filter_map("begins with 1", PromoNumber::from_e164)

@@ -20,7 +20,7 @@ const FIRST_OF_TEXT: u8 = b'#';
 
 /// Stands between the pool and the key: in two pieces, each compared without a call.
 const BEFORE_KEY: (&[u8; 32], &[u8; 4]) = (b"/allocate_number.json?ring_pool_", b"key=");
-/// So many bytes of it stand before the query.
+/// The length of the part of it before the query.
 const BEFORE_QUERY: u32 = 22;
 
 /// Reads the rows of one body.
@@ -126,7 +126,7 @@ pub(super) trait Params {
     fn pass(text: &[u8]) -> Option<(&[u8], bool)>;
 }
 
-/// Parameters without escapes, which stand in the body.
+/// Parameters without escapes, which are in the body.
 struct InBody;
 
 impl Params for InBody {
@@ -137,7 +137,7 @@ impl Params for InBody {
     }
 }
 
-/// A number of one to seven digits, and how many they are.
+/// A number of one to seven digits, and the count of its digits.
 #[inline]
 pub(super) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     const ONES: u64 = u64::from_le_bytes([1; 8]);

@@ -9,7 +9,7 @@ module Ringwell
     # The most overflow numbers that are learnt from answers.
     LEARNT_MAX = 100_000
 
-    # What may stand in the header of that name.
+    # What may be in the header of that name.
     IDEMPOTENCY_KEY = /\A[\x20-\x7e]{1,256}\z/
 
     # The longest key of a batch that goes out in several requests.

@@ -8,7 +8,7 @@ module Ringwell
     # Holds the rows by fields and their JSON in pieces: an object and a text for each row were half of
     # the price of building a batch (docs/decisions/028-options-of-the-gem-are-keywords.md).
     class Builder
-      # Text that stands in JSON as it is.
+      # Text that is in JSON as it is.
       PLAIN = /\A[A-Za-z0-9_ .:~-]*\z/
       private_constant :PLAIN
 

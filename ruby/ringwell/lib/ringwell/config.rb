@@ -4,7 +4,7 @@ require_relative "base"
 require_relative "pool"
 
 module Ringwell
-  # The settings of a client, as they stand in a file.
+  # The settings of a client, as they are in a file.
   #
   #     endpoints: ["unix:/run/ringwell.sock"]
   #     deadline: 0.15

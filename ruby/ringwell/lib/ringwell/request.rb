@@ -72,7 +72,7 @@ module Ringwell
 
     private
 
-    # The suffix stands in quotes, and has none itself.
+    # The suffix is in quotes, and has none itself.
     def suffix = @json.split('"', 5)[3]
   end
 end

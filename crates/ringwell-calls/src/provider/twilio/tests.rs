@@ -220,7 +220,7 @@ fn a_form_that_a_proxy_has_written_anew_is_signed_all_the_same() {
     assert!(is_signed(url, again, "RSOYDt4T1cUTdK1PDd93/VVr8B8="));
 }
 
-/// The signed string has no ends of fields: one who has seen a signed request can cut it anew. That
+/// The signed string has no ends of fields: one who has seen a signed request can cut it anew. It
 /// must not become another call.
 #[test]
 fn a_form_that_was_cut_anew_names_no_call() {

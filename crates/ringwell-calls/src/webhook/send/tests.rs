@@ -18,7 +18,7 @@ impl Resolver for Rebinding {
     }
 }
 
-/// Names that stand for the machine itself, or for it beside another.
+/// Names that resolve to the machine itself, or to it and another address.
 struct Local;
 
 impl Resolver for Local {

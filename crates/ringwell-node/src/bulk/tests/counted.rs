@@ -25,7 +25,7 @@ const BATCHES_A_GROUP: usize = 16;
 fn what_is_counted_is_batches_that_get_their_numbers() {
     let variable = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (batches, rows) = (variable(BATCHES, USUAL), variable(ROWS, USUAL_ROWS));
-    // So long that no number comes back: the next one never depends on the clock.
+    // Long enough that no number comes back, so that the next one never depends on the clock.
     let (thread, _queue) = shard_threads(1, Millis(3_600_000), Durability::Memory).remove(0);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let style = std::env::var(STYLE).unwrap_or_else(|_| "compact".to_owned());

@@ -29,7 +29,7 @@ module Ringwell
           new(status, JSON_TYPE, JSON.generate(errors), **headers)
         end
 
-        # Something went wrong within the process. Its handle stands in the log.
+        # Something went wrong within the process. Its handle is in the log.
         def fault(handle) = refused(500, "InternalServiceError", "refer to error handle #{handle}")
 
         # A row of a batch as the answer to a single allocation.
