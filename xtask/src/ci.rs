@@ -59,8 +59,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
             .skip("licences", "cargo-deny is not installed; a test of the rules has checked them");
     }
     if is_installed("valgrind") {
-        // Without --quick once the figures of all styles are in bench/counts.json.
-        summary.step("counts", xtask().args(["counts", "--quick"]));
+        summary.step("counts", xtask().arg("counts"));
     } else {
         summary.skip("counts", "valgrind is not installed: .ci/run does it");
     }

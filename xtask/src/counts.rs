@@ -12,6 +12,7 @@ use anyhow::{Context as _, bail};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+use crate::bench;
 use crate::callgrind;
 use crate::shell::{cargo, output, programs as programs_of, root};
 
@@ -33,6 +34,8 @@ const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
 /// The prefix of the name of a style's figure.
 const STYLE_FIGURE: &str = "path, ";
+/// The prefixes of figures that may be left out.
+const OPTIONAL: [&str; 2] = [STYLE_FIGURE, "server, "];
 const STYLES: [&str; 15] = [
     "no id",
     "integer id",
@@ -64,6 +67,9 @@ pub(crate) struct Args {
     /// Leave out other styles of JSON and other sizes of batches.
     #[arg(long)]
     quick: bool,
+    /// Count whole requests to a running server too, with misses of its caches, beside the fixed-bytes server.
+    #[arg(long)]
+    server: bool,
     /// Write the counts into bench/counts.json: the next run is compared with them.
     #[arg(long)]
     accept: bool,
@@ -87,7 +93,10 @@ struct Counts {
 /// than 3 %, or there is nothing to hold it against.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let profile = args.profile.as_str();
-    let now = count(profile, !args.quick)?;
+    let mut now = count(profile, !args.quick)?;
+    if args.server {
+        now.figures.extend(bench::requests(profile)?);
+    }
     let path = root().join(FILE);
     let mut all: BTreeMap<String, Counts> = match std::fs::read_to_string(&path) {
         Ok(text) => serde_json::from_str(&text).context(FILE)?,
@@ -102,7 +111,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     if args.accept {
         // Counts that were left out stay as they are.
         let last = all.remove(profile).map(|last| last.figures).unwrap_or_default();
-        let left_out = last.into_iter().filter(|(name, _)| name.starts_with(STYLE_FIGURE));
+        let left_out =
+            last.into_iter().filter(|(name, _)| OPTIONAL.iter().any(|of| name.starts_with(of)));
         let mut figures: BTreeMap<String, f64> = left_out.collect();
         figures.extend(now.figures);
         all.insert(profile.to_owned(), Counts { figures, ..now });

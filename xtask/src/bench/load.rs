@@ -7,6 +7,7 @@ use anyhow::Context as _;
 use serde::{Deserialize, Serialize};
 
 use super::BenchInputs;
+use super::machine::Machine;
 use super::server::{Server, pinned};
 use crate::shell::{output, root};
 
@@ -17,8 +18,8 @@ const WITNESS_RATE: u32 = 50;
 
 /// The values in the `RESULT` line of `bulk.lua`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
-struct Wrk {
-    requests: u32,
+pub(super) struct Wrk {
+    pub(super) requests: u32,
     seconds: f64,
     p50_us: f64,
     p99_us: f64,
@@ -26,6 +27,19 @@ struct Wrk {
     socket_errors: u32,
     timeouts: u32,
     bad_status: u32,
+}
+
+impl Wrk {
+    /// The faults that it saw.
+    pub(super) fn problems(&self) -> Vec<String> {
+        let checks = [
+            (self.bad_status, "answers with another status"),
+            (self.socket_errors, "socket errors"),
+            (self.timeouts, "timeouts"),
+        ];
+        let bad = checks.iter().filter(|(count, _)| *count > 0);
+        bad.map(|(count, what)| format!("{count} {what}")).collect()
+    }
 }
 
 /// Percentiles as `ringwell-bench` prints them, in microseconds.
@@ -97,13 +111,7 @@ impl ClosedLoop {
 
     /// The faults of the answers.
     pub(super) fn problems(&self, fixed: bool) -> Vec<String> {
-        let checks = [
-            (self.wrk.bad_status, "answers with another status"),
-            (self.wrk.socket_errors, "socket errors"),
-            (self.wrk.timeouts, "timeouts"),
-        ];
-        let bad = checks.iter().filter(|(count, _)| *count > 0);
-        let mut problems: Vec<_> = bad.map(|(count, what)| format!("{count} {what}")).collect();
+        let mut problems = self.wrk.problems();
         problems.extend(self.witness.problems(fixed));
         problems
     }
@@ -123,21 +131,13 @@ pub(super) fn closed_loop(
     connections: u32,
     seconds: u32,
 ) -> anyhow::Result<ClosedLoop> {
-    let cores = plan.machine.load_cores.as_str();
     let mut witness = open_loop_command(plan, server, pools, WITNESS_RATE, seconds);
     witness.args(["--coarse", "--connections", "1"]);
     let witness = witness.stdout(Stdio::piped()).spawn()?;
     let before = server.cpu_seconds()?;
-    let mut wrk = pinned(cores, Path::new("wrk"));
-    wrk.arg(format!("-t{}", plan.machine.load_threads)).arg(format!("-c{connections}"));
-    wrk.arg(format!("-d{seconds}s")).args(["--timeout", "10s", "-s"]);
-    wrk.arg(root().join("bench/bulk.lua")).arg(format!("http://{}", server.address));
-    wrk.arg("--").arg(pools).arg(ROWS.to_string()).arg("0");
-    let printed = output(&mut wrk)?;
+    let wrk = wrk(&plan.machine, server, pools, connections, seconds)?;
     let cpu = server.cpu_seconds()? - before;
     let witness = witness.wait_with_output()?;
-    let line = printed.lines().find_map(|line| line.strip_prefix("RESULT "));
-    let wrk: Wrk = serde_json::from_str(line.context("wrk printed no RESULT line")?)?;
     let witness: OpenLoop =
         serde_json::from_slice(&witness.stdout).context("the witness failed")?;
     Ok(ClosedLoop {
@@ -147,6 +147,27 @@ pub(super) fn closed_loop(
         wrk,
         witness,
     })
+}
+
+/// Sends as fast as answers come over `connections`, and does not look into them.
+///
+/// # Errors
+/// When wrk fails or prints something else.
+pub(super) fn wrk(
+    machine: &Machine,
+    server: &Server,
+    pools: &Path,
+    connections: u32,
+    seconds: u32,
+) -> anyhow::Result<Wrk> {
+    let mut wrk = pinned(&machine.load_cores, Path::new("wrk"));
+    wrk.arg(format!("-t{}", machine.load_threads)).arg(format!("-c{connections}"));
+    wrk.arg(format!("-d{seconds}s")).args(["--timeout", "10s", "-s"]);
+    wrk.arg(root().join("bench/bulk.lua")).arg(format!("http://{}", server.address));
+    wrk.arg("--").arg(pools).arg(ROWS.to_string()).arg("0");
+    let printed = output(&mut wrk)?;
+    let line = printed.lines().find_map(|line| line.strip_prefix("RESULT "));
+    Ok(serde_json::from_str(line.context("wrk printed no RESULT line")?)?)
 }
 
 /// Sends `rate` batches a second, independent of the answers.

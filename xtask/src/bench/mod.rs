@@ -16,6 +16,7 @@ mod manage;
 mod pages;
 mod peers;
 mod published;
+mod requests;
 mod server;
 mod size;
 mod table;
@@ -27,6 +28,7 @@ use serde_json::{Map, Value, json};
 
 use crate::shell::is_installed;
 use machine::Machine;
+pub(crate) use requests::requests;
 use server::Programs;
 pub(crate) use server::{Server, free_address};
 pub(crate) use table::median;
