@@ -30,13 +30,13 @@ const PATH_TEST: &str = "bulk::tests::counted::what_is_counted_is_batches_that_g
 const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 
 /// As [`PATH_VARIABLE`], in which style batches are written, and the styles that are counted beside the
-/// compact one: each by a real client, or by most.
+/// compact one: each by a real client, or by most; the last has a look-up behind each batch.
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
 /// The prefix of the name of a style's figure.
 const STYLE_FIGURE: &str = "path, ";
 /// The prefixes of figures that may be left out.
 const OPTIONAL: [&str; 2] = [STYLE_FIGURE, "server, "];
-const STYLES: [&str; 15] = [
+const STYLES: [&str; 16] = [
     "no id",
     "integer id",
     "id first",
@@ -52,11 +52,12 @@ const STYLES: [&str; 15] = [
     "URL",
     "visitors",
     "idempotency key",
+    "look-ups",
 ];
 
 /// As [`PATH_VARIABLE`]: the rows of a batch, and the counted sizes with their counts of batches.
 const ROWS_VARIABLE: &str = "RINGWELL_COUNTED_ROWS";
-const SIZES: [(u32, [u32; 2]); 3] = [(1, [100, 500]), (5, [50, 150]), (500, [4, 12])];
+const SIZES: [(u32, [u32; 2]); 3] = [(1, [50, 150]), (5, [50, 150]), (500, [4, 12])];
 
 /// Flags of `cargo xtask counts`.
 #[derive(clap::Args)]

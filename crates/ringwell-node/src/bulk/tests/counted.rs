@@ -4,7 +4,12 @@
 //! on memory. A test, because only tests see the path without sockets; and as one it shows that the
 //! answers that are counted are right ones.
 
+use std::rc::Rc;
+
 use bytes::Bytes;
+use ringwell_driver::lookup;
+use ringwell_driver::store::{Memory, Store as _};
+use ringwell_engine::Moment;
 use serde_json::Value;
 use tokio::runtime::Builder;
 
@@ -18,6 +23,8 @@ const STYLE: &str = "RINGWELL_COUNTED_STYLE";
 /// The count of rows of each, if it differs from that of the benchmarks.
 const ROWS: &str = "RINGWELL_COUNTED_ROWS";
 const USUAL_ROWS: usize = 40;
+/// The style of compact batches with a look-up behind each.
+const LOOK_UPS: &str = "look-ups";
 /// A group of the journal at 64 connections holds about this many batches.
 const BATCHES_A_GROUP: usize = 16;
 
@@ -31,6 +38,7 @@ fn what_is_counted_is_batches_that_get_their_numbers() {
     let style = std::env::var(STYLE).unwrap_or_else(|_| "compact".to_owned());
     let (body, mut terms) = (styled(&body(&thread, rows), &style), soon(3_600_000));
     let (mut answer, mut spare) = (Vec::new(), Vec::with_capacity(1 << 20));
+    let stored = Memory::new([1; 16], u64::MAX);
     let mut least = None;
     for batch in 0..batches {
         let body = body.clone();
@@ -45,7 +53,17 @@ fn what_is_counted_is_batches_that_get_their_numbers() {
         least = least.into_iter().chain([used]).min();
         if batch % BATCHES_A_GROUP == 0 {
             let sealed = thread.engine.borrow_mut().seal(std::mem::take(&mut spare));
-            spare = sealed.map_or_else(Vec::new, |group| group.body);
+            match sealed {
+                Some(group) if style == LOOK_UPS => stored.store(group),
+                sealed => spare = sealed.map_or_else(Vec::new, |group| group.body),
+            }
+        }
+        if style == LOOK_UPS {
+            // The first batch's first number: its record lies in a group that was stored.
+            let number = thread.engine.borrow().shard().slots()[0].number;
+            let at = Moment::Shard(thread.engine.borrow().now());
+            let looked = lookup::attribution(Rc::clone(&thread), stored.reader(), number, at);
+            assert!(runtime.block_on(looked).unwrap().held.is_some());
         }
     }
     let (allocations, bytes) = least.unwrap();
@@ -76,7 +94,7 @@ fn styled(compact: &[u8], style: &str) -> Bytes {
     let last =
         |suffix: &str, id: &str| format!(r#"{{"api_suffix":"{suffix}","request_id":"{id}"}}"#);
     match style {
-        "compact" | "idempotency key" => text.to_owned(),
+        "compact" | "idempotency key" | LOOK_UPS => text.to_owned(),
         "no id" => each(&|suffix, _| format!(r#"{{"api_suffix":"{suffix}"}}"#)),
         "integer id" => {
             each(&|suffix, id| format!(r#"{{"api_suffix":"{suffix}","request_id":1{id}}}"#))
