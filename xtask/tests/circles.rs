@@ -19,7 +19,6 @@ const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-driver", 6),
     ("ringwell-engine", 2),
     ("ringwell-fuzz", 2),
-    ("ringwell-journal", 6),
     ("ringwell-load", 4),
     ("ringwell-mesh", 3),
     ("ringwell-node", 19),

@@ -9,10 +9,12 @@
 
 mod queue;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::hash::BuildHasher as _;
 use std::ops::Bound;
 
+use foldhash::fast::RandomState;
+use foldhash::{HashMap, HashMapExt as _};
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, RECENT_MAX};
 use ringwell_journal::{Answer, AnswerEntry, RowKey};
 
@@ -40,7 +42,8 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     by_row: Vec<HashMap<RowKey, Remembered>>,
-    /// The part that holds a row. It is not known outside, so no client can fill one alone.
+    /// The part that holds a row. It is not known outside, so no client can fill one alone. A quick hash does:
+    /// clients choose no row keys, which are digests.
     places: RandomState,
     /// In the order in which they were given. A row that was answered again has two entries; the
     /// first is skipped because its time differs.
@@ -104,7 +107,7 @@ impl Answers {
     pub(crate) fn new(rows_max: usize) -> Self {
         Self {
             by_row: Vec::new(),
-            places: RandomState::new(),
+            places: RandomState::default(),
             by_pool: BTreeMap::new(),
             by_length: BTreeSet::new(),
             queued: 0,
@@ -193,12 +196,14 @@ impl Answers {
         let queue = self.by_pool.entry(pool).or_default();
         let before = queue.len();
         queue.push(now, row);
+        let mut oldest = queue.first();
         self.queued += 1;
-        self.reclass(pool, before);
-        while let Some((at, _)) = self.by_pool.get(&pool).and_then(Queue::first)
+        self.reclass(pool, before, before + 1);
+        while let Some((at, _)) = oldest
             && now.since(at) > ANSWER_AGE
         {
             self.drop_oldest(pool);
+            oldest = self.by_pool.get(&pool).and_then(Queue::first);
         }
         while self.queued > self.rows_max {
             // Among pools with equally many answers, not the one that has only the newest row.
@@ -210,9 +215,8 @@ impl Answers {
         }
     }
 
-    /// The queue of `pool` was `before` rows long.
-    fn reclass(&mut self, pool: PoolId, before: usize) {
-        let now = self.len_of(pool);
+    /// The queue of `pool` was `before` rows long, and is `now` rows long.
+    fn reclass(&mut self, pool: PoolId, before: usize, now: usize) {
         if class(before) != class(now) {
             self.by_length.remove(&(class(before), pool));
             if now > 0 {
@@ -233,7 +237,7 @@ impl Answers {
             self.by_pool.remove(&pool);
         }
         self.queued -= 1;
-        self.reclass(pool, before);
+        self.reclass(pool, before, before - 1);
         let place = self.place(row);
         let part = &mut self.by_row[place];
         if let Some(newest) = part.get(&row).copied().filter(|newest| newest.at == at) {

@@ -24,6 +24,8 @@ use ringwell_os::Clock;
 mod counted;
 
 const POOLS: u32 = 100;
+/// More rows of repeatable batches than a test sends.
+const REMEMBERED_MAX: usize = 100_000;
 
 /// Shard threads without their tasks: their sealed groups are not written, and their queues are not
 /// read.
@@ -45,7 +47,8 @@ fn shard_threads(
     let thread = |(id, queue)| {
         let specs = node.directory().pools_of(id).map(|pool| pool.spec()).collect();
         let tip = Tip::FIRST.raise_epoch();
-        let (engine, _) = Restore::new(specs, 0).finish(tip, Clock::start().now(), false);
+        let (engine, _) =
+            Restore::new(specs, REMEMBERED_MAX).finish(tip, Clock::start().now(), false);
         let node = Arc::clone(&node);
         let clock = Clock::start();
         (
