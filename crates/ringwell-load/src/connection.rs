@@ -209,7 +209,7 @@ impl Connection {
                 }
                 Ok(Some(answer)) => return Received::Whole(answer, place),
                 Ok(None) if place == AnswerBuffer::Given => {
-                    self.partial.extend_from_slice(&given[..got])
+                    self.partial.extend_from_slice(&given[..got]);
                 }
                 Ok(None) => {}
                 Err(bad) => return Received::Bad(bad),
