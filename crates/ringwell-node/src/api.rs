@@ -9,7 +9,7 @@ use hyper::{Method, Request, Response, StatusCode};
 use ringwell_driver::batch::Terms;
 use ringwell_driver::rows;
 use ringwell_driver::{Moment, Platform, Traced};
-use ringwell_trace::{Kind, Parent, Span};
+use ringwell_trace::{Kind, Parent, Span, TRACEPARENT};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
 
@@ -22,9 +22,6 @@ const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-m
 
 /// A request with this header may be sent again.
 const RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
-
-/// The place of a request in a trace of its client.
-pub(crate) const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 /// Answers a request under `/api/`.
 pub(crate) async fn answer(

@@ -6,6 +6,9 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceId([u8; 16]);
 
+/// The header's name.
+pub const TRACEPARENT: &str = "traceparent";
+
 /// Bytes of a trace's id and of a span's.
 const PLACE_BYTES: usize = 24;
 

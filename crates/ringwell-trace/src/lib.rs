@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-pub use context::{Context, TraceId};
+pub use context::{Context, TRACEPARENT, TraceId};
 pub use export::Exporter;
 
 /// Spans that wait for the exporter.

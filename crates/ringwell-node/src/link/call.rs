@@ -14,7 +14,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
 use ringwell_directory::Listen;
-use ringwell_trace::{Context, Kind, Parent, Span};
+use ringwell_trace::{Context, Kind, Parent, Span, TRACEPARENT};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -24,7 +24,6 @@ use ringwell_driver::platform::NetStats;
 use ringwell_driver::{Net, Path, Traced, Trouble};
 
 use super::tls::Tls;
-use crate::api::TRACEPARENT;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
 

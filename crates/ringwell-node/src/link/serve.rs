@@ -7,10 +7,9 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE
 use hyper::{Method, Request, Response, StatusCode};
 use ringwell_driver::Path;
 use ringwell_driver::link::serve::{self, Refused, body_bytes_max, is_of_the_cluster};
-use ringwell_trace::{Context, Kind, Parent};
+use ringwell_trace::{Context, Kind, Parent, TRACEPARENT};
 
 use super::call::{FRAME, JSON, SPEAKS};
-use crate::api::TRACEPARENT;
 use crate::http::{AnswerBody, close, read_frame};
 use crate::shard::HttpShard;
 use ringwell_os::clock::coarse_time;
