@@ -6,6 +6,8 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "engine/nodes.rs"]
+mod nodes;
 #[path = "engine/servers.rs"]
 mod servers;
 mod support;

@@ -36,6 +36,8 @@ use crate::store::{FileError, Files, Leaving, ServedMap};
 pub enum MoveError {
     #[error("this server is no node of a cluster: all shards are its own, and move with --shards")]
     NoCluster,
+    #[error("the journals are in a log that machines share: buckets stay with their shards")]
+    InLog,
     #[error("this node is starting or stopping: ask again when it serves")]
     NotServing,
     #[error("there is no bucket {0}: they are counted from 0 to 1023")]

@@ -19,9 +19,11 @@ mod read;
 
 pub use agree::{OverflowTaken, agree};
 pub use fetch::discard_unfinished;
-pub use follow::{Beside, FollowError, Followed, follow};
+pub use follow::{Beside, FollowError, Followed, follow, placement_name};
 pub use hold::{OldMap, hold_buckets};
 pub use read::{Believed, Copied, Read, copied, read, report_copied, shards_on_disk, specs};
+
+use std::collections::BTreeSet;
 
 use read::KeptIn;
 use ringwell_core::Millis;
@@ -30,6 +32,10 @@ use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Durability, Noted, Verdict};
 
 use crate::store::{FileError, Files, Gaps, Identity, Inline, Memory, ServedMap, Settings};
+
+/// The name of every data directory whose journals are copies of logs: only the log may have lost
+/// something.
+const IN_LOG: &str = "log";
 
 /// All that a start needs to know beside the files of its shards.
 #[derive(Debug)]
@@ -130,6 +136,10 @@ pub fn begin<F: Files>(
     let served = served.transpose()?;
     let placement = directory.placement();
     let new = member.map(|(own, version)| {
+        if start.has_log {
+            // Whoever served a shard left its lockouts in its log, which refuses another placement.
+            return Ok(BTreeSet::new());
+        }
         hold::new_buckets(placement, version, own, served.as_ref(), &new_shards)
     });
     let new = new.transpose()?;
@@ -146,7 +156,8 @@ pub fn begin<F: Files>(
         held: Vec::new(),
     };
     if has_files {
-        begun.identity = Identity::read_or_draw(files, &settings.data)?.id;
+        let identity = Identity::read_or_draw(files, &settings.data)?.id;
+        begun.identity = if start.has_log { IN_LOG.to_owned() } else { identity };
         begun.recorded_until = recorded_until;
         begun.gaps = Gaps::read(files, &settings.data)?;
         if is_in_doubt {

@@ -23,6 +23,9 @@ const SILENCE: Duration = Duration::from_secs(3);
 /// Candidates wait up to this longer, each for another time.
 const APART: Duration = Duration::from_secs(1);
 
+/// The content of the last beat of a process that stops in order.
+const END: &[u8] = b"end";
+
 /// Pause before servers that do not answer are asked again.
 const PAUSE: Duration = Duration::from_millis(250);
 
@@ -34,8 +37,9 @@ pub(crate) struct Beats {
 }
 
 impl Beats {
-    pub(crate) fn new(client: Client, settings: &Replicated) -> Self {
-        Self { client, subject: format!("{}.beat", settings.stream.to_ascii_lowercase()) }
+    /// Of the processes that serve, or would serve, the shards of which `first` is the first.
+    pub(crate) fn new(client: Client, settings: &Replicated, first: u16) -> Self {
+        Self { client, subject: format!("{}.beat.{first}", settings.stream.to_ascii_lowercase()) }
     }
 
     /// Beats until the process ends or does not serve any more.
@@ -48,9 +52,16 @@ impl Beats {
         }
     }
 
-    /// Returns when no beat has come for long enough, while the streams answered.
+    /// Says that this process has stored everything and serves no more.
+    pub(crate) async fn end(self) {
+        let _ = self.client.publish(self.subject.clone(), END.into()).await;
+        let _ = self.client.flush().await;
+    }
+
+    /// Returns when no beat has come for long enough while the streams answered, or when the process
+    /// that serves has said that it has ended.
     pub(crate) async fn silence(&self, stream: &Stream) {
-        let wanted = SILENCE + self.apart();
+        let mut wanted = SILENCE + self.apart();
         let mut beats = loop {
             match self.client.subscribe(self.subject.clone()).await {
                 Ok(beats) => break beats,
@@ -63,8 +74,10 @@ impl Beats {
         let (mut since, mut has_reported) = (Instant::now(), false);
         while since.elapsed() < wanted {
             match timeout(EVERY, beats.next()).await {
-                Ok(_) => {
+                Ok(beat) => {
                     since = Instant::now();
+                    let is_end = beat.is_some_and(|beat| *beat.payload == *END);
+                    wanted = self.apart() + if is_end { Duration::ZERO } else { SILENCE };
                     if !has_reported {
                         tracing::info!("another process serves: standing by");
                         has_reported = true;

@@ -67,6 +67,21 @@ pub enum Unfit {
         /// The server's answer.
         reason: String,
     },
+    /// A stream was made for other pools.
+    #[error(
+        "the stream {stream} was made for another placement of pools on shards ({made_for:?}, and this \
+         is {wanted:?}): streams of other shards have lockouts of pools that would be this one's. Go \
+         back to the previous cluster file; or stop all servers for the longest lifetime and use \
+         another `stream`"
+    )]
+    Placement {
+        /// Its name.
+        stream: String,
+        /// The placement that it was made for.
+        made_for: String,
+        /// That of this process.
+        wanted: String,
+    },
     /// A stream is set otherwise than it must be.
     #[error("the stream {stream} has {setting} = {found}, and must have {wanted}")]
     Setting {

@@ -16,6 +16,7 @@ mod stream;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
@@ -34,6 +35,9 @@ pub use examine::{Examined, examine};
 /// The time for which a start waits for each answer of the servers.
 const START_MAX: Duration = Duration::from_mins(1);
 
+/// The time in which the end must be reported.
+const END_MAX: Duration = Duration::from_secs(1);
+
 /// Pause between two attempts of a start.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
@@ -42,6 +46,8 @@ pub struct NatsLogs {
     client: Client,
     runtime: Handle,
     settings: Replicated,
+    /// Nothing is served any more.
+    has_ended: Arc<AtomicBool>,
     /// Its end is the thread's.
     _running: oneshot::Sender<()>,
 }
@@ -66,7 +72,14 @@ impl NatsLogs {
             Ok::<_, NatsError>(client)
         });
         let client = client.unwrap_or_else(|| Err(unreached(settings, "no answer")))?;
-        Ok(Self { client, runtime: handle, settings: settings.clone(), _running: running })
+        let has_ended = Arc::default();
+        Ok(Self {
+            client,
+            runtime: handle,
+            settings: settings.clone(),
+            has_ended,
+            _running: running,
+        })
     }
 }
 
@@ -77,31 +90,45 @@ impl NatsLogs {
     }
 
     /// Makes the stream if it is not there.
-    fn open(&self, stream: stream::Stream) -> Result<stream::Stream, String> {
+    fn open(&self, stream: stream::Stream, placement: &str) -> Result<stream::Stream, String> {
         let (opening, settings) = (stream.clone(), self.settings.clone());
-        let opened =
-            wait(&self.runtime, async move { patiently(|| opening.open(&settings)).await });
-        let opened = opened.unwrap_or_else(|| Err(unreached(&self.settings, "no answer")));
-        opened.map(|()| stream).map_err(|error| error.to_string())
+        let placement = placement.to_owned();
+        self.ask(async move { patiently(|| opening.open(&settings, &placement)).await })?;
+        Ok(stream)
+    }
+
+    /// Waits for the answer to a question of a start.
+    fn ask<T: Send + 'static>(
+        &self,
+        question: impl Future<Output = Result<T, NatsError>> + Send + 'static,
+    ) -> Result<T, String> {
+        let answer = wait(&self.runtime, question);
+        let answer = answer.unwrap_or_else(|| Err(unreached(&self.settings, "no answer")));
+        answer.map_err(|error| error.to_string())
     }
 }
 
 impl Logs for NatsLogs {
-    fn log(&self, shard: u16) -> Result<Arc<dyn SharedLog>, String> {
-        Ok(Arc::new(self.open(self.stream(shard))?))
+    fn log(&self, shard: u16, placement: &str) -> Result<Arc<dyn SharedLog>, String> {
+        Ok(Arc::new(self.open(self.stream(shard), placement)?))
+    }
+
+    fn has_log(&self, shard: u16) -> Result<bool, String> {
+        let (stream, settings) = (self.stream(shard), self.settings.clone());
+        self.ask(async move { patiently(|| stream.exists(&settings)).await })
     }
 
     fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String> {
         let name = format!("{}_{shard}_snapshots", self.settings.stream);
         let runtime = self.runtime.clone();
         let stream = stream::Stream::of_snapshots(self.client.clone(), runtime, name);
-        let snapshots = self.open(stream)?;
+        let snapshots = self.open(stream, "")?;
         Ok(Arc::new(shelf::SnapshotStream { snapshots, groups: self.stream(shard) }))
     }
 
-    fn stand_by(&self) {
-        let beats = beat::Beats::new(self.client.clone(), &self.settings);
-        let stream = self.stream(0);
+    fn stand_by(&self, first: u16) {
+        let beats = beat::Beats::new(self.client.clone(), &self.settings, first);
+        let stream = self.stream(first);
         let (done, over) = channel();
         self.runtime.spawn(async move {
             beats.silence(&stream).await;
@@ -111,9 +138,23 @@ impl Logs for NatsLogs {
         let _ = over.recv();
     }
 
-    fn serving(&self, is_serving: Box<dyn Fn() -> bool + Send>) {
-        let beats = beat::Beats::new(self.client.clone(), &self.settings);
+    fn serving(&self, first: u16, is_serving: Box<dyn Fn() -> bool + Send>) {
+        let beats = beat::Beats::new(self.client.clone(), &self.settings, first);
+        let has_ended = Arc::clone(&self.has_ended);
+        let is_serving = move || !has_ended.load(Ordering::Relaxed) && is_serving();
         self.runtime.spawn(beats.send(is_serving));
+    }
+
+    fn ended(&self, first: u16) {
+        self.has_ended.store(true, Ordering::Relaxed);
+        let beats = beat::Beats::new(self.client.clone(), &self.settings, first);
+        let (done, over) = channel();
+        self.runtime.spawn(async move {
+            beats.end().await;
+            let _ = done.send(());
+        });
+        // Without an answer others notice the silence.
+        let _ = over.recv_timeout(END_MAX);
     }
 }
 

@@ -40,6 +40,9 @@ const NO_MESSAGE: u64 = 10_037;
 /// There is no such stream: `JSStreamNotFoundErr`.
 const NO_STREAM: u64 = 10_059;
 
+/// The name under which a stream notes for which placement of pools it was made.
+const PLACEMENT: &str = "ringwell.placement";
+
 /// A stream.
 #[derive(Clone)]
 pub(crate) struct Stream {
@@ -138,11 +141,19 @@ impl Stream {
     }
 
     /// Makes the stream if it is not there, and checks whether it can be trusted.
-    pub(crate) async fn open(&self, settings: &Replicated) -> Result<(), NatsError> {
+    /// `placement` says for which pools it is; empty: for any.
+    pub(crate) async fn open(
+        &self,
+        settings: &Replicated,
+        placement: &str,
+    ) -> Result<(), NatsError> {
         let config = match self.ask("INFO", &json!({})).await {
             Ok(answer) => answer.config,
             Err(Problem::Api(error)) if error.err_code == NO_STREAM => {
-                let wanted = wanted_config(&self.name, &self.subjects, settings);
+                let mut wanted = wanted_config(&self.name, &self.subjects, settings);
+                if !placement.is_empty() {
+                    wanted["metadata"] = json!({ PLACEMENT: placement });
+                }
                 match self.ask("CREATE", &wanted).await {
                     Ok(answer) => answer.config,
                     Err(Problem::Api(error)) => {
@@ -156,7 +167,23 @@ impl Stream {
             Err(Problem::Silent(why)) => return Err(unreached(settings, &why)),
         };
         let config = config.unwrap_or_default();
-        Ok(check_stream(&self.name, &self.subjects, &config, settings)?)
+        check_stream(&self.name, &self.subjects, &config, settings)?;
+        let made_for = config["metadata"][PLACEMENT].as_str().unwrap_or_default();
+        if made_for != placement && !placement.is_empty() {
+            let (stream, wanted) = (self.name.clone(), placement.to_owned());
+            return Err(Unfit::Placement { stream, made_for: made_for.to_owned(), wanted }.into());
+        }
+        Ok(())
+    }
+
+    /// Whether there is such a stream.
+    pub(crate) async fn exists(&self, settings: &Replicated) -> Result<bool, NatsError> {
+        match self.ask("INFO", &json!({})).await {
+            Ok(_) => Ok(true),
+            Err(Problem::Api(error)) if error.err_code == NO_STREAM => Ok(false),
+            Err(Problem::Api(error)) => Err(unreached(settings, &error.description)),
+            Err(Problem::Silent(why)) => Err(unreached(settings, &why)),
+        }
     }
 
     /// A request to the interface of JetStream about this stream.

@@ -79,6 +79,7 @@ impl From<MoveError> for GiveError {
         match error {
             MoveError::NoBucket(_) | MoveError::NoShard(_) => Self::Unknown(text),
             MoveError::NoCluster
+            | MoveError::InLog
             | MoveError::Elsewhere { .. }
             | MoveError::NotTaken { .. }
             | MoveError::Busy(_)

@@ -3,16 +3,17 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringwell_directory::Config;
+use ringwell_directory::{Config, Directory};
+use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{JournalState, Node, Phase};
+use ringwell_driver::open::placement_name;
 use ringwell_driver::store::Logs;
 use ringwell_journal::Durability;
 
 use crate::{ServeError, disk};
 
 /// The settings that exclude such journals.
-const LOG_ALONE: &str = "with `engine = \"nats\"` in [journal] durability must be \"disk\", and there \
-                         must be no cluster file";
+const LOG_ON_DISK: &str = "with `engine = \"nats\"` in [journal] durability must be \"disk\"";
 
 /// The interval between two checks whether another process has taken all shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -25,11 +26,11 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 pub(crate) fn prepare(
     logs: &dyn Logs,
     config: &Config,
-    is_member: bool,
+    membership: Option<&Membership>,
     settings: &mut disk::Settings,
 ) -> Result<(), ServeError> {
-    if settings.durability != Durability::Disk || is_member {
-        return Err(ServeError::Log(LOG_ALONE.to_owned()));
+    if settings.durability != Durability::Disk {
+        return Err(ServeError::Log(LOG_ON_DISK.to_owned()));
     }
     settings.durability = Durability::Os;
     if let Some(replicated) = &config.journal.replicated {
@@ -39,7 +40,7 @@ pub(crate) fn prepare(
         settings.history_bytes = settings.history_bytes.min(bytes_max);
     }
     if stands_by(config) {
-        logs.stand_by();
+        logs.stand_by(first_shard(membership));
     }
     Ok(())
 }
@@ -48,14 +49,38 @@ fn stands_by(config: &Config) -> bool {
     config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
 }
 
+/// The shard by which processes that serve the same shards know each other.
+fn first_shard(membership: Option<&Membership>) -> u16 {
+    membership.and_then(|membership| membership.own().shards.first().copied()).unwrap_or(0)
+}
+
+/// The name of the placement of pools that the logs are for.
+pub(crate) fn placement(directory: &Directory, membership: Option<&Membership>) -> String {
+    match membership {
+        // One process has all logs, and gives lockouts to the shards that own their numbers now.
+        None => "one process".to_owned(),
+        Some(_) => placement_name(directory.placement()),
+    }
+}
+
+/// Announces to other processes that this one has stored everything and serves no more.
+pub(crate) fn end(logs: Option<&dyn Logs>, node: &Node) {
+    let is_own = node.journals().all(|(_, state)| state != JournalState::Taken);
+    // Where another process serves by now, nothing has ended.
+    if let Some(logs) = logs.filter(|_| is_own) {
+        logs.ended(first_shard(node.membership.as_ref()));
+    }
+}
+
 /// Announces to other processes that this one serves, for as long as it does.
 pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>) {
     let Some(logs) = logs else { return };
-    let node = Arc::clone(node);
-    logs.serving(Box::new(move || {
+    let (first, node) = (first_shard(node.membership.as_ref()), Arc::clone(node));
+    let is_serving = move || {
         let is_own = |state| !matches!(state, JournalState::Taken | JournalState::Failed);
-        node.phase() == Phase::Serving && node.journals().all(|(_, state)| is_own(state))
-    }));
+        node.phase() != Phase::Starting && node.journals().all(|(_, state)| is_own(state))
+    };
+    logs.serving(first, Box::new(is_serving));
 }
 
 /// Returns when another process serves all shards, and this one should stand by instead.

@@ -114,7 +114,7 @@ pub fn serve(
         descriptors::room_for(config.limits.connections, directory.shards());
     let mut settings = disk::Settings::of(&config, &directory, durability);
     if let Some(logs) = logs {
-        logs::prepare(logs, &config, membership.is_some(), &mut settings)?;
+        logs::prepare(logs, &config, member, &mut settings)?;
     }
     let _lock = match durability {
         Durability::Memory => None,
@@ -170,6 +170,7 @@ pub fn serve(
         Ok::<_, ServeError>(())
     })?;
     join(threads)?;
+    logs::end(logs, &node);
     tracing::info!("stopped");
     Ok(())
 }

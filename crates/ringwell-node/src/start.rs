@@ -82,9 +82,13 @@ pub(crate) fn start(
     let mut reads = read_all(directory, &shards, settings, believed)?;
     let mut owned = BTreeMap::new();
     if let Some(logs) = logs {
-        (reads, owned) = take_over(reads, logs, (directory, settings, believed))?;
+        let placement = crate::logs::placement(directory, membership);
+        refuse_more_shards(logs, membership, shards.len())?;
+        (reads, owned) = take_over(reads, logs, &placement, (directory, settings, believed))?;
     }
-    let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n)).collect();
+    // What others know is compared with what was there, without the group that took the shard over.
+    let own = u64::from(logs.is_some());
+    let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n - own)).collect();
     let start = Start {
         files: &OsFiles,
         settings,
@@ -154,10 +158,11 @@ fn shards(
 fn take_over(
     reads: Vec<Read>,
     logs: &dyn Logs,
+    placement: &str,
     of: Of<'_>,
 ) -> Result<(Vec<Read>, BTreeMap<u16, ShardLog>), ServeError> {
     let followed: Vec<_> = std::thread::scope(|scope| {
-        let follow = |read: Read| scope.spawn(move || follow(read, logs, of));
+        let follow = |read: Read| scope.spawn(move || follow(read, logs, placement, of));
         let threads: Vec<_> = reads.into_iter().map(follow).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or(Err(ServeError::ReaderPanicked))
@@ -168,16 +173,34 @@ fn take_over(
     Ok((reads, owned))
 }
 
+/// A log of a shard that is not there any more has lockouts that no shard would know.
+fn refuse_more_shards(
+    logs: &dyn Logs,
+    membership: Option<&Membership>,
+    shards: usize,
+) -> Result<(), ServeError> {
+    let next = u16::try_from(shards).unwrap_or(u16::MAX);
+    if membership.is_none() && logs.has_log(next).map_err(ServeError::Log)? {
+        return Err(ServeError::Log(format!(
+            "the servers have a journal of shard {next}, and this process has {shards} shards: start \
+             with as many as before. To go on with fewer, stop all servers for the longest \
+             lifetime and use another `stream`"
+        )));
+    }
+    Ok(())
+}
+
 /// The pools, the place of the files, and the trust in them.
 type Of<'a> = (&'a Directory, &'a disk::Settings, Believed);
 
 fn follow(
     read: Read,
     logs: &dyn Logs,
+    placement: &str,
     (directory, settings, believed): Of<'_>,
 ) -> Result<(Read, (u16, ShardLog)), ServeError> {
     let (shard, began) = (read.shard, Instant::now());
-    let log = logs.log(shard).map_err(ServeError::Log)?;
+    let log = logs.log(shard, placement).map_err(ServeError::Log)?;
     let shelf = logs.shelf(shard).map_err(ServeError::Log)?;
     let specs = open::specs(directory.pools_of(shard));
     let beside = Beside { shelf: &*shelf, settings, specs: &specs, believed };

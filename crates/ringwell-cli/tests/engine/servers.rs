@@ -105,6 +105,24 @@ impl Nats {
         )
     }
 
+    /// Publishes something that is not Ringwell's.
+    pub(crate) fn publish(&self, subject: &str, body: &str) {
+        let mut server = TcpStream::connect(("127.0.0.1", self.servers[0].clients)).unwrap();
+        let text = format!(
+            "CONNECT {{\"verbose\":false}}\r\nPUB {subject} {}\r\n{body}\r\nPING\r\n",
+            body.len()
+        );
+        server.write_all(text.as_bytes()).unwrap();
+        server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
+        let mut answer = Vec::new();
+        let mut block = [0; 4096];
+        while !answer.windows(4).any(|bytes| bytes == b"PONG") {
+            let got = server.read(&mut block).unwrap();
+            assert!(got > 0, "the server closed the connection");
+            answer.extend_from_slice(&block[..got]);
+        }
+    }
+
     pub(crate) fn signal_all(&self, name: &str) {
         for child in self.servers.iter().filter_map(|one| one.child.as_ref()) {
             signal(child.id(), name);

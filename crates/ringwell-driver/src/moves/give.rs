@@ -167,6 +167,9 @@ fn check<P: Platform>(
     buckets: BTreeSet<u16>,
     to: u16,
 ) -> Result<Vec<u16>, MoveError> {
+    if node.config.journal.replicated.is_some() {
+        return Err(MoveError::InLog);
+    }
     let leaving =
         ServedMap::read(&platform.files(), &node.config.data)?.map(|served| served.leaving);
     if let Some(first) = leaving.iter().flatten().next() {

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::PoolSpec;
+use ringwell_directory::{BUCKETS, Placement};
 use ringwell_journal::{
     Author, ChainFault, DecodeError, Group, MessageFault, Record, Tip, Verdict, Writer, continues,
     decode_message, encode_message,
@@ -154,6 +155,16 @@ pub struct Followed<F: Files> {
     pub kept: Vec<(u64, SnapshotIndex)>,
     /// The count of groups that were read from the log, and the one that was added.
     pub groups: u64,
+}
+
+/// The name of a placement of pools on the shards of several processes.
+#[must_use]
+pub fn placement_name(placement: &Placement) -> String {
+    let mut hasher = blake3::Hasher::new();
+    for bucket in 0..BUCKETS {
+        hasher.update(&placement.of_bucket(bucket).to_le_bytes());
+    }
+    hasher.finalize().to_hex()[..16].to_owned()
 }
 
 /// The snapshots beside a log, and all that is needed to begin with one.

@@ -98,11 +98,19 @@ pub trait SharedLog: fmt::Debug + Send + Sync {
 
 /// Keeps the logs of all shards.
 pub trait Logs: fmt::Debug + Send + Sync {
-    /// The log of `shard`. Waits for the servers.
+    /// The log of `shard`, which is made if there is none. `placement` says which pools are whose: a
+    /// log that was made for another one is refused, because other logs have some of its lockouts.
+    /// Waits for the servers.
     ///
     /// # Errors
     /// The reason why it cannot be used, for people.
-    fn log(&self, shard: u16) -> Result<Arc<dyn SharedLog>, String>;
+    fn log(&self, shard: u16, placement: &str) -> Result<Arc<dyn SharedLog>, String>;
+
+    /// Whether there is a log of `shard`. Waits for the servers.
+    ///
+    /// # Errors
+    /// The reason why that is not known, for people.
+    fn has_log(&self, shard: u16) -> Result<bool, String>;
 
     /// The snapshots of `shard` beside its log. Waits for the servers.
     ///
@@ -110,12 +118,16 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// The reason why they cannot be used, for people.
     fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String>;
 
-    /// Waits until no other process has said for a while that it serves. That is a hint, which
-    /// keeps processes from taking shards from each other: the log decides.
-    fn stand_by(&self);
+    /// Waits until no other process has said for a while that it serves the shards of which `first`
+    /// is the first, or until one says that it has ended. These are hints, which keep processes from
+    /// taking shards from each other: the log decides.
+    fn stand_by(&self, first: u16);
 
     /// From now on reports that this process serves, as long as `is_serving` returns true.
-    fn serving(&self, is_serving: Box<dyn Fn() -> bool + Send>);
+    fn serving(&self, first: u16, is_serving: Box<dyn Fn() -> bool + Send>);
+
+    /// Reports that this process has stored everything and serves no more. Waits until that is sent.
+    fn ended(&self, first: u16);
 }
 
 impl Log for Arc<dyn SharedLog> {

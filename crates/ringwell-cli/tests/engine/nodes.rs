@@ -1,0 +1,212 @@
+//! Several processes that share a log, each with its own shards by the cluster file.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::PathBuf;
+use std::process::Command;
+use std::thread::{self, sleep};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use crate::servers::Nats;
+use crate::support::batch::{self, Ask, BULK, Row};
+use crate::support::client::Client;
+use crate::support::server::Server;
+use crate::support::site::{Pool, Site};
+use crate::trial::wait_until;
+
+const NAMES: [&str; 2] = ["a", "b"];
+const POOLS: u64 = 8;
+const NUMBERS: u64 = 6;
+const HALF_AN_HOUR: Duration = Duration::from_mins(30);
+
+/// Two nodes with a shard each.
+struct Nodes {
+    folder: TempDir,
+    sites: [Site; 2],
+    /// Numbers that have gone out.
+    given: Vec<u64>,
+}
+
+impl Nodes {
+    fn new(nats: &Nats, settings: &str) -> Self {
+        let folder = TempDir::new().unwrap();
+        let pools = || (1..=POOLS).map(|id| Pool::new(id, NUMBERS, HALF_AN_HOUR)).collect();
+        let settings = format!("{}{settings}", nats.settings());
+        let sites = NAMES.map(|_| Site::new(pools(), &settings));
+        let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let nodes: String = (0..)
+            .zip(NAMES)
+            .map(|(shard, name)| {
+                format!(
+                    "[[node]]\nname = \"{name}\"\nshards = [{shard}]\nlink = \"127.0.0.1:{}\"\n\
+                     listen = [\"127.0.0.1:{}\"]\n",
+                    port(),
+                    8080 + shard
+                )
+            })
+            .collect();
+        let map = format!("version = 1\nsecret = \"the-secret-of-this-cluster\"\n{nodes}");
+        fs::write(folder.path().join("cluster.toml"), map).unwrap();
+        Self { folder, sites, given: Vec::new() }
+    }
+
+    fn map(&self) -> PathBuf {
+        self.folder.path().join("cluster.toml")
+    }
+
+    fn command(&self, node: usize) -> Command {
+        let map = self.map();
+        let flags = ["--cluster", map.to_str().unwrap(), "--node", NAMES[node]];
+        self.sites[node].serve(&[&flags[..], &["--deadline", "5s"]].concat())
+    }
+
+    fn start(&self, node: usize) -> Server {
+        Server::start(self.command(node))
+    }
+
+    /// The same node on another machine: without its data.
+    fn start_elsewhere(&self, node: usize, name: &str) -> Command {
+        let mut command = self.command(node);
+        command.env("RINGWELL_DATA", self.folder.path().join(name));
+        command
+    }
+
+    /// One batch with a row for each pool.
+    fn ask(&self, client: &mut Client, id: &str) -> Vec<Row> {
+        let ask = |pool| Ask { pool, id: format!("{id}-{pool}") };
+        let asks: Vec<Ask> = (1..=POOLS).map(ask).collect();
+        let body = batch::body(&asks, &self.sites[0].pools);
+        let rows = batch::rows(&client.post(BULK, &[], &body).unwrap());
+        assert_eq!(rows.len(), asks.len());
+        rows
+    }
+
+    /// As [`Self::ask`]; every row gets a number that no other has got.
+    fn give(&mut self, server: &Server, id: &str) {
+        let rows = self.ask(&mut server.client(), id);
+        assert!(rows.iter().all(|row| !row.overflow), "{rows:?}\n{}", server.log());
+        for row in rows {
+            assert!(!self.given.contains(&row.number), "{row:?} went out before");
+            self.given.push(row.number);
+        }
+    }
+
+    /// Waits until `server` has an open way to both nodes. Numbers that go out meanwhile count.
+    fn wait_for_all(&mut self, server: &Server) {
+        let mut client = server.client();
+        let mut given = Vec::new();
+        wait_until("rows of a node overflow", || {
+            let rows = self.ask(&mut client, "wait");
+            given.extend(rows.iter().filter(|row| !row.overflow).map(|row| row.number));
+            rows.iter().all(|row| !row.overflow)
+        });
+        for number in given {
+            assert!(!self.given.contains(&number), "{number} went out before");
+            self.given.push(number);
+        }
+    }
+}
+
+#[test]
+fn nodes_share_a_log_and_one_that_lost_its_disk_goes_on_where_it_was() {
+    let Some(nats) = Nats::start(1) else { return };
+    let mut nodes = Nodes::new(&nats, "");
+    let first = nodes.start(0);
+    let second = nodes.start(1);
+    nodes.wait_for_all(&first);
+    nodes.give(&second, "before");
+    second.kill();
+    fs::remove_dir_all(nodes.sites[1].data()).unwrap();
+    let second = nodes.start(1);
+    nodes.wait_for_all(&first);
+    nodes.give(&second, "after");
+    assert!(!second.log().contains("knew another journal"), "{}", second.log());
+    first.stop();
+    second.stop();
+}
+
+#[test]
+fn a_node_that_stops_hands_its_shards_to_the_one_that_stands_by_for_it() {
+    let Some(nats) = Nats::start(3) else { return };
+    let mut nodes = Nodes::new(&nats, "journal.standby = true\n");
+    let first = nodes.start(0);
+    let second = nodes.start(1);
+    nodes.wait_for_all(&second);
+    let command = nodes.start_elsewhere(0, "a2");
+    let waiting = thread::spawn(|| (Server::start(command), Instant::now()));
+    // It would have taken over by now if it listened to node b, or to none.
+    sleep(Duration::from_secs(5));
+    assert!(!waiting.is_finished(), "the owner lives");
+    let stopping = Instant::now();
+    first.stop();
+    let stopped = Instant::now();
+    let (third, serving) = waiting.join().unwrap();
+    println!("stopped in {:?}, served {:?} later", stopped - stopping, serving - stopped);
+    assert!(serving - stopped < Duration::from_secs(3), "{:?}", serving - stopped);
+    nodes.wait_for_all(&second);
+    nodes.give(&third, "after");
+    third.stop();
+    second.stop();
+}
+
+#[test]
+fn a_log_that_has_lost_its_end_is_noticed_by_the_other_nodes() {
+    let Some(nats) = Nats::start(1) else { return };
+    let mut nodes = Nodes::new(&nats, "");
+    let first = nodes.start(0);
+    let second = nodes.start(1);
+    nodes.wait_for_all(&first);
+    // The other node reports its journal once a second.
+    sleep(Duration::from_secs(3));
+    second.kill();
+    fs::remove_dir_all(nodes.sites[1].data()).unwrap();
+    for stream in ["RINGWELL_1", "RINGWELL_1_snapshots"] {
+        nats.publish(&format!("$JS.API.STREAM.DELETE.{stream}"), "");
+    }
+    let second = nodes.start(1);
+    second.says("knew another journal");
+    let rows = nodes.ask(&mut second.client(), "held");
+    let overflow = rows.iter().filter(|row| row.overflow).count();
+    assert!(overflow > 0 && overflow < rows.len(), "node b's rows: {rows:?}");
+    for row in rows.iter().filter(|row| !row.overflow) {
+        assert!(!nodes.given.contains(&row.number), "{row:?} went out before");
+    }
+    first.stop();
+    second.stop();
+}
+
+#[test]
+fn a_cluster_file_that_places_pools_elsewhere_is_refused() {
+    let Some(nats) = Nats::start(1) else { return };
+    let nodes = Nodes::new(&nats, "");
+    nodes.start(0).stop();
+    let map = fs::read_to_string(nodes.map()).unwrap();
+    fs::write(nodes.map(), map.replace("version = 1", "version = 2").replace("[1]", "[1, 2]"))
+        .unwrap();
+    let refused = Server::try_start(nodes.command(0)).unwrap_err();
+    assert!(refused.log.contains("another placement of pools"), "{}", refused.log);
+    let alone = nodes.sites[0].serve(&["--listen", "127.0.0.1:0", "--shards", "1"]);
+    let refused = Server::try_start(alone).unwrap_err();
+    assert!(refused.log.contains("another placement of pools"), "{}", refused.log);
+}
+
+#[test]
+fn a_message_that_is_not_ours_ends_the_shard_and_is_never_followed() {
+    let Some(nats) = Nats::start(1) else { return };
+    let mut nodes = Nodes::new(&nats, "");
+    let first = nodes.start(0);
+    let second = nodes.start(1);
+    nodes.wait_for_all(&first);
+    nats.publish("ringwell_1.groups", "not a group");
+    let mut client = second.client();
+    wait_until("its place is taken, and the shard hands numbers out", || {
+        nodes.ask(&mut client, "taken").iter().any(|row| row.overflow)
+    });
+    second.says("message");
+    second.kill();
+    let refused = Server::try_start(nodes.command(1)).unwrap_err();
+    assert!(refused.log.contains("was not written by this version"), "{}", refused.log);
+    first.stop();
+}
