@@ -15,9 +15,9 @@ use std::rc::Rc;
 
 use bytes::Bytes;
 use ringwell_core::Millis;
-use ringwell_driver::open::{self, Believed, FollowError, Followed};
+use ringwell_driver::open::{self, Believed, Beside, FollowError, Followed};
 use ringwell_driver::store::{
-    Appended, Log, LogStore, Memory, NotAppended, Settings, Store, Unreached,
+    Appended, Log, LogStore, Memory, NotAppended, Settings, Shelf, Store, Unreached,
 };
 use ringwell_journal::{
     Author, Durability, Group, Record, Tip, Writer, decode_message, encode_message,
@@ -68,6 +68,40 @@ impl Log for Plain {
     }
 }
 
+/// No snapshots.
+#[derive(Debug)]
+struct Bare;
+
+impl Shelf for Bare {
+    fn add(&self, _: Bytes) -> Result<u64, Unreached> {
+        Err(Unreached("there is no shelf".to_owned()))
+    }
+
+    fn add_index(&self, _: Bytes) -> Result<u64, Unreached> {
+        Err(Unreached("there is no shelf".to_owned()))
+    }
+
+    fn newest_index(&self) -> Result<Option<(u64, Bytes)>, Unreached> {
+        Ok(None)
+    }
+
+    fn get(&self, _: u64) -> Result<Option<Bytes>, Unreached> {
+        Ok(None)
+    }
+
+    fn trim(&self, _: u64) -> Result<(), Unreached> {
+        Ok(())
+    }
+
+    fn message(&self, _: u64) -> Result<Option<Bytes>, Unreached> {
+        Ok(None)
+    }
+
+    fn log_bytes(&self) -> Result<u64, Unreached> {
+        Ok(0)
+    }
+}
+
 impl Plain {
     fn change(&self, n: usize, with: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) {
         let message = &mut self.0.messages.borrow_mut()[n - 1];
@@ -83,7 +117,10 @@ fn start(platform: &Virtual, log: &Plain, data: &Path) -> Result<Followed<OsFile
     let read = open::read(&OsFiles, &settings, 0, &[], believed).unwrap();
     // Its tasks need the executor, which has one waker for each run.
     let (task, log) = (platform.clone(), log.clone());
-    let followed = async move { open::follow(&task, &OsFiles, read, &log, None).await };
+    let followed = async move {
+        let beside = Beside { shelf: &Bare, settings: &settings, specs: &[], believed };
+        open::follow(&task, &OsFiles, read, &log, &beside).await
+    };
     platform.run(ringwell_driver::Platform::task(platform, followed)).unwrap()
 }
 
@@ -200,14 +237,16 @@ fn what_is_missing_damaged_or_not_ours_is_never_skipped() {
 }
 
 #[test]
-fn a_log_that_has_lost_what_the_copy_has_is_refused() {
+fn a_shard_whose_log_has_lost_what_the_copy_has_goes_on_in_doubt() {
     let platform = Virtual::default();
     let (log, data, _first) = served(&platform);
     // The copy of this start has all four groups, and its own.
     drop(start(&platform, &log, data.path()).unwrap());
     log.0.messages.borrow_mut().truncate(3);
-    let error = start(&platform, &log, data.path()).unwrap_err();
-    assert!(matches!(error, FollowError::LostTail { ends: 4, copied: 5, .. }), "{error}");
-    // Elsewhere it cannot be known: peers and operators have to say so.
-    start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
+    let owner = start(&platform, &log, data.path()).unwrap();
+    assert!(owner.read.is_in_doubt);
+    assert_eq!(owner.read.recovered.tip.next_n, 5, "three, and its own");
+    // Elsewhere it cannot be known: other nodes say so.
+    let elsewhere = start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
+    assert!(!elsewhere.read.is_in_doubt);
 }

@@ -17,8 +17,8 @@ use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Slot};
 use ringwell_driver::maintenance::{Rounds, Snapshot};
 use ringwell_driver::open::{self, Believed, Beside, FollowError};
 use ringwell_driver::store::{
-    Appended, HistoryLimits, Inline, InlineJournal, Log, LogStore, NotAppended, ReadError, Reader,
-    Settings, Shelf, SnapshotIndex, Store, Unreached, snapshot_indexes,
+    Appended, Files, HistoryLimits, Inline, InlineJournal, Log, LogStore, NotAppended, ReadError,
+    Reader, Settings, Shelf, SnapshotIndex, Store, Unreached, snapshot_indexes,
 };
 use ringwell_engine::{Ask, Clocks, Engine, Outcome, Refusal};
 use ringwell_journal::{Durability, decode_message};
@@ -42,6 +42,8 @@ struct Kept {
     first: u64,
     /// Pieces and indexes; whether it is an index.
     shelf: Vec<Option<(bool, Bytes)>>,
+    /// The next question for the end of the log is answered by a leader that has missed these.
+    ends_early: u64,
 }
 
 impl Servers {
@@ -80,7 +82,9 @@ impl Log for Servers {
     }
 
     fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {
-        ready(Ok(self.first_n()..self.with(|kept| kept.messages.len() as u64 + 1)))
+        let end =
+            self.with(|kept| kept.messages.len() as u64 + 1 - std::mem::take(&mut kept.ends_early));
+        ready(Ok(self.first_n()..end))
     }
 
     fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static {
@@ -142,6 +146,8 @@ struct Owner {
     /// Messages that its start has read, and the one that it has added.
     groups: u64,
     now: Millis,
+    /// Nothing goes out for one lockout.
+    is_in_doubt: bool,
 }
 
 fn specs() -> Vec<PoolSpec> {
@@ -164,16 +170,18 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
     let followed = async move {
         let specs = specs();
         let beside = Beside { shelf: &log, settings: &settings, specs: &specs, believed };
-        open::follow(&task, &OsFiles, read, &log, Some(&beside)).await
+        open::follow(&task, &OsFiles, read, &log, &beside).await
     };
     let followed = ringwell_driver::Platform::task(&platform, followed);
     let open::Followed { read, author, prefix, kept, groups } = platform.run(followed).unwrap()?;
     let now = read.recovered.tip.last_at + Millis(1_000);
+    let is_in_doubt = read.is_in_doubt;
     let opened = open::open(read, now)?;
+    assert_eq!(opened.doubts.held_until.is_some(), is_in_doubt);
     let Inline::Files(copy) = opened.store else { panic!("there is a copy") };
     let store = LogStore::new(servers.clone(), copy, platform.clone(), author);
     let store = store.with_shelf(Arc::new(servers.clone()), kept, prefix, limits);
-    Ok(Owner { platform, engine: opened.engine, store, groups, now })
+    Ok(Owner { platform, engine: opened.engine, store, groups, now, is_in_doubt })
 }
 
 impl Owner {
@@ -298,15 +306,74 @@ fn a_torn_or_rotten_snapshot_is_passed_over_for_the_one_before() {
     }
 }
 
+/// The next row, and whether it got a number.
+fn gets_a_number(owner: &mut Owner) -> bool {
+    let now = owner.engine.at(owner.now);
+    let ask = Ask { pool: 0, id: POOL, params: [b"", b""], visitor: None, retry: None };
+    let mut outcome = Outcome::Refused(Refusal::Late);
+    owner.engine.allocate(now, &ask, &mut outcome);
+    owner.store_group();
+    matches!(outcome, Outcome::Allocated { .. })
+}
+
+/// The log ends before this group.
+fn lose(servers: &Servers, from: u64) {
+    servers.with(|kept| kept.messages.truncate(place(from)));
+}
+
 #[test]
-fn a_snapshot_that_is_ahead_of_the_log_shows_that_the_log_has_lost_something() {
+fn a_shard_whose_log_has_lost_groups_that_a_snapshot_covers_hands_out_nothing_for_one_lockout() {
+    for lost in 1..4 {
+        let (servers, data) = (Servers::default(), folder());
+        served(&servers, data.path());
+        let older = servers.indexes()[1].clone();
+        let through = servers.indexes()[0].through;
+        lose(&servers, through + 1 - lost);
+        let elsewhere = folder();
+        let mut owner = start(&servers, elsewhere.path(), ALL).unwrap();
+        assert!(owner.is_in_doubt, "{lost} lost");
+        assert!(!gets_a_number(&mut owner));
+        // The snapshot of lost groups is no one's beginning any more; the hold is in the log.
+        assert_eq!(servers.indexes(), [SnapshotIndex { before: 0, ..older }]);
+        drop(owner);
+        let last = folder();
+        let mut again = start(&servers, last.path(), ALL).unwrap();
+        assert!(!again.is_in_doubt && !gets_a_number(&mut again));
+        again.now = again.now + Millis(70_000);
+        assert!(gets_a_number(&mut again), "the lockout is over");
+        again.snapshot();
+        assert_eq!(servers.indexes().len(), 2);
+    }
+}
+
+#[test]
+fn a_shard_whose_log_has_lost_groups_of_the_copy_hands_out_nothing_for_one_lockout() {
+    for lost in 1..4 {
+        let (servers, data) = (Servers::default(), folder());
+        served(&servers, data.path());
+        let end = servers.with(|kept| kept.messages.len() as u64);
+        lose(&servers, end + 1 - lost);
+        let mut owner = start(&servers, data.path(), ALL).unwrap();
+        assert!(owner.is_in_doubt, "{lost} lost");
+        assert!(!gets_a_number(&mut owner));
+        drop(owner);
+        let files = OsFiles.list(&data.path().join("journal/0")).unwrap();
+        let is_lost = |file: &String| file.contains(".rpj.lost");
+        assert!(files.iter().any(is_lost), "the copy is set aside");
+        let mut again = start(&servers, data.path(), ALL).unwrap();
+        assert!(!again.is_in_doubt && !gets_a_number(&mut again));
+    }
+}
+
+/// A leader without a quorum may not know the newest groups: what is stored is found by storing.
+#[test]
+fn a_log_that_only_seems_to_end_early_has_lost_nothing() {
     let (servers, data) = (Servers::default(), folder());
-    served(&servers, data.path());
-    let through = servers.indexes()[0].through;
-    servers.with(|kept| kept.messages.truncate(place(through)));
-    let Err(error) = start(&servers, folder().path(), ALL) else { panic!("it started") };
-    let FollowError::Ahead { ends, through: covered, .. } = error else { panic!("{error}") };
-    assert_eq!((ends, covered), (through, through));
+    let slots = served(&servers, data.path());
+    servers.with(|kept| kept.ends_early = 3);
+    let owner = start(&servers, data.path(), ALL).unwrap();
+    assert!(!owner.is_in_doubt);
+    assert_eq!(owner.slots(), slots);
 }
 
 #[test]
@@ -329,8 +396,8 @@ fn a_copy_that_was_begun_and_not_completed_is_begun_anew() {
     // It is killed after the snapshot: the groups that this covers are not in the copy.
     let copy = |kept: &mut Kept| Kept {
         messages: kept.messages.clone(),
-        first: 0,
         shelf: kept.shelf.clone(),
+        ..Kept::default()
     };
     let torn = Servers(Arc::new(Mutex::new(servers.with(copy))));
     let last = torn.with(|kept| kept.messages.len());

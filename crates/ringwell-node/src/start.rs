@@ -204,7 +204,7 @@ fn follow(
     let shelf = logs.shelf(shard).map_err(ServeError::Log)?;
     let specs = open::specs(directory.pools_of(shard));
     let beside = Beside { shelf: &*shelf, settings, specs: &specs, believed };
-    let followed = open::follow(&Tokio, &OsFiles, read, &log, Some(&beside));
+    let followed = open::follow(&Tokio, &OsFiles, read, &log, &beside);
     let followed = current_thread()?.block_on(LocalSet::new().run_until(followed));
     let open::Followed { read, author, prefix, kept, groups } =
         followed.map_err(|error| ServeError::Log(error.to_string()))?;

@@ -67,6 +67,45 @@ pub(super) fn fetch<F: Files>(
     Ok(None)
 }
 
+/// Begins an empty copy.
+pub(super) fn begin_anew<F: Files>(
+    files: &F,
+    beside: &Beside<'_>,
+    shard: u16,
+) -> Result<Read<F>, FollowError> {
+    let store = ShardStore::open(files, beside.settings, u32::from(shard))?;
+    write_whole(files, &store.directory().join(MARK), b"")?;
+    clear(files, store.directory())?;
+    let recovered = Recovered {
+        tip: Tip::FIRST,
+        journal: None,
+        verdict: Verdict::Clean,
+        segments: Vec::new(),
+        frames: 0,
+    };
+    let restore = beside.believed.restore(beside.specs);
+    let kept = KeptIn::Files(store);
+    Ok(Read { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot: false })
+}
+
+/// Renames the files of a copy that has more than the log: they are the only trace of that.
+pub(super) fn set_aside(
+    files: &impl Files,
+    beside: &Beside<'_>,
+    shard: u16,
+) -> Result<(), FileError> {
+    let directory = beside.settings.shard_directory(u32::from(shard));
+    for name in files.list(&directory)? {
+        let path = directory.join(name);
+        if matches!(extension(&path), Some("rpj" | "rps")) {
+            let mut lost = path.as_os_str().to_owned();
+            lost.push(".lost");
+            files.rename(&path, Path::new(&lost))?;
+        }
+    }
+    files.flush_names(&directory)
+}
+
 fn fetch_one<F: Files>(
     files: &F,
     beside: &Beside<'_>,

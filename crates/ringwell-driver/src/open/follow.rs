@@ -15,7 +15,7 @@ use ringwell_journal::{
     decode_message, encode_message,
 };
 
-use super::fetch::{fetch, fetched};
+use super::fetch::{begin_anew, fetch, fetched, set_aside};
 use super::read::{Believed, KeptIn, Read};
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
@@ -42,20 +42,6 @@ pub enum FollowError {
     /// A file of the copy on this machine cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The copy on this machine has messages that the log has lost.
-    #[error(
-        "the log of shard {shard} ends before group {ends}, and this machine has a copy of groups up \
-         to {copied}: answered allocations are missing from the log. Bring the log back. If it is \
-         lost, stop all servers for the longest lifetime, then remove this copy"
-    )]
-    LostTail {
-        /// The shard.
-        shard: u16,
-        /// The end of the log.
-        ends: u64,
-        /// The last group of the copy.
-        copied: u64,
-    },
     /// The log begins after the end of this machine's copy.
     #[error(
         "the log of shard {shard} begins with group {begins}, and group {wanted} is needed: its \
@@ -68,20 +54,6 @@ pub enum FollowError {
         begins: u64,
         /// The first group that is missing.
         wanted: u64,
-    },
-    /// A snapshot beside the log covers groups that the log has lost.
-    #[error(
-        "the log of shard {shard} ends before group {ends}, and a snapshot beside it covers groups up \
-         to {through}: answered allocations are missing from the log. Bring the log back. If it is \
-         lost, stop all servers for the longest lifetime, then remove log, snapshots and copies"
-    )]
-    Ahead {
-        /// The shard.
-        shard: u16,
-        /// The end of the log.
-        ends: u64,
-        /// The last group that the snapshot covers.
-        through: u64,
     },
     /// A message between others is missing.
     #[error(
@@ -183,6 +155,9 @@ pub struct Beside<'a> {
 /// Continues from the copy on this machine, reads the log beyond it, and takes the shard over. If
 /// there is no copy, or none that the log continues, it begins with a snapshot from beside the log.
 ///
+/// If the copy or a snapshot has groups that the log has lost, the shard goes on where the log ends,
+/// in doubt: it must hand out nothing for one lockout. Such a copy is set aside.
+///
 /// # Errors
 /// [`FollowError`]
 pub async fn follow<F: Files, P: Platform>(
@@ -190,63 +165,62 @@ pub async fn follow<F: Files, P: Platform>(
     files: &F,
     read: Read<F>,
     log: &impl Log,
-    beside: Option<&Beside<'_>>,
+    beside: &Beside<'_>,
 ) -> Result<Followed<F>, FollowError> {
     let until = platform.moment() + PATIENCE;
     let ends = ends(platform, log, until).await?;
-    let shard = read.shard;
-    let kept = match beside {
-        Some(beside) => snapshot_indexes(beside.shelf)?,
-        None => Vec::new(),
-    };
-    if let Some(ahead) = kept.iter().map(|it| it.1.through).find(|through| *through >= ends.end) {
-        return Err(FollowError::Ahead { shard, ends: ends.end, through: ahead });
-    }
+    let (kept, ahead): (Vec<_>, Vec<_>) =
+        snapshot_indexes(beside.shelf)?.into_iter().partition(|it| it.1.through < ends.end);
+    let copied_end = read.recovered.tip.next_n;
+    let is_anew = read.is_new() || !(ends.start..=ends.end).contains(&copied_end);
     let mut read = read;
-    let is_useless = read.is_new() || read.recovered.tip.next_n < ends.start;
-    let is_fetched = match beside {
-        Some(beside) if is_useless => match fetch(files, beside, shard, &kept, &ends)? {
+    if is_anew {
+        if copied_end > ends.end {
+            set_aside(files, beside, read.shard)?;
+        }
+        read = match fetch(files, beside, read.shard, &kept, &ends)? {
             Some(mut fetched) => {
                 begin_at(&mut fetched, platform, log, until).await?;
-                read = fetched;
-                true
+                fetched
             }
-            None => false,
-        },
-        _ => false,
-    };
+            None => begin_anew(files, beside, read.shard)?,
+        };
+    }
     let Read { shard, kept: kept_in, restore, mut recovered, has_snapshot, .. } = read;
     let KeptIn::Files(store) = kept_in else {
         let reason = "nothing is kept on this machine".to_owned();
         return Err(FollowError::NotTaken { shard, reason });
     };
-    check(shard, &ends, recovered.tip.next_n)?;
+    let wanted = recovered.tip.next_n;
+    if wanted < ends.start {
+        return Err(FollowError::LostHead { shard, begins: ends.start, wanted });
+    }
     let directory = store.directory().to_owned();
     let journal = match recovered.journal {
-        Some(journal) => journal,
-        None => match get(platform, log, ends.start, until).await? {
-            Some(first) => {
-                let read = decode_message(&first);
-                read.map_err(|fault| FollowError::Message { shard, n: ends.start, fault })?
-                    .0
-                    .journal
-            }
-            None => files.random(&directory)?,
-        },
+        Some(journal) => Some(journal),
+        None => journal_of(shard, platform, log, ends.start, until).await?,
     };
+    let journal = journal.map_or_else(|| files.random(&directory), Ok)?;
     recovered.journal = Some(journal);
     let author =
         Author { shard: u32::from(shard), journal, incarnation: files.random(&directory)? };
     let (tip, frames) = (recovered.tip, recovered.frames);
     let prefix = prefix(&recovered, &ends, beside)?;
     let mirror = store.start_mirror(recovered)?;
-    let copied = frames;
     let mut following = Following { shard, author, mirror, restore, tip, frames };
     following.go_on(platform, log, ends.end, until).await?;
     following.take_over(platform, log, until).await?;
-    if is_fetched {
+    // The take-over is stored, so that no leader without a quorum has said where the log ends.
+    let is_in_doubt = report_lost(shard, following.tip.next_n - 1, copied_end - 1, &ahead);
+    let kept = if is_in_doubt {
+        put_back(beside.shelf, kept, &ahead)?
+    } else {
+        snapshot_indexes(beside.shelf)?
+    };
+    if is_anew {
         fetched(files, &directory)?;
     }
+    let groups = following.frames - frames;
     let Following { mirror, restore, tip, frames, .. } = following;
     // A damaged end of the copy does not matter: the log has it.
     let recovered = ringwell_journal::Recovered {
@@ -257,20 +231,51 @@ pub async fn follow<F: Files, P: Platform>(
         frames,
     };
     let kept_in = KeptIn::Mirror(mirror);
-    let read = Read { shard, kept: kept_in, restore, recovered, is_in_doubt: false, has_snapshot };
-    Ok(Followed { read, author, prefix, kept, groups: frames - copied })
+    let read = Read { shard, kept: kept_in, restore, recovered, is_in_doubt, has_snapshot };
+    Ok(Followed { read, author, prefix, kept, groups })
+}
+
+/// The identity of the journal in a log that begins with group `n`; `None` if that is empty.
+async fn journal_of<P: Platform>(
+    shard: u16,
+    platform: &P,
+    log: &impl Log,
+    n: u64,
+    until: Moment,
+) -> Result<Option<[u8; 16]>, FollowError> {
+    let Some(first) = get(platform, log, n, until).await? else { return Ok(None) };
+    let read = decode_message(&first);
+    let (author, _) = read.map_err(|fault| FollowError::Message { shard, n, fault })?;
+    Ok(Some(author.journal))
+}
+
+/// Whether the copy or a snapshot had a group at the place of the take-over, which is `taken_n`.
+fn report_lost(shard: u16, taken_n: u64, copied: u64, ahead: &[(u64, SnapshotIndex)]) -> bool {
+    let proven = ahead.iter().map(|it| it.1.through).fold(copied, u64::max);
+    if proven < taken_n {
+        return false;
+    }
+    tracing::error!(
+        shard,
+        lost_from = taken_n,
+        lost_to = proven,
+        "the journal's log has lost acknowledged groups: all pools of the shard answer with overflow \
+         numbers for one lockout, then resume by themselves. Find out why: look at sync_interval of \
+         the servers, and whether a disk was put back from a copy"
+    );
+    true
 }
 
 /// The part of the log before the copy.
 fn prefix(
     recovered: &ringwell_journal::Recovered,
     ends: &Range<u64>,
-    beside: Option<&Beside<'_>>,
+    beside: &Beside<'_>,
 ) -> Result<Prefix, Unreached> {
     let oldest = recovered.segments.first().map_or(recovered.tip, |info| info.header.tip);
     let (first_n, copied_n) = (ends.start, oldest.next_n);
     let mut bytes = 0;
-    if let Some(beside) = beside.filter(|_| first_n < copied_n) {
+    if first_n < copied_n {
         let all = u128::from(beside.shelf.log_bytes()?);
         let groups = u128::from((ends.end - ends.start).max(1));
         bytes = u64::try_from(all * u128::from(copied_n - first_n) / groups).unwrap_or(u64::MAX);
@@ -295,15 +300,19 @@ async fn begin_at<F: Files, P: Platform>(
     Ok(())
 }
 
-/// Whether the log contains the whole copy, and continues it.
-fn check(shard: u16, ends: &Range<u64>, next_n: u64) -> Result<(), FollowError> {
-    if next_n > ends.end {
-        return Err(FollowError::LostTail { shard, ends: ends.end, copied: next_n - 1 });
-    }
-    if next_n < ends.start {
-        return Err(FollowError::LostHead { shard, begins: ends.start, wanted: next_n });
-    }
-    Ok(())
+/// Makes the older snapshot, which the log has wholly, the newest one again; without one, none is left.
+fn put_back(
+    shelf: &dyn Shelf,
+    kept: Vec<(u64, SnapshotIndex)>,
+    ahead: &[(u64, SnapshotIndex)],
+) -> Result<Vec<(u64, SnapshotIndex)>, Unreached> {
+    let Some((newest, _)) = ahead.first() else { return Ok(kept) };
+    let Some((_, index)) = kept.into_iter().next() else {
+        shelf.trim(newest + 1)?;
+        return Ok(Vec::new());
+    };
+    let index = SnapshotIndex { before: 0, ..index };
+    Ok(vec![(shelf.add_index(index.encode())?, index)])
 }
 
 struct Following<F: Files> {
