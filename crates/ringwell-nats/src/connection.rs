@@ -17,7 +17,15 @@ pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> 
         Duration::from_millis(if attempts < 4 { 10 } else { 250 })
     });
     if let Some(path) = &settings.credentials {
-        options = options.credentials_file(path).await.map_err(|e| failed(e.to_string()))?;
+        let unreadable = |error: String| failed(format!("{}: {error}", path.display()));
+        let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
+        options = match text.trim() {
+            // The seed of a user's key, as `nk -gen user` prints it.
+            seed if seed.starts_with("SU") && !seed.contains(char::is_whitespace) => {
+                options.nkey(seed.to_owned())
+            }
+            _ => options.credentials(&text).map_err(|e| unreadable(e.to_string()))?,
+        };
     }
     if let Some(path) = &settings.authority {
         options = options.add_root_certificates(path.clone()).require_tls(true);

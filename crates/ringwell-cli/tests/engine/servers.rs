@@ -39,6 +39,15 @@ impl Nats {
 
     /// This many servers with this setting of JetStream.
     pub(crate) fn start_with(count: usize, setting: &str) -> Option<Self> {
+        Self::start_as(count, setting, "")
+    }
+
+    /// This many servers that flush, with this part of a configuration.
+    pub(crate) fn start_guarded(count: usize, guard: &str) -> Option<Self> {
+        Self::start_as(count, "sync_interval: always", guard)
+    }
+
+    fn start_as(count: usize, setting: &str, guard: &str) -> Option<Self> {
         let program = program()?;
         let folder = TempDir::new().unwrap();
         let ports: Vec<[u16; 3]> = (0..count).map(|_| free_ports()).collect();
@@ -57,7 +66,7 @@ impl Nats {
             let text = format!(
                 "server_name: n{index}\nlisten: \"127.0.0.1:{clients}\"\n\
                  http: \"127.0.0.1:{monitor}\"\nmax_payload: 2MB\n\
-                 jetstream {{ store_dir: {:?}, max_file_store: 4GB, {setting} }}\n{cluster}",
+                 jetstream {{ store_dir: {:?}, max_file_store: 4GB, {setting} }}\n{guard}{cluster}",
                 store.display().to_string()
             );
             fs::write(&config, text).unwrap();
