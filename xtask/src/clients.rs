@@ -35,7 +35,7 @@ fn home() -> PathBuf {
 /// Runs every client that is installed.
 ///
 /// # Errors
-/// When a client fails, sees other numbers than it should, or something else was attributed.
+/// If a client fails, gets wrong numbers, or has a wrong attribution.
 pub(crate) fn run() -> anyhow::Result<()> {
     let work = target_dir().join("clients-work");
     let _ = fs::remove_dir_all(&work);

@@ -231,8 +231,8 @@ fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
         // Other codegen units give other counts; CI also builds without incremental compilation.
         command.env("CARGO_INCREMENTAL", "0");
         command.args(what);
-        // With the features that the tests of CI have, so that nothing is built again; other profiles
-        // are for counting by hand.
+        // Uses the features of CI's tests, so that nothing is built again; other profiles are for
+        // counting by hand.
         if profile == "dev" {
             command.arg("--workspace");
         } else {

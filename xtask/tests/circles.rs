@@ -8,7 +8,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Files in the largest circle of each crate that still has one. Lower a number when a test says so.
+/// Files in the largest circle of each crate that still has one. Lower a number when the test asks
+/// for it.
 const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-admin", 12),
     ("ringwell-calls", 10),

@@ -145,9 +145,9 @@ impl Outlook<'_> {
         2.0 * self.load.load - before
     }
 
-    /// The loads of the next twelve clock hours with their beginnings: those of the same hours of the day
-    /// before, times what the last whole hour was above or below the same hour of that day. Empty until
-    /// the pool has been watched for a day and an hour.
+    /// The loads of the next twelve clock hours with their beginnings: those of the same hours of
+    /// the day before, times the ratio of the last whole hour to the same hour of that day. Empty
+    /// until the pool has been watched for a day and an hour.
     pub(crate) fn night(&self) -> impl Iterator<Item = (Millis, f64)> {
         let Trail { means, hour: (start, ..), .. } = self.trail;
         // The last whole hour is `means[len - 1]`, so that of the day before is 24 places back.

@@ -25,7 +25,7 @@ pub struct Account {
     pub warnings: Warnings,
 }
 
-/// Keeps strangers, who may have an account's path, from filling the log.
+/// Keeps strangers who know an account's path from filling the log.
 #[derive(Clone)]
 pub struct Warnings {
     since: Instant,

@@ -1,4 +1,4 @@
-//! Callers who are not connected: the list, and whom it names.
+//! The list of callers who are not connected.
 //!
 //! Knows no database. A number, the beginning of a number, a SIP address or everyone who withholds the
 //! number; for one pool, or for all. Source: docs/spec/calls.md, "Blocked callers".

@@ -14,7 +14,7 @@ const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0
 /// Allocations that are looked at, the newest first.
 pub const CANDIDATES_MAX: usize = 4;
 
-/// Below this the call is shown with its candidates, and counted for none of them.
+/// Below this the call is shown with its candidates and counts for none of them.
 pub const ABSTAIN_BELOW: f64 = 0.5;
 
 /// A visitor who tapped the number so shortly before the call is most likely the caller.

@@ -17,7 +17,7 @@ impl Element {
         Self { name, attributes: Vec::new(), content: String::new() }
     }
 
-    /// With one attribute more.
+    /// Adds an attribute.
     #[must_use]
     pub fn with(mut self, name: &'static str, value: impl std::fmt::Display) -> Self {
         self.attributes.push((name, value.to_string()));

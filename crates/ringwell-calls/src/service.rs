@@ -130,7 +130,7 @@ pub struct Decision {
     pub plan: Option<Plan>,
     /// The visitor who was shown the number, if known in time.
     pub attribution: Option<Attribution>,
-    /// The caller is blocked: what they get instead of a destination.
+    /// The caller is blocked; the answer instead of a destination.
     pub refused: Option<Refusal>,
 }
 
@@ -237,7 +237,7 @@ impl Service {
         self.inner.stored.notify_one();
     }
 
-    /// Runs `work` on the service's thread, from whichever thread it is asked.
+    /// Runs `work` on the service's thread; may be called on any thread.
     ///
     /// # Errors
     /// [`Stopped`].
@@ -412,7 +412,7 @@ impl Service {
     }
 }
 
-/// A blocked caller's call is over at once, whatever its provider says of it later.
+/// A blocked caller's call is over at once, regardless of later reports by its provider.
 fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
     let outcome = match block.answer {
         Refusal::Rejected => Outcome::Rejected,

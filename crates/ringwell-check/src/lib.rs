@@ -1,7 +1,7 @@
 //! Judges histories: did a server hand numbers out as it promised?
 //!
-//! Owns the rules C1 to C11 of docs/spec/checker.md. Shares no code with the server, nor with the
-//! load generator: a judge that does repeats their mistakes. Knows nothing of command lines.
+//! Owns the rules C1 to C11 of docs/spec/checker.md. Shares no code with the server or the load
+//! generator, because it would repeat their mistakes. Knows nothing of command lines.
 //!
 //! Lines are read one by one. Batches, frames and pools are kept in memory; rows and records are
 //! stored in temporary files, by number, and judged one file after the other. Time is O(N log N) in

@@ -146,7 +146,8 @@ pub struct Verdict {
     pub violations: BTreeMap<Rule, usize>,
     /// Rules that were judged, at least in part.
     pub judged: Vec<Rule>,
-    /// The parts that were not judged, with reasons: a rule may be listed here with a part of it.
+    /// The parts that were not judged, with reasons; a rule may be listed here with only a part of
+    /// it.
     pub not_judged: Vec<(Rule, String)>,
     /// The amount of judged data.
     pub summary: Summary,

@@ -29,7 +29,8 @@ use crate::environment::variable;
 /// A server that accepts no connection within this time counts as unreachable.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// A server that answers a call later than this is given up. Moving many buckets takes seconds.
+/// A server that takes longer than this for a call counts as gone. Moving many buckets takes
+/// seconds.
 const ANSWER_MAX: Duration = Duration::from_mins(2);
 
 /// A server that does not report its health within this time counts as hanging.

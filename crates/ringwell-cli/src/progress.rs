@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 /// Shorter work needs no line.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// Between two drawings.
+/// The interval between two drawings.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// Progress of one piece of work.

@@ -1,4 +1,4 @@
-//! `ringwell shards`: who owns which buckets, and moving them between running nodes.
+//! `ringwell shards`: shows the owners of buckets, and moves buckets between running nodes.
 //!
 //! Reads the owners from one node, and asks the node that owns buckets to give them away. Holds no
 //! state: the remaining work comes from the nodes' answers, so that each command can be run again.

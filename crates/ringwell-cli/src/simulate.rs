@@ -1,6 +1,6 @@
 //! `ringwell simulate`: a day of a web site's visitors and callers against ring pools, in virtual time.
 //!
-//! Owns flags, which pools are looked at, and what people see. The day is `simulate/day.rs`.
+//! Owns the flags, the choice of pools, and the output for people. The day is `simulate/day.rs`.
 
 mod access_log;
 mod day;
@@ -81,7 +81,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A pool, what became of the day with it, and what the formulas say of it.
+/// A pool, the results of the day with it, and the results of the formulas.
 struct Line {
     name: String,
     pool: PoolSpec,

@@ -179,7 +179,7 @@ fn five_hundred_rows_with_a_landing_page_each_fit_the_default_limits() {
 
 #[test]
 fn a_row_that_was_late_is_answered_anew_when_it_is_sent_again_and_holds_nothing_meanwhile() {
-    // With one shard every row is started, however late.
+    // With one shard every row is started, even a late one.
     let site = Site::new(vec![Pool::new(1, 20, HALF_AN_HOUR)], "shards = 1");
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();

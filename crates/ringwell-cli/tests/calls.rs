@@ -323,7 +323,7 @@ fn ringwell_call_rings_a_number_as_its_provider_would() {
     assert_eq!((&call["outcome"], &call["talk_seconds"]), (&"answered".into(), &1.into()));
     assert_eq!(call["attribution"]["parameters"]["id"], "17", "{call:#}");
 
-    // With another secret it is a stranger, as its provider would be.
+    // A wrong secret makes it a stranger, like an unknown provider.
     std::fs::write(config.with_file_name("main.secret"), "another-secret-0123456789abcdef")
         .unwrap();
     let output = ring();

@@ -193,7 +193,7 @@ fn a_batch_gathers_from_both_nodes_whichever_takes_it_in() {
     let rows = cluster.ask(&mut clients[0], "exhausted");
     assert!(rows.iter().all(|row| row.overflow), "all are locked out: {rows:?}");
 
-    // Look-ups and releases go to the owner, whichever node is asked.
+    // Look-ups and releases go to the owner, independent of the asked node.
     for client in &mut clients {
         for number in [numbers[0], numbers[31]] {
             let held = attribution(client, number, now_ms()).unwrap();

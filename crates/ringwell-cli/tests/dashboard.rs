@@ -133,7 +133,7 @@ impl Place {
     }
 }
 
-/// Somebody who is logged in.
+/// A logged-in user.
 struct Person<'a> {
     place: &'a Place,
     cookie: String,

@@ -55,7 +55,7 @@ impl Managed {
         Self::with(rig, pools, "management.address = \"127.0.0.1:0\"")
     }
 
-    /// With more settings, among them where management listens.
+    /// With further settings, such as the address of management.
     fn with(rig: Rig, pools: Vec<Pool>, settings: &str) -> Self {
         let database = match &rig.location {
             Location::File(path) => format!("sqlite:{}", path.display()),
@@ -122,7 +122,7 @@ fn management_address(server: &Server) -> String {
     fields["address"].as_str().unwrap().to_owned()
 }
 
-/// Looks until it is so.
+/// Looks until the condition holds.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + SOON;
     while !is_so() {

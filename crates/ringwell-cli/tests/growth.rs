@@ -73,7 +73,7 @@ impl Managed {
         get(&mut self.operator, &format!("/v1/pools/{}{what}", self.pool.id))
     }
 
-    /// Asks for numbers until it is so.
+    /// Asks for numbers until the condition holds.
     fn under_load(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let mut client = self.server.client();
         let until = Instant::now() + PATIENCE;

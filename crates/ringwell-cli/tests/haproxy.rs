@@ -364,7 +364,7 @@ fn a_proxy_that_stands_still_keeps_its_clients_waiting_and_costs_none_an_error()
     let Some(mut stage) = Stage::new("2s") else { return };
     let answered = stage.under_load(true, |stage| {
         let pools = stage.sites[0].pools.clone();
-        // Less than the nodes are given for a check, and longer than they are given for an answer.
+        // Shorter than the time limit of a check, and longer than that of an answer.
         for length in [Duration::from_millis(300), Duration::from_secs(4)] {
             thread::sleep(Duration::from_millis(200));
             signal(stage.proxy.id(), "STOP");

@@ -199,7 +199,7 @@ fn five_thousand_requests_from_one_address_cost_sixty_numbers_at_most() {
             numbers.insert(to(&answer.json()).to_owned());
         }
     }
-    // A minute may end meanwhile.
+    // A minute may end in between.
     assert!((60..=120).contains(&numbers.len()), "{}", numbers.len());
     assert_eq!(allocations(&mut client), numbers.len() as u64);
 }

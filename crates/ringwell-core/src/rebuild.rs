@@ -54,7 +54,8 @@ impl Rebuild {
     /// Starts from the directory: every number free and never handed out.
     ///
     /// # Panics
-    /// With more than `u32::MAX` numbers, or a number in two pools: the directory excludes both.
+    /// If there are more than `u32::MAX` numbers, or a number is in two pools; the directory
+    /// excludes both.
     #[must_use]
     pub fn new(specs: Vec<PoolSpec>) -> Self {
         let count: usize = specs.iter().map(|spec| count_of(spec) as usize).sum();

@@ -283,9 +283,9 @@ impl Shard {
         *held = until.max(*held);
     }
 
-    /// Forgets holds of removed pools that are over at `now`, once there are more than this many of
-    /// them: pools that come and go all day must not fill memory. Allocations older than those
-    /// holds may then be sent to the next owner, as for a pool that was never held.
+    /// Forgets holds of removed pools that are over at `now`, once there are more than this many,
+    /// so that pools that come and go do not fill memory. Allocations older than those holds may
+    /// then be sent to the next owner, as for a pool that was never held.
     pub fn forget_holds(&mut self, now: Millis) {
         if self.holds_elsewhere.len() > self.holds_kept {
             self.holds_elsewhere.retain(|_, until| *until > now);

@@ -42,7 +42,7 @@ pub enum DemoError {
         /// The requested count of numbers in each.
         numbers: u32,
     },
-    /// No ring pool can be so.
+    /// A ring pool cannot have such a size.
     #[error("{}: {fault}", .fault.field())]
     Pool {
         /// The rule that they would break.

@@ -16,7 +16,7 @@ use crate::{RingPool, RingPoolKey, Tracking};
 #[repr(C, align(64))]
 pub struct Entry {
     id: PoolId,
-    /// Lies elsewhere: few pools have any of it.
+    /// Stored separately, because few pools have any of it.
     rare: Option<Arc<Rare>>,
     overflow: Option<PromoNumber>,
     index: u32,

@@ -41,7 +41,7 @@ impl Run {
         Self { first: number.to_e164(), last: 0, pool: PoolId(0) }
     }
 
-    /// Behind each run that begins with `number`.
+    /// The position after each run that begins with `number`.
     const fn behind(number: PromoNumber) -> Self {
         Self { first: number.to_e164(), last: u64::MAX, pool: PoolId(0) }
     }

@@ -83,8 +83,8 @@ impl TokenHash {
         Ok(Self(bytes))
     }
 
-    /// Whether one of `hashes` is the hash of `presented`. Takes the same time whichever it is, or
-    /// none.
+    /// Whether one of `hashes` is the hash of `presented`. Takes the same time for every token and
+    /// for no match.
     #[must_use]
     pub fn any_matches(hashes: &[Self], presented: &[u8]) -> bool {
         let hash = Self::of(presented);

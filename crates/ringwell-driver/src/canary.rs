@@ -134,7 +134,7 @@ bugs! {
     ForeignClock "foreign-clock";
     /// Old history is dropped before the copied records are stored.
     DropBeforeStored "drop-before-stored";
-    /// Lockouts that a start has lengthened are used before a snapshot says so.
+    /// Lockouts that a start has lengthened are used before a snapshot records it.
     LengthenedUnsaved "lengthened-unsaved";
     /// A log that says that it ends elsewhere is believed: another owner must have written.
     TakenIsTheirs "taken-is-theirs";

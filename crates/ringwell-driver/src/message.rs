@@ -1,6 +1,6 @@
 //! The messages between the shards of a process, as values.
 //!
-//! Payloads stand at the bottom: they know nothing of who sends or serves them. A message may find a
+//! Payloads are at the bottom: they know nothing of their senders and servers. A message may find a
 //! queue full; it is never lost.
 
 use std::sync::Arc;

@@ -275,7 +275,7 @@ impl Node {
         }
     }
 
-    /// The history of `shard` is known to be so.
+    /// Sets the state of the history of `shard`.
     pub fn set_history(&self, shard: u16, state: HistoryState) {
         if let Some(at) = self.shards().position(|id| id == shard) {
             self.histories[at].store(state as u8, Ordering::Relaxed);

@@ -60,7 +60,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<Option<ParsedAnswer>, BadAnswer> {
 /// Rows of one answer, by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rows {
-    /// With a number, overflow numbers too.
+    /// Rows with a number, overflow numbers included.
     pub(crate) numbers: u64,
     pub(crate) overflow: u64,
     pub(crate) errors: u64,

@@ -93,7 +93,7 @@ pub struct Latency {
     pub mean_us: f64,
 }
 
-/// This share of all is not slower than this.
+/// This share of all answers is not slower than this.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// From 0 to 1.

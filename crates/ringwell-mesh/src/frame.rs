@@ -3,7 +3,7 @@
 //! Owns the bytes of version 1, of version 2, which has numbers of all countries, and of version 3,
 //! which gives back numbers that can be asked for again. A frame has the lowest version that can
 //! say it. Knows nothing of HTTP, which carries the frames, of connections and their secret, or of
-//! who owns a pool. Invariants: no bytes make a reader panic, or allocate more than a small
+//! the owners of pools. Invariants: no bytes make a reader panic, or allocate more than a small
 //! multiple of their own length; a value has one encoding; a truncated frame is refused. Source:
 //! docs/spec/link.md.
 

@@ -82,7 +82,7 @@ pub enum Unfit {
         /// That of this process.
         wanted: String,
     },
-    /// A stream is set otherwise than it must be.
+    /// A stream has a wrong setting.
     #[error("the stream {stream} has {setting} = {found}, and must have {wanted}")]
     Setting {
         /// Its name.

@@ -384,7 +384,7 @@ async fn page(
     response
 }
 
-/// The refusal of a request whose head cannot be answered, whatever it asks.
+/// The refusal of a request with an invalid head.
 fn refuse_head(thread: &HttpShard, request: &Request<Incoming>) -> Option<Response<AnswerBody>> {
     if is_ambiguous(request) {
         return Some(api::refuse(thread, &RequestError::Malformed));

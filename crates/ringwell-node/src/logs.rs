@@ -34,8 +34,8 @@ pub(crate) fn prepare(
     }
     settings.durability = Durability::Os;
     if let Some(replicated) = &config.journal.replicated {
-        // The copy counts plain bodies, so that the stream is never longer. The rest is room for what
-        // is written while the oldest part is given up.
+        // The copy counts plain bodies, so that the stream is never longer. The rest is room for
+        // records that are written while the oldest part is dropped.
         let bytes_max = replicated.stream_bytes / 4 * 3;
         settings.history_bytes = settings.history_bytes.min(bytes_max);
     }

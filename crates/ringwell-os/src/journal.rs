@@ -120,7 +120,8 @@ impl Store for Journal {
     async fn drop_part(&self, part: Part) -> Result<(), FileError> {
         let Some(dropped) = self.handle.drop_segment(part) else { return Ok(()) };
         let (done, put_away) = oneshot::channel();
-        // It waits for the directory to be on the disk: neither here nor before a group that waits.
+        // Waiting for the directory to be on the disk must not happen here or delay a waiting
+        // group.
         let thread = Builder::new().name("journal-drop".to_owned());
         let spawned = thread.spawn(move || drop(done.send(dropped.put_away())));
         if let Err(error) = spawned {

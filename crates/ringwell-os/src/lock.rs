@@ -1,6 +1,6 @@
 //! The lock that keeps two processes out of one data directory.
 //!
-//! Two locks: of the directory itself, and of a file in it, which says who has it. The file's lock
+//! Two locks: on the directory itself, and on a file in it that names the owner. The file's lock
 //! alone goes with the file: if that is removed, the next process makes another and has its lock.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
@@ -127,8 +127,8 @@ pub struct ReadLock {
 }
 
 impl ReadLock {
-    /// Takes a lock that others who read may take too. Changes nothing: there need be no lock's file,
-    /// nor a file system that locks.
+    /// Takes a lock that others who read may take too. Changes nothing: the lock's file may be
+    /// missing, and the file system need not support locks.
     ///
     /// # Errors
     /// [`LockError::Held`] if a server has the directory; [`LockError::File`] if it cannot be read.

@@ -16,7 +16,7 @@ pub const SHARDS_MAX: u32 = 256;
 
 /// Rows of the batches that were measured.
 const ROWS_MEASURED: f64 = 40.0;
-/// Beyond this many numbers a core's caches do not hold them: the start of [`MANY_NUMBERS`].
+/// With more numbers than this a core's caches do not hold them: the start of [`MANY_NUMBERS`].
 const NUMBERS_CACHED: f64 = 100_000.0;
 /// A row of a request without its parameters: `{"api_suffix":"…","request_id":"…"},` with a key of
 /// 32 characters, a pool of three digits and an id of four.

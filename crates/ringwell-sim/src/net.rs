@@ -1,5 +1,5 @@
-//! Between processes: requests and answers that take their time, are lost, doubled, reordered, or meet
-//! a process that has ended.
+//! The network between processes: requests and answers are delayed, lost, doubled, reordered, or
+//! reach a process that has ended.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

@@ -1,8 +1,8 @@
 //! The world of one run: machines, their disks, the network, clients, and time.
 //!
 //! Polls the tasks of processes one at a time. A thread that has been polled is busy for a while;
-//! others continue meanwhile. The next of its ready tasks is drawn, so that no code relies on an
-//! order; mostly the first one, so that none starves.
+//! others go on. The next of its ready tasks is drawn, so that no code relies on an order; mostly
+//! the first one, so that none starves.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;

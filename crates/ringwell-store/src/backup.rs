@@ -8,7 +8,7 @@ use crate::StoreError;
 use crate::database::{create_private, sqlite_url};
 
 /// Copies the SQLite database at `from` into the new file `to`, in its state at one moment, and
-/// checks the copy. Readers and writers of `from` continue meanwhile. Changes no table of it: its
+/// checks the copy. Readers and writers of `from` are not blocked. Changes no table of it: its
 /// schema may be of another release.
 ///
 /// # Errors

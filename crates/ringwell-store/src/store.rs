@@ -240,7 +240,7 @@ impl Store {
         Ok(())
     }
 
-    /// A node is gone for good and serves no one: numbers no longer wait for it.
+    /// A node is gone for good: numbers no longer wait for it.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -45,8 +45,8 @@ pub struct Grant {
 }
 
 /// Room for one argon2 hash, so that at most one is computed at a time: each takes 19 MiB and tens
-/// of milliseconds, and a known id, which is not secret, is enough to request one. It is kept, as
-/// heaps of threads would keep it for each of them.
+/// of milliseconds, and a known id, which is not secret, is enough to request one. One buffer is
+/// kept for all threads, because the heap of each thread would keep its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlowHash(Arc<Mutex<Vec<Block>>>);
 
@@ -214,7 +214,7 @@ impl SlowHash {
     async fn fits(&self, presented: &str, hash: &str) -> bool {
         let mut room = Arc::clone(&self.0).lock_owned().await;
         let (presented, hash) = (presented.to_owned(), hash.to_owned());
-        // The turn lasts as long as the work, even if its requester has gone meanwhile.
+        // The turn lasts as long as the work, even if its requester has gone away.
         let work = tokio::task::spawn_blocking(move || fits(&mut room, &presented, &hash));
         work.await.unwrap_or(false)
     }

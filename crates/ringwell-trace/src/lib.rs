@@ -1,9 +1,9 @@
 //! Traces of requests: W3C Trace Context in, OTLP out.
 //!
-//! Owns sampling, ids, the queue and the contents of a span. Knows neither batches nor calls. There
-//! is one tracer in a process, as there is one log: traced code need not carry it. Invariant: while
-//! it is off, [`begin`] is a load and a branch. A full queue drops spans, and nothing ever waits
-//! for the collector.
+//! Owns sampling, ids, the queue and the contents of a span. Knows nothing of batches or calls.
+//! There is one tracer in a process, as there is one log: traced code need not carry it. Invariant:
+//! while it is off, [`begin`] is a load and a branch. A full queue drops spans, and nothing ever
+//! waits for the collector.
 
 mod context;
 mod export;

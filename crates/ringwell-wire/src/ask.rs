@@ -148,7 +148,7 @@ pub(crate) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     (digits > 0).then_some((PoolId(id), digits))
 }
 
-/// Reads the query that stands at `at` in `text`: takes the last `ring_pool_key` out of it.
+/// Reads the query at `at` in `text`, and takes the last `ring_pool_key` out of it.
 pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) -> Ask {
     let end = at.end();
     let (key, visitor) = find_ours(text, at);

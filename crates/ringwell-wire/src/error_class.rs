@@ -136,7 +136,7 @@ impl RowError {
         }
     }
 
-    /// The status of a single allocation that failed so.
+    /// The status of a single allocation with this error.
     #[must_use]
     pub const fn status(&self) -> u16 {
         match self {

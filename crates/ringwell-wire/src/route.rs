@@ -29,7 +29,7 @@ pub fn api_path(path: &str) -> Option<&str> {
     path.strip_prefix("/api/")
 }
 
-/// Reads a path. A slash at its end does no harm, nor do extensions in capitals.
+/// Reads a path. A trailing slash and extensions in capitals are accepted.
 ///
 /// # Errors
 /// [`RequestError::BadVersion`] if the second part is no date, [`RequestError::NotFound`]

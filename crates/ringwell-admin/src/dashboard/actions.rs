@@ -260,7 +260,7 @@ pub(super) fn form(asked: &Asked<'_>, action: &str, button: &str, more: &Markup)
     } }
 }
 
-/// Forms of a pool, and who has changed it.
+/// Forms of a pool, and the history of its changes.
 pub(super) async fn of_pool(asked: &Asked<'_>, id: PoolId, numbers: Option<u64>) -> Markup {
     let Some(store) = asked.store() else { return html! {} };
     let resize = html! {
@@ -280,7 +280,7 @@ pub(super) async fn of_pool(asked: &Asked<'_>, id: PoolId, numbers: Option<u64>)
     }
 }
 
-/// Forms of a number, and who has changed its pool or state.
+/// Forms of a number, and the history of its pool and state.
 pub(super) async fn of_number(asked: &Asked<'_>, number: PromoNumber) -> Markup {
     let Some(store) = asked.store() else { return html! {} };
     let found = store.number(number).await.ok().flatten();

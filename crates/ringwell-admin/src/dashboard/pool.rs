@@ -17,7 +17,7 @@ use super::words::{Cause, count, duration, moment, rate, share, stamp};
 
 /// Points of the curve of sizes.
 const SIZES: u32 = 40;
-/// Beyond it no size helps, and the formula takes long.
+/// Above it no size helps, and the formula takes long.
 const LOAD_MAX: f64 = 200_000.0;
 /// Ranges of numbers that are listed.
 const RANGES_MAX: usize = 200;

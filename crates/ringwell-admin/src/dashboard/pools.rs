@@ -70,7 +70,8 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     let mut found: Vec<&PoolLine> = sample.pools.iter().filter(fits).collect();
     let all = found.len();
     found.sort_by(|one, other| compare(order, one, other));
-    // By the last entry of the page before, not by its place: pools come and go meanwhile.
+    // Continues after the last entry of the previous page, not at an offset, because pools come and
+    // go in between.
     let after = asked.text("after").parse().ok().map(PoolId);
     let begin = after.and_then(|after| found.iter().position(|line| line.id == after));
     let shown = &found[begin.map_or(0, |place| place + 1)..];

@@ -24,7 +24,7 @@ const SESSION_TIME: Duration = Duration::from_hours(12);
 const LINK_TIME: Duration = Duration::from_mins(5);
 const COOKIE: &str = "rw_session";
 
-/// Somebody who is logged in.
+/// A logged-in user.
 #[derive(Debug)]
 pub(super) struct Session {
     /// For the page's head and the audit log.

@@ -1,4 +1,4 @@
-//! Forms of web sites, and what they change: a site is made, changed, removed.
+//! Forms that create, change and remove web sites.
 //!
 //! A form carries a checksum of the settings that it was filled with: two pages that change a site at
 //! once do not undo each other.
@@ -22,7 +22,7 @@ const CONSENTS: [(&str, &str); 3] = [
 
 /// The fields of a form about sites.
 pub(super) enum Wanted<'a> {
-    /// With the site of that key in the configuration: it keeps its secret.
+    /// Uses the configured site with that key, so that it keeps its secret.
     New(Option<&'a Site>),
     Save(&'a str),
     Remove(&'a str),

@@ -20,7 +20,7 @@ use super::sample::{Sample, Watcher};
 const STREAMS_MAX: usize = 100;
 /// A line that says nothing, so that proxies keep the connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// A browser that asks again shows the same session as before; a session that has ended shows so.
+/// A browser that reconnects continues its session; an ended session is reported as ended.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
 
 struct Streamed {

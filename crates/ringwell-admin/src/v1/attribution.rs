@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::problem::Problem;
 
-/// A look-up for a moment further ahead than this is a mistake: clocks differ by less.
+/// A look-up for a moment further in the future than this is a mistake: clocks differ by less.
 const FUTURE_MAX: Millis = Millis(60_000);
 
 #[derive(Deserialize)]

@@ -17,7 +17,7 @@ use crate::live::PoolLoad;
 use crate::problem::Problem;
 use crate::{Context, access::Visitor};
 
-/// The largest load for which sizes are calculated: twice the capacity of the largest pool. Beyond
+/// The largest load for which sizes are calculated: twice the capacity of the largest pool. Above
 /// it no size helps, and the answer would take long.
 const LOAD_MAX: f64 = 200_000.0;
 

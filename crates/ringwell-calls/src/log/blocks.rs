@@ -17,7 +17,7 @@ use crate::robocall::{CALLS_MAX, Earlier, Robocall, SPAN, score};
 pub struct BlockRow {
     /// Its name.
     pub id: String,
-    /// Whom it names, and what they get.
+    /// The callers that it names, and their answer.
     pub block: Block,
     /// When it was made.
     pub created_at: Millis,

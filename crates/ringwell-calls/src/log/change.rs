@@ -94,7 +94,7 @@ impl Published<'_> {
     }
 }
 
-/// Applies `change`, and writes the events that come of it.
+/// Applies `change`, and writes the resulting events.
 pub(crate) async fn apply(
     db: &mut AnyConnection,
     now: Millis,

@@ -111,7 +111,7 @@ impl Log {
                 Whom::Call(_) | Whom::Caller(_) => true,
             };
             let own = found.attribution.allocation.iter().filter(|it| is_theirs(it));
-            // Visitors who had the number before are other people, unless they were asked for.
+            // Earlier visitors of the number are other people, unless the request names them.
             let earlier = found.attribution.earlier.iter();
             let earlier =
                 earlier.filter(|it| matches!(whom, Whom::Parameter { .. }) && is_theirs(it));
@@ -229,7 +229,7 @@ async fn forget_in_others(
     Ok(())
 }
 
-/// The same in what is and will be sent about a call.
+/// The same in sent and pending deliveries about a call.
 async fn forget_in_events(db: &mut AnyConnection, call: &str, at: &[u64]) -> Result<(), LogError> {
     let at: Vec<String> = at.iter().map(|at| moment(Millis(*at))).collect();
     let query = sqlx::query("SELECT place, body FROM call_events WHERE call = $1");

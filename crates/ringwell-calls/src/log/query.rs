@@ -175,7 +175,7 @@ pub struct CallFilter {
     pub state: Option<State>,
     /// Calls with this end.
     pub outcome: Option<Outcome>,
-    /// Attributed so.
+    /// With this outcome of the attribution.
     pub attributed: Option<Attributed>,
     /// Refused by the list of blocked callers, or not.
     pub blocked: Option<bool>,

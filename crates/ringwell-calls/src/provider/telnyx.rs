@@ -12,7 +12,7 @@ use crate::digest;
 
 const SIGNATURE: &str = "telnyx-signature-ed25519";
 const TIMESTAMP: &str = "telnyx-timestamp";
-/// Older requests are not believed, nor younger ones.
+/// The largest difference between a request's timestamp and the clock, in either direction.
 const SECONDS_MAX: u64 = 300;
 
 /// The account's secrets are its public keys, in base64.

@@ -51,7 +51,7 @@ impl<'t> ByRow<'t> {
 impl<'a> Timelines<'a> {
     /// Reads all journals side by side, by the times of their records.
     pub(crate) fn new(whole: &Whole, part: &'a Part) -> Self {
-        // Journals in the order of their owners, whichever was read first.
+        // Journals in the order of their owners, regardless of the order of reading.
         let mut ranks = vec![0; whole.owners.len()];
         for (rank, index) in whole.owners.values().enumerate() {
             ranks[*index as usize] = rank;

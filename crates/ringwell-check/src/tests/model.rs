@@ -134,7 +134,7 @@ fn legal(steps: &[Step]) -> Vec<Value> {
     lines
 }
 
-/// Plants the lie somewhere; false if the history has no place for it.
+/// Plants the lie; false if the history has no place for it.
 fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let chosen = |lines: &[Value], fits: &dyn Fn(&Value) -> bool| {
         let places: Vec<_> = (0..lines.len()).filter(|index| fits(&lines[*index])).collect();

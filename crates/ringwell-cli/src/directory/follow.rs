@@ -130,8 +130,8 @@ impl Follower {
         Ok(looked)
     }
 
-    /// Repeated if the database could not be reached the last time: numbers that have left their
-    /// pools wait for it.
+    /// Repeated if the database could not be reached the last time, because numbers that have left
+    /// their pools wait for it.
     async fn confirm(&mut self) -> Result<(), StoreError> {
         if self.confirmed != self.version {
             self.store.confirm(&self.node, self.version, now()).await?;

@@ -26,7 +26,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// The interval if pools do not grow: the dashboard takes its own samples.
 const LOOK_EVERY_OFF: Duration = Duration::from_mins(1);
 
-/// Pools that grow in one change: others wait for the database meanwhile.
+/// The most pools that grow in one change, because others wait for the database in that time.
 const POOLS_AT_ONCE: usize = 100;
 
 /// The author in the audit log.
@@ -101,7 +101,7 @@ impl Grower {
         for pool in pools {
             match self.give_back_of(now, pool, since).await {
                 Ok(resized) => self.log("gives back unused numbers", resized.as_slice()),
-                // It has been removed meanwhile.
+                // It has been removed in the meantime.
                 Err(StoreError::Refused(_)) => {}
                 Err(error) => return Err(error),
             }

@@ -1,4 +1,4 @@
-//! Against the journal in `fixtures/journal/v1`, and damaged copies of it.
+//! Tests with the journal in `fixtures/journal/v1` and damaged copies of it.
 
 use std::path::PathBuf;
 

@@ -109,6 +109,6 @@ fn compare(snapshots: &mut [Whole], header: &GroupHeader) {
 fn read_whole(file: &SnapshotRef) -> Result<Snapshot, SnapshotError<FileError>> {
     let mut reader = read_snapshot(&OsFiles, file)?;
     while reader.next_chunk()?.is_some() {}
-    // There is an end: `next_chunk` has just said so.
+    // There is an end, because `next_chunk` has just returned `None`.
     reader.end().copied().ok_or(SnapshotError::Hash)
 }

@@ -1,4 +1,4 @@
-//! The plan of one pool: which sizes are worth looking at, and the table of them.
+//! The plan of one pool: the choice of sizes, and their table.
 
 use std::fmt::Write as _;
 

@@ -48,7 +48,7 @@ pub(crate) struct Management {
     pub(crate) json: bool,
 }
 
-/// The server, and who asks.
+/// The server, and the caller with its token.
 #[derive(Debug)]
 pub(crate) struct Server {
     caller: Caller,

@@ -55,9 +55,9 @@ pub(super) struct Found {
     pub(super) late: u64,
     /// Calls whose likeliest visitor is less likely than not.
     pub(super) unsure: u64,
-    /// The unsure calls whose named visitor is wrong.
+    /// Unsure calls that name the wrong visitor.
     pub(super) unsure_wrong: u64,
-    /// Sum of what was said to be the probability of the visitors named.
+    /// Sum of the reported probabilities of the named visitors.
     pub(super) confidence: f64,
     /// Starts after a crash.
     pub(super) crashes: u64,
@@ -143,7 +143,8 @@ impl World<'_> {
             return;
         }
         self.found.visits += 1;
-        // One decision for each visit, whatever the pool: other sizes meet the same callers.
+        // One decision for each visit, independent of the pool, so that all sizes meet the same
+        // callers.
         let (decision, delay) = (self.random.next(), self.random.delay(self.day.callers));
         let Some(number) = shown else {
             self.found.unserved_visits += 1;
@@ -232,8 +233,8 @@ impl Server {
         }
     }
 
-    /// Dies at `at`: what was answered is stored, a request on its way is not. Serves again at
-    /// `again`, with what the journal has.
+    /// Dies at `at`: answered allocations are stored, a request in progress is not. Serves again at
+    /// `again`, with the contents of the journal.
     fn crash(&mut self, at: Millis, again: Millis) {
         self.store();
         self.ask(at, VisitorId([0; 16]), "visitor=lost");

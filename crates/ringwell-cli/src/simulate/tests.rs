@@ -58,7 +58,7 @@ fn wrong(found: &Found) -> f64 {
 }
 
 /// 20,000 visitors, some 600 of whom call, a server that is killed every ten minutes. The mean of
-/// eight days is what the formula says; a single day differs by chance, as 600 calls do.
+/// eight days equals the formula; a single day differs by chance, as 600 calls do.
 #[test]
 fn misattribution_is_what_the_formula_says_though_the_server_crashes_every_ten_minutes() {
     let days = 8;
@@ -90,7 +90,8 @@ fn the_same_day_is_the_same_and_crashes_change_nothing_but_the_visitors_meanwhil
     assert!(wrong(&with) < wrong(&without) + 0.02, "{with:?} {without:?}");
 }
 
-/// Confidence is what it says: of calls that name a visitor with probability p, p are right.
+/// Confidence is calibrated: a share p of the calls that name a visitor with probability p is
+/// right.
 #[test]
 fn confidence_is_as_often_right_as_it_says() {
     let (mut said, mut right, mut named) = (0.0, 0.0, 0.0);

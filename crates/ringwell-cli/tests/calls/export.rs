@@ -139,7 +139,7 @@ fn results_come_in_as_csv_and_go_out_as_uploads() {
     }
 }
 
-/// Python's pyarrow reads what was written, call for call. Skipped where pip cannot install it.
+/// Python's pyarrow reads the file, call for call. Skipped where pip cannot install it.
 #[cfg(feature = "parquet")]
 #[test]
 fn a_file_of_parquet_has_what_the_lines_have() {

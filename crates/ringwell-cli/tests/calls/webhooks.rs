@@ -61,7 +61,7 @@ impl Receiver {
         self.got.lock().unwrap().clone()
     }
 
-    /// The names of events that were taken, once there are `count` of them.
+    /// The names of the received events, once there are `count` of them.
     fn taken(&self, count: usize) -> Vec<Delivery> {
         let until = Instant::now() + PATIENCE;
         loop {

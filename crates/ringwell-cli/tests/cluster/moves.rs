@@ -177,7 +177,7 @@ fn a_move_that_was_cut_off_by_a_hang_and_a_kill_goes_on_after_the_restart() {
         let map = fs::read_to_string(cluster.sites[1].data().join("cluster-map.json"));
         map.is_ok_and(|map| map.contains("leaving"))
     };
-    // Between giving up and handing over lie a few milliseconds: node a hangs just then.
+    // A few milliseconds pass between giving up and handing over; node a hangs in that time.
     for attempt in 0.. {
         assert!(attempt < 50, "the moment was never met");
         let mut client = b.client();

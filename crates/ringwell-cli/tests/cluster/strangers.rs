@@ -89,7 +89,7 @@ fn a_link_takes_nothing_that_is_no_frame() {
     assert_eq!(status("/link/v1/ping", &known, "\u{1}\u{4}\u{5}"), 404, "of another node");
     assert_eq!(status("/link/v2/rows", &known, ""), 404);
     assert_eq!(status("/link/v1/release", &known, "{}"), 400);
-    // Clients do not get to the links, nor nodes to the rest.
+    // Clients cannot reach the links, and nodes can reach only the links.
     assert_eq!(
         server.client().post("/link/v1/ping", &known, "\u{1}\u{4}\u{0}").unwrap().status,
         404

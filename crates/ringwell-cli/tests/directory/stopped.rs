@@ -34,7 +34,7 @@ impl Stopped {
     }
 
     fn signal(&self, name: &str) {
-        // Some may have ended meanwhile.
+        // Some may have ended in the meantime.
         let mut kill = std::process::Command::new("kill");
         kill.args(["-s", name]).args(&self.0).status().unwrap();
     }

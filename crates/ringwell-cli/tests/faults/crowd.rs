@@ -19,7 +19,7 @@ fn room() -> u64 {
     let limit = getrlimit(Resource::Nofile);
     let wanted = CROWD + OTHERS;
     let more = Rlimit { current: Some(wanted), maximum: limit.maximum.map(|it| it.max(wanted)) };
-    // Beyond the hard limit only root may go.
+    // Only root may exceed the hard limit.
     if setrlimit(Resource::Nofile, more).is_err() {
         let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     }

@@ -1,5 +1,5 @@
-//! A disk that fails, is full, or interrupts, as strace makes the system calls of the running
-//! server say so.
+//! A disk that fails, is full, or interrupts: strace changes the results of the running server's
+//! system calls.
 
 use std::process::{Child, Command, Stdio};
 
@@ -81,8 +81,8 @@ fn a_write_that_fails_ends_the_journal_until_a_restart_and_loses_nothing() {
 }
 
 /// A file system without writes past the page cache returns `EINVAL`: from then on there are
-/// separate flushes. A segment that begins meanwhile is opened for such writes again, and does not begin
-/// without a flush either.
+/// separate flushes. A segment that begins in this time is opened for such writes again, and needs
+/// a flush to begin, too.
 #[test]
 fn a_flush_that_fails_ends_the_journal_until_a_restart_and_loses_nothing() {
     if has_strace() {

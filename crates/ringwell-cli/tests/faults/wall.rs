@@ -1,4 +1,5 @@
-//! Wall clocks that are wrong at a start, and corrected: single visitors, and who is named for them.
+//! Wall clocks that are wrong at a start and corrected later: single visitors, and their
+//! attributions.
 
 use std::thread::sleep;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};

@@ -44,7 +44,7 @@ impl Raw {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Sends; that the server has closed meanwhile is for the reader to see.
+    /// Sends; the reader notices if the server has closed the connection.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.get_mut().write_all(bytes);
     }

@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::*;
 
-/// Changes a byte of the parameters of the allocation with this id, in whichever segment has it.
+/// Changes a byte of the parameters of the allocation with this id, in the segment that has it.
 fn damage(site: &Site, id: &str) {
     let journal = site.data().join("journal/0");
     let needle = format!("id={id}");

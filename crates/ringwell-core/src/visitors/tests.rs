@@ -1,4 +1,4 @@
-//! Visitors against a plain list of who has which number.
+//! Compares visitors with a plain list of holders and numbers.
 
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! Cluster files: which nodes a cluster has, which shards are theirs, and who owns which bucket.
+//! Cluster files: the nodes of a cluster, their shards, and the owner of each bucket.
 //!
 //! Owns the file's fields and the rules between them. Knows nothing of the configuration of a
 //! single server. Invariant: no fault and no warning shows the secret.

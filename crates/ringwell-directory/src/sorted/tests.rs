@@ -1,4 +1,4 @@
-//! Against the set of the standard library, also of states that were left behind.
+//! Compares with the set of the standard library, earlier states included.
 
 use std::collections::BTreeSet;
 

@@ -70,8 +70,8 @@ const UPGRADE_REQUIRED: u16 = 426;
 const INTERNAL_SERVER_ERROR: u16 = 500;
 const SERVICE_UNAVAILABLE: u16 = 503;
 
-/// Answers a request of another node, which reads frames up to version `speaks`, on whichever shard it
-/// came to.
+/// Answers a request of another node, which reads frames up to version `speaks`, on the shard that
+/// received it.
 ///
 /// # Errors
 /// [`Refused`]

@@ -71,7 +71,7 @@ pub async fn give<P: Platform>(
         let (version, digest) = (owners.version(), digest(&directory, &buckets));
         let prepare = Prepare { shard: to, version, buckets: buckets.clone(), digest };
         let prepared = post(peers, to, Path::Prepare, &prepare).await.map_err(not_taken)?;
-        // An older release says nothing more than that it can.
+        // An older release reports only that it can.
         let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
         let body_bytes = prepared.map(|prepared| prepared.body_bytes);
         if buckets.len() * BUCKET_BYTES + PIECE_BYTES_MIN > at_once(node, body_bytes) {

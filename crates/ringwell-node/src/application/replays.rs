@@ -13,7 +13,7 @@ use ringwell_core::PoolId;
 use super::webhook::SECONDS_MAX;
 use crate::disk::{FileError, OsFiles, write_whole};
 
-/// Pools that are remembered. Beyond that, every push that is not newer than the newest is refused.
+/// Pools that are remembered. Above that, every push that is not newer than the newest is refused.
 const POOLS_MAX: usize = 100_000;
 
 /// The times of pushes, by pool.

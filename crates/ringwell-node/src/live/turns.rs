@@ -60,7 +60,7 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     ))
 }
 
-/// Takes the step, and says how often others had their turn meanwhile.
+/// Takes the step, and returns how often others had their turn in between.
 fn turns(thread: &Rc<ShardThread>, step: Step) -> (Done, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let turns = Rc::new(Cell::new(0));

@@ -360,7 +360,7 @@ enum Agent {
 }
 
 impl Agent {
-    /// Looks at each letter once, whatever its case.
+    /// Looks at each letter once, ignoring case.
     fn of(agent: &str) -> Self {
         let bytes = agent.as_bytes();
         let mut kind = Self::Other;

@@ -16,7 +16,7 @@ fn is_judged_well(settings: &Settings, groups: &[Group]) -> bool {
     groups.starts_with(&seen) && (seen.len() == groups.len() || recovered.is_in_doubt())
 }
 
-/// Beside every boundary of a block, at the beginning, and at the end of the file.
+/// Positions beside every boundary of a block, and at both ends of the file.
 #[test]
 fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
     let data = TempDir::new().unwrap();

@@ -98,7 +98,7 @@ impl Server {
         if is_root {
             chown(&folder, Some(NOBODY), Some(NOBODY)).unwrap();
         }
-        // Neither the data nor the server shall outlive the tests.
+        // The data and the server end with the tests.
         let script = r#"
             cd "$2" && "$1/initdb" -D data -U ringwell -A trust -E UTF8 > log 2>&1 || exit 1
             "$1/postgres" -D data -k "$2" -c listen_addresses= -c fsync=off >> log 2>&1 &

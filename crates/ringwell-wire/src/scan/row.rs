@@ -16,7 +16,7 @@ use crate::span::Span;
 
 /// A row is within the body's object and its array.
 const ROW_DEPTH: usize = 2;
-/// Behind decoded text while it is read: an end mark, and padding so that whole blocks can be read
+/// Follows decoded text while it is read: an end mark, and padding so that whole blocks can be read
 /// up to it.
 const SENTINEL: [u8; 16] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
