@@ -37,6 +37,9 @@ struct Inner {
     first: Cell<u64>,
     /// Another process's messages, which come before the next append.
     between: RefCell<Vec<Bytes>>,
+    /// What the leader has in place of one message, and for how many changes of it.
+    rotten: RefCell<Option<(u64, Option<Bytes>)>>,
+    leaders_rotten: Cell<u32>,
 }
 
 impl Log for Plain {
@@ -56,6 +59,11 @@ impl Log for Plain {
 
     fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static {
         let messages = self.0.messages.borrow();
+        if let Some((rotten, has)) = self.0.rotten.borrow().as_ref()
+            && *rotten == n
+        {
+            return ready(Ok(has.clone()));
+        }
         ready(Ok(messages.get(usize::try_from(n - 1).unwrap()).cloned().flatten()))
     }
 
@@ -64,6 +72,15 @@ impl Log for Plain {
     }
 
     fn trim(&self, _: u64) -> impl Future<Output = Result<(), Unreached>> + 'static {
+        ready(Ok(()))
+    }
+
+    fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
+        let left = self.0.leaders_rotten.get();
+        if left <= 1 {
+            self.0.rotten.take();
+        }
+        self.0.leaders_rotten.set(left.saturating_sub(1));
         ready(Ok(()))
     }
 }
@@ -234,6 +251,26 @@ fn what_is_missing_damaged_or_not_ours_is_never_skipped() {
     assert!(matches!(error, FollowError::Chain { n: 3, .. }), "{error}");
     let error = refused(&|log| log.0.first.set(2));
     assert!(matches!(error, FollowError::LostHead { begins: 2, wanted: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_message_that_one_server_has_lost_is_read_from_another() {
+    for leaders in 1..5 {
+        for has in [None, Some(Bytes::new())] {
+            let platform = Virtual::default();
+            let (log, _data, first) = served(&platform);
+            // Some byte of its body has changed.
+            let damaged = |_| {
+                let mut message = log.0.messages.borrow()[2].clone().unwrap().to_vec();
+                *message.last_mut().unwrap() ^= 1;
+                message.into()
+            };
+            *log.0.rotten.borrow_mut() = Some((3, has.map(damaged)));
+            log.0.leaders_rotten.set(leaders);
+            let second = start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
+            assert_eq!(second.read.recovered.tip.next_n, first.read.recovered.tip.next_n + 1);
+        }
+    }
 }
 
 #[test]

@@ -297,6 +297,11 @@ impl Stream {
         Ok(state.map_or(0, |state| state.bytes))
     }
 
+    /// The stream's leader leaves that to another server.
+    async fn step_down(self) -> Result<(), Unreached> {
+        Ok(self.ask("LEADER.STEPDOWN", &json!({})).await.map(|_| ())?)
+    }
+
     pub(crate) async fn trim_now(self, before: u64) -> Result<(), Unreached> {
         Ok(self.ask("PURGE", &json!({ "seq": before })).await.map(|_| ())?)
     }
@@ -327,6 +332,10 @@ impl SharedLog for Stream {
 
     fn trim(&self, before: u64) -> Waiting<Result<(), Unreached>> {
         self.run(self.clone().trim_now(before), || Err(stopping()))
+    }
+
+    fn change_leader(&self) -> Waiting<Result<(), Unreached>> {
+        self.run(self.clone().step_down(), || Err(stopping()))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Several processes that share a log, each with its own shards by the cluster file.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::net::TcpListener;
 use std::path::PathBuf;
@@ -7,6 +8,8 @@ use std::process::Command;
 use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
+use ringwell_core::PoolId;
+use ringwell_directory::Placement;
 use tempfile::TempDir;
 
 use crate::servers::Nats;
@@ -18,7 +21,8 @@ use crate::trial::wait_until;
 
 const NAMES: [&str; 2] = ["a", "b"];
 const POOLS: u64 = 8;
-const NUMBERS: u64 = 6;
+/// More than are asked for while links are opened.
+const NUMBERS: u64 = 20_000;
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 
 /// Two nodes with a shard each.
@@ -26,7 +30,7 @@ struct Nodes {
     folder: TempDir,
     sites: [Site; 2],
     /// Numbers that have gone out.
-    given: Vec<u64>,
+    given: BTreeSet<u64>,
 }
 
 impl Nodes {
@@ -49,7 +53,7 @@ impl Nodes {
             .collect();
         let map = format!("version = 1\nsecret = \"the-secret-of-this-cluster\"\n{nodes}");
         fs::write(folder.path().join("cluster.toml"), map).unwrap();
-        Self { folder, sites, given: Vec::new() }
+        Self { folder, sites, given: BTreeSet::new() }
     }
 
     fn map(&self) -> PathBuf {
@@ -88,8 +92,7 @@ impl Nodes {
         let rows = self.ask(&mut server.client(), id);
         assert!(rows.iter().all(|row| !row.overflow), "{rows:?}\n{}", server.log());
         for row in rows {
-            assert!(!self.given.contains(&row.number), "{row:?} went out before");
-            self.given.push(row.number);
+            assert!(self.given.insert(row.number), "{row:?} went out before");
         }
     }
 
@@ -103,8 +106,7 @@ impl Nodes {
             rows.iter().all(|row| !row.overflow)
         });
         for number in given {
-            assert!(!self.given.contains(&number), "{number} went out before");
-            self.given.push(number);
+            assert!(self.given.insert(number), "{number} went out before");
         }
     }
 }
@@ -167,12 +169,15 @@ fn a_log_that_has_lost_its_end_is_noticed_by_the_other_nodes() {
     }
     let second = nodes.start(1);
     second.says("knew another journal");
-    let rows = nodes.ask(&mut second.client(), "held");
-    let overflow = rows.iter().filter(|row| row.overflow).count();
-    assert!(overflow > 0 && overflow < rows.len(), "node b's rows: {rows:?}");
-    for row in rows.iter().filter(|row| !row.overflow) {
-        assert!(!nodes.given.contains(&row.number), "{row:?} went out before");
-    }
+    let (mut client, mut rows) = (second.client(), Vec::new());
+    wait_until("node a's rows overflow, too", || {
+        rows = nodes.ask(&mut client, "held");
+        rows.iter().any(|row| !row.overflow)
+    });
+    let placement = Placement::even(2).unwrap();
+    let owned = (1..).zip(&rows).filter(|(pool, _)| placement.shard(PoolId(*pool)) == 1);
+    let owned: Vec<&Row> = owned.map(|(_, row)| row).collect();
+    assert!(!owned.is_empty() && owned.iter().all(|row| row.overflow), "{rows:?}");
     first.stop();
     second.stop();
 }

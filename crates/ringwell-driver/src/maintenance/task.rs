@@ -5,6 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ringwell_core::{Millis, Throttle};
+use ringwell_engine::Refusal;
 use ringwell_journal::Group;
 
 use super::{Carry, ROUND, Rounds, Snapshot};
@@ -20,6 +21,12 @@ const SEGMENTS_A_ROUND: usize = 4;
 
 /// Something that fails round after round is reported this often.
 const REPORT_EVERY: Duration = Duration::from_mins(1);
+
+/// The time for which a snapshot waits for a log: longer than the election of a leader.
+const LOG_PATIENCE: Duration = Duration::from_secs(10);
+
+/// The interval at which it is looked at.
+const LOG_PAUSE: Duration = Duration::from_millis(50);
 
 /// The reason why maintenance failed. The shard continues without it.
 type Trouble = String;
@@ -117,7 +124,7 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
     let through = snapshot.through(&thread.engine.borrow());
     let through = if planted(Bug::ThroughTooEarly) { early } else { through };
     thread.commit_soon();
-    thread.commit.wait(through).await.map_err(|_| NO_WRITES)?;
+    stored(thread, through).await?;
     #[cfg(canary)]
     if planted(Bug::SnapshotMissesGroup) {
         let engine = &thread.engine.borrow();
@@ -125,6 +132,21 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
         return late.map_err(|error| error.to_string());
     }
     blocking(&thread.platform, move || snapshot.publish(through)).await
+}
+
+/// Waits until `group` is stored, also while a slow log keeps rows from waiting: a stop must not fail
+/// for that.
+async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Trouble> {
+    let until = thread.platform.moment() + LOG_PATIENCE;
+    loop {
+        match thread.commit.wait(group).await {
+            Ok(()) => return Ok(()),
+            Err(Refusal::JournalWaits) if thread.platform.moment() < until => {
+                thread.platform.sleep_until(thread.platform.moment() + LOG_PAUSE).await;
+            }
+            Err(_) => return Err(NO_WRITES.to_owned()),
+        }
+    }
 }
 
 /// Waits for the disk where no batch waits for it.

@@ -30,6 +30,13 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Pause before a server that does not answer is asked again.
 const PAUSE: Duration = Duration::from_millis(250);
 
+/// The leaders of a stream that are tried if one has lost a message: servers are three or five, and
+/// the choice is not ours.
+const LEADERS: u32 = 6;
+
+/// Pause until another server leads.
+const CHANGE_PAUSE: Duration = Duration::from_secs(1);
+
 /// The count of messages that are requested ahead.
 const AHEAD: usize = 8;
 
@@ -112,6 +119,13 @@ pub enum FollowError {
         /// The reason.
         reason: String,
     },
+}
+
+impl FollowError {
+    /// Whether another server may have the message intact.
+    fn may_be_of_one_server(&self) -> bool {
+        matches!(self, Self::Hole { .. } | Self::Message { fault: MessageFault::Damaged, .. })
+    }
 }
 
 /// A shard that was taken over.
@@ -335,7 +349,7 @@ impl<F: Files> Following<F> {
     ) -> Result<(), FollowError> {
         let shard = self.shard;
         let mut ahead = std::collections::VecDeque::new();
-        let mut next = self.tip.next_n;
+        let (mut next, mut changes) = (self.tip.next_n, 0);
         while self.tip.next_n < end {
             while next < end && ahead.len() < AHEAD {
                 ahead.push_back(platform.task(log.read(next)));
@@ -350,8 +364,25 @@ impl<F: Files> Following<F> {
                 Some(Ok(message)) => message,
                 Some(Err(_)) | None => get(platform, log, n, until).await?,
             };
-            let message = message.ok_or(FollowError::Hole { shard, n })?;
-            self.message(n, &message)?;
+            let read = match message {
+                Some(message) => self.message(n, &message),
+                None => Err(FollowError::Hole { shard, n }),
+            };
+            match read {
+                Err(error) if error.may_be_of_one_server() && changes < LEADERS => {
+                    tracing::error!(
+                        %error,
+                        "a server of the journal has lost a message: asking another one. Check its disk"
+                    );
+                    changes += 1;
+                    // It was not heard, or there is none to change to: the next attempt shows that.
+                    let _ = log.change_leader().await;
+                    platform.sleep_until(platform.moment() + CHANGE_PAUSE).await;
+                    ahead.clear();
+                    next = n;
+                }
+                read => read?,
+            }
         }
         Ok(())
     }

@@ -57,6 +57,12 @@ pub trait Log: 'static {
 
     /// Gives up the messages before `before`.
     fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static;
+
+    /// Has another of its servers answer from now on: the present one may have lost a message that
+    /// others have.
+    fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
+        std::future::ready(Ok(()))
+    }
 }
 
 /// The reason why an append was not acknowledged.
@@ -94,6 +100,9 @@ pub trait SharedLog: fmt::Debug + Send + Sync {
 
     /// The same as for [`Log::trim`].
     fn trim(&self, before: u64) -> Waiting<Result<(), Unreached>>;
+
+    /// The same as for [`Log::change_leader`].
+    fn change_leader(&self) -> Waiting<Result<(), Unreached>>;
 }
 
 /// Keeps the logs of all shards.
@@ -149,6 +158,10 @@ impl Log for Arc<dyn SharedLog> {
 
     fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static {
         SharedLog::trim(&**self, before)
+    }
+
+    fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
+        SharedLog::change_leader(&**self)
     }
 }
 
