@@ -236,7 +236,7 @@ fn dependencies_come_from_the_registry_under_licences_that_deny_toml_allows() {
     let list = deny.split("\nallow = [").nth(1).and_then(|rest| rest.split(']').next()).unwrap();
     let allowed: BTreeSet<&str> = list.split('"').skip(1).step_by(2).collect();
     assert!(allowed.contains("MIT"), "deny.toml's list was not read: {allowed:?}");
-    // Alternatives, each of several licences that hold together. If parentheses mix the two, all
+    // Alternatives; each is a list of licences that apply together. If parentheses mix the two, all
     // licences must be allowed.
     let is_allowed = |licence: &str| {
         let both = |text: &str| text.split(" AND ").all(|part| allowed.contains(part.trim()));

@@ -106,8 +106,7 @@ pub struct Management {
     pub requests_per_second: u32,
     /// Whether clients' addresses serve the ring pools of the published API too: no.
     pub on_data_port: bool,
-    /// Names under which it may be asked there, if that is an address of this machine alone, beside
-    /// the machine's own: none.
+    /// Host names that management accepts at a loopback address, beside the machine's own: none.
     pub hosts: Vec<String>,
     /// Whether the dashboard is served there without a database too: no.
     pub dashboard: bool,

@@ -1,7 +1,7 @@
 //! The start and the end of a node and of a shard: the records that must be durable before the
 //! first number goes out, and after the last.
 //!
-//! Knows nothing of threads, sockets and signals, which say when.
+//! Knows nothing of threads, sockets and signals.
 
 use std::path::Path;
 

@@ -79,7 +79,7 @@ pub enum Admission {
 pub enum Shed {
     /// The link is shut: its owner was slow again and again.
     Shut,
-    /// Too many wait already, or (said by the driver) the wait was over before a place was free.
+    /// Too many wait already, or the driver reports that the wait ended before a place was free.
     Full,
 }
 

@@ -488,7 +488,7 @@ pub(crate) async fn read_frame(
     read_within(thread, body, limit, Room::unbounded()).await.map(|(bytes, _)| bytes)
 }
 
-/// Like [`read_body`], with another limit of size and a separate share of memory.
+/// Like [`read_body`], with another size limit and a separate share of memory.
 ///
 /// # Errors
 /// As [`read_body`].

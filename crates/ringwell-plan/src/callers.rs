@@ -30,7 +30,7 @@ pub enum CallersError {
 }
 
 impl Callers {
-    /// Callers in groups: the share of each, and the mean time that its callers take.
+    /// Groups of callers: the share of each, and the mean delay of its callers.
     ///
     /// # Errors
     /// [`CallersError`] names the first rule that `parts` break.

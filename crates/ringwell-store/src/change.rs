@@ -395,8 +395,8 @@ impl Change {
         Ok(())
     }
 
-    /// A pool with the id of a removed one does not have that one's lockouts: its numbers have to
-    /// wait as if it were another.
+    /// A pool with the id of a removed pool does not have its lockouts, so its numbers have to wait
+    /// as if the id were another.
     async fn forget_former_pool(&mut self, id: PoolId) -> Result<(), StoreError> {
         let id = to_db(id.0, "a pool's id")?;
         let query = sqlx::query("DELETE FROM removed_pools WHERE id = $1").bind(id);

@@ -109,8 +109,8 @@ impl Change {
     }
 
     /// Returns numbers to the inventory until the pool has `target` of them, the least preferred
-    /// first, waiting ones before those in rotation. One stays in rotation, and its overflow number
-    /// stays. The count returned.
+    /// first, waiting ones before those in rotation. One number stays in rotation, and the overflow
+    /// number stays. The count returned.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

@@ -52,8 +52,8 @@ pub(crate) struct SlowHash(Arc<Mutex<Vec<Block>>>);
 
 /// In front of a SHA-256 in the database.
 const SHA256: &str = "sha256:";
-/// The time for which a request waits for its token's hash to be replaced: the next one may do it
-/// too.
+/// The longest wait of a request for the replacement of its token's hash; the next request may
+/// replace it as well.
 const REPLACE_MAX: Duration = Duration::from_secs(1);
 const ID_BYTES: usize = 8;
 

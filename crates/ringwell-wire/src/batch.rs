@@ -111,7 +111,7 @@ impl Batch {
     }
 
     /// Few batches have visitors or repeated keys. One search finds out, so that the others do not
-    /// pay for each row. Before `from` in the text there is nothing to look for.
+    /// pay for each row. The search begins at `from` in the text.
     fn settle(&mut self, from: usize) {
         if !ask::has_mark(self.text.get(from..).unwrap_or_default()) {
             return;

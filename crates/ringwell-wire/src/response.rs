@@ -39,7 +39,7 @@ pub struct Tracking<'a> {
 const QUERY_VALUE: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// A row behind its id, with an empty tracking URL; the comma may be a brace instead.
+/// The rest of a row after its id, with an empty tracking URL; the comma may be a brace instead.
 const NUMBER_ROW: &[u8; 87] =
     br#","promo_number_formatted":"000-000-0000","promo_number":"0000000000","tracking_url":""}"#;
 const FORMATTED_AT: usize = 27;

@@ -53,7 +53,7 @@ pub fn route(path: &str) -> Result<Route<'_>, RequestError> {
     allocate.ok_or(RequestError::NotFound)
 }
 
-/// `YYYY-MM-DD`, with a month and a day that there may be.
+/// `YYYY-MM-DD`, with a month from 1 to 12 and a day from 1 to 31.
 pub(crate) fn is_date(text: &[u8]) -> bool {
     let &[y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = text else { return false };
     let digits = [y1, y2, y3, y4, m1, m2, d1, d2];

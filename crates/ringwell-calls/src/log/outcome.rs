@@ -86,7 +86,7 @@ impl Log {
         Ok(all)
     }
 
-    /// Results that `filter` lets through, the newest first, from behind `after` on, with their calls.
+    /// Results that match `filter`, with their calls, the newest first, starting after `after`.
     ///
     /// # Errors
     /// [`LogError`].

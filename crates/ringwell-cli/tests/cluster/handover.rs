@@ -101,7 +101,7 @@ fn a_hand_over_whose_caller_hangs_up_is_done_whole_or_not_at_all() {
         let stream = send(bucket);
         sleep(wait);
         drop(stream);
-        // Told again, as after a restart of the giver.
+        // The giver sends it again, as after a restart.
         let mut answer = [0; 15];
         send(bucket).read_exact(&mut answer).unwrap();
         assert_eq!(&answer, b"HTTP/1.1 200 OK");

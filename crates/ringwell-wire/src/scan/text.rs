@@ -209,7 +209,7 @@ pub(super) fn decode<'a>(
         };
         let written: &mut [u8; WINDOW] = out.get_mut(to..)?.first_chunk_mut()?;
         let block: [u8; BLOCK] = *window.first_chunk()?;
-        // The whole block, as its size is constant; the surplus is overwritten.
+        // Copies the whole block, because its size is constant; the surplus is overwritten.
         *written.first_chunk_mut()? = block;
         let stops = stops(block);
         if stops == 0 {
