@@ -11,7 +11,7 @@ use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use ringwell_core::{PoolId, PromoNumber};
+use ringwell_core::{NumberRange, PoolId, PromoNumber};
 
 use crate::check::{self, Clash};
 use crate::entry::Entry;
@@ -308,6 +308,11 @@ impl Directory {
     #[must_use]
     pub fn pool_by_number(&self, number: PromoNumber) -> Option<PoolId> {
         self.rotation.pool(number)
+    }
+
+    /// The pools in whose rotation numbers of `range` are.
+    pub fn pools_with(&self, range: NumberRange) -> impl Iterator<Item = PoolId> {
+        self.rotation.pools(range)
     }
 
     /// Whether `number` is the overflow number of some pool.

@@ -4,6 +4,7 @@
 //! Reads files and nothing else of the operating system: variables, flags and random bytes come in
 //! as arguments. Knows nothing of HTTP, of journals and of which numbers are free.
 
+mod arrivals;
 mod bucket_holds;
 mod changes;
 mod check;
@@ -24,6 +25,7 @@ mod sorted;
 mod table;
 mod token;
 
+pub use arrivals::{Arrivals, without};
 pub use bucket_holds::{BucketHold, BucketHolds};
 pub use changes::{Changes, new_overflow};
 pub use cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};

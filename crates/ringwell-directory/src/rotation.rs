@@ -73,6 +73,14 @@ impl Rotation {
         (number.to_e164() <= run.last).then_some(run.pool)
     }
 
+    /// The pools in whose rotation numbers of `range` are, in the order of these.
+    pub(crate) fn pools(&self, range: NumberRange) -> impl Iterator<Item = PoolId> {
+        let first = self.pool(range.first());
+        let last = range.last().to_e164();
+        let after = self.runs.from(Run::behind(range.first()));
+        first.into_iter().chain(after.take_while(move |run| run.first <= last).map(|run| run.pool))
+    }
+
     /// The pools whose overflow number is `number`, by their ids.
     pub(crate) fn overflow_pools(&self, number: PromoNumber) -> impl Iterator<Item = PoolId> {
         let of = self.overflow.from((number, PoolId(0)));

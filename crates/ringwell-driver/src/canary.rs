@@ -124,6 +124,10 @@ bugs! {
     MoveNotResumed "move-not-resumed";
     /// Numbers that go from a pool that is held to another are not held there.
     HoldsStayBehind "holds-stay-behind";
+    /// Pools that get numbers from pools of other nodes are not held.
+    ArrivalsNotHeld "arrivals-not-held";
+    /// A start does not notice that the list of pools has changed meanwhile.
+    ListsForgotten "lists-forgotten";
     /// Numbers enter a pool before they have left another.
     EnterBeforeLeave "enter-before-leave";
     /// A start uses the cluster file even if buckets have moved since.

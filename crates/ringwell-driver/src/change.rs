@@ -14,11 +14,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use ringwell_core::{InRotation, Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Retired};
-use ringwell_directory::{Changes, Directory, Fault, RingPool, bucket, new_overflow};
+use ringwell_directory::{Arrivals, Changes, Directory, Fault, RingPool, bucket, new_overflow};
 use tokio::sync::oneshot;
 
 pub use self::known::{known, known_apart};
 pub use self::shard::{take, when_there_is_room};
+use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::message::{Done, Known, Message, Step};
 use crate::node::Node;
@@ -62,6 +63,8 @@ struct Prepared {
     changes: BTreeMap<u16, Changes>,
     /// Numbers that become overflow numbers.
     overflow: Vec<(PromoNumber, PoolId)>,
+    /// In a cluster: numbers that come from pools of other nodes, and leave them.
+    arrivals: Option<Arrivals>,
 }
 
 /// Brings all shards of this node from the directory's present state to the one that `make` derives
@@ -77,7 +80,8 @@ pub async fn apply<P: Platform>(
     make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>> + Send + 'static,
 ) -> Result<Arc<Directory>, ChangeError> {
     let (before, shards) = (node.directory(), node.shards().collect::<Vec<_>>());
-    let prepared = platform.offload(move || prepare(before, &shards, make)).await;
+    let is_member = node.membership.is_some();
+    let prepared = platform.offload(move || prepare(before, &shards, is_member, make)).await;
     let prepared = prepared.ok_or(ChangeError::Stopping)??;
     let taken = take_steps(platform, node, peers, &prepared).await;
     let next = Arc::clone(&prepared.next);
@@ -90,6 +94,7 @@ pub async fn apply<P: Platform>(
 fn prepare(
     before: Arc<Directory>,
     shards: &[u16],
+    is_member: bool,
     make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>>,
 ) -> Result<Prepared, ChangeError> {
     let next = make(&before).map_err(ChangeError::Rules)?;
@@ -100,7 +105,9 @@ fn prepare(
     }
     let changes = |shard: &u16| (*shard, Changes::between(&before, &next, *shard));
     let changes = shards.iter().map(changes).collect();
-    Ok(Prepared { before, next: Arc::new(next), changes, overflow })
+    let is_own = |shard| shards.contains(&shard);
+    let arrivals = is_member.then(|| Arrivals::between(&before, &next, is_own));
+    Ok(Prepared { before, next: Arc::new(next), changes, overflow, arrivals })
 }
 
 async fn take_steps<P: Platform>(
@@ -109,9 +116,12 @@ async fn take_steps<P: Platform>(
     peers: &Peers,
     prepared: &Prepared,
 ) -> Result<(), ChangeError> {
-    let Prepared { before, next, changes, overflow } = prepared;
+    let Prepared { before, next, changes, overflow, arrivals } = prepared;
     let shards: Vec<u16> = changes.keys().copied().collect();
     check_overflow(peers, &shards, overflow).await?;
+    if let Some(arrivals) = arrivals {
+        arrivals::hold(platform, node, peers, (before, next), arrivals).await;
+    }
     let held = held(peers, &shards, before).await?;
     let bucket_holds = node.bucket_holds();
     let leaving = changes.iter().filter(|(_, changes)| !changes.is_empty());

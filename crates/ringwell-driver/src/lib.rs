@@ -6,13 +6,16 @@
 
 #![deny(clippy::await_holding_refcell_ref)]
 
+pub mod arrivals;
 pub mod batch;
 pub mod canary;
 pub mod change;
 pub mod clock;
 pub mod commit;
+mod kept;
 pub mod life;
 pub mod link;
+pub mod lists;
 pub mod local;
 pub mod lookup;
 pub mod maintenance;

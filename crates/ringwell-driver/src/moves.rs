@@ -25,10 +25,11 @@ pub use self::payload::{
 };
 pub use self::take::{abandon, adopt, adopt_here, prepare, take};
 use crate::change::{self, ChangeError};
+pub use crate::kept::keep;
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
-use crate::store::{FileError, Files, Leaving, ServedMap};
+use crate::store::FileError;
 
 /// The reason why buckets stay, or are still on their way.
 #[derive(Debug, thiserror::Error)]
@@ -86,31 +87,6 @@ pub async fn to_its_end<P: Platform, T: 'static>(
     work: impl Future<Output = T> + 'static,
 ) -> Option<T> {
     platform.task(work).await.ok()
-}
-
-/// Writes down, durably, which buckets this node serves by `owners`, and which are on their way.
-///
-/// # Errors
-/// [`FileError`]
-pub async fn keep<P: Platform>(
-    platform: &P,
-    node: &Node,
-    owners: &Owners,
-    leaving: Vec<Leaving>,
-) -> Result<(), FileError> {
-    let map =
-        ServedMap::of(owners.clone(), |shard| node.is_own(shard), leaving, node.bucket_holds());
-    let data = node.config.data.clone();
-    let files = platform.files();
-    let written = platform.offload(move || {
-        // With durability "memory" it was not made yet.
-        files.make_directory(&data)?;
-        map.write(&files, &data)
-    });
-    written.await.unwrap_or_else(|| {
-        let stopping = std::io::Error::other("the server is stopping");
-        Err(FileError::new("write", &node.config.data, stopping))
-    })
 }
 
 /// The facts about the pools of `buckets` on which two nodes must agree before those move.

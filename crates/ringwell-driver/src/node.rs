@@ -1,6 +1,7 @@
 //! The state that all shards of a process share: configuration, directory, and the state of the
 //! node.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -11,6 +12,7 @@ use ringwell_journal::{Durability, Noted};
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
+use crate::lists::Lists;
 use crate::membership::Membership;
 use crate::platform::Moment;
 use crate::rows;
@@ -97,6 +99,12 @@ pub struct Begun {
     pub gaps: Gaps,
     /// The clocks that the journals of all shards have noted.
     pub noted: Vec<Noted>,
+    /// The lists of pools that are served.
+    pub lists: Lists,
+    /// The lists that this data has served before; `None` if it has not.
+    pub served_lists: Option<Lists>,
+    /// Until then numbers that come to a pool may be locked by what this data has lost.
+    pub unknown_until: Millis,
 }
 
 /// Faults that tests ask for.
@@ -122,6 +130,12 @@ pub struct Node {
     bucket_holds: RwLock<BucketHolds>,
     /// The time when answered allocations may be missing.
     gaps: RwLock<Gaps>,
+    /// Digests of the lists of pools that are served.
+    lists: RwLock<Lists>,
+    /// Buckets from whose pools numbers went since the start.
+    shrunk: RwLock<BTreeSet<u16>>,
+    /// Digests of the lists of buckets that this node can take.
+    prepared: RwLock<BTreeMap<u16, Option<u64>>>,
     /// The findings of the start.
     pub begun: Begun,
     /// The records about other nodes' journals, once they have been read.
@@ -169,6 +183,9 @@ impl Node {
             owners: RwLock::new(owners),
             bucket_holds: RwLock::new(begun.holds.clone()),
             gaps: RwLock::new(begun.gaps.clone()),
+            lists: RwLock::new(begun.lists.clone()),
+            shrunk: RwLock::default(),
+            prepared: RwLock::default(),
             begun,
             seen: tokio::sync::Mutex::default(),
             changes: tokio::sync::Mutex::default(),
@@ -229,6 +246,47 @@ impl Node {
     /// Replaces the value of [`Self::gaps`].
     pub fn set_gaps(&self, gaps: Gaps) {
         *self.gaps.write().unwrap_or_else(PoisonError::into_inner) = gaps;
+    }
+
+    /// Digests of the lists of pools that this node serves.
+    #[must_use]
+    pub fn lists(&self) -> Lists {
+        self.lists.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// These buckets have these lists from now on; returns whether that is a change.
+    pub fn set_lists(&self, changed: &BTreeMap<u16, Option<u64>>) -> bool {
+        let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
+        let before = lists.clone();
+        for (bucket, list) in changed {
+            match list {
+                Some(list) => lists.insert(*bucket, *list),
+                None => lists.remove(bucket),
+            };
+        }
+        *lists != before
+    }
+
+    /// Whether numbers went from pools of this bucket since the start.
+    #[must_use]
+    pub fn has_shrunk(&self, bucket: u16) -> bool {
+        self.shrunk.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
+    }
+
+    /// Numbers go from pools of these buckets.
+    pub fn shrink(&self, buckets: &[u16]) {
+        self.shrunk.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
+    }
+
+    /// Digests of the lists of buckets when this node was asked whether it can take them.
+    #[must_use]
+    pub fn prepared(&self) -> BTreeMap<u16, Option<u64>> {
+        self.prepared.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Adds to [`Self::prepared`].
+    pub fn prepare(&self, lists: impl Iterator<Item = (u16, Option<u64>)>) {
+        self.prepared.write().unwrap_or_else(PoisonError::into_inner).extend(lists);
     }
 
     /// Has requests fail on purpose.

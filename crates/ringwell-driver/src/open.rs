@@ -24,6 +24,7 @@ pub use hold::{OldMap, hold_buckets};
 pub use read::{Believed, Copied, Read, copied, read, report_copied, shards_on_disk, specs};
 
 use std::collections::BTreeSet;
+use std::mem::take;
 
 use read::KeptIn;
 use ringwell_core::Millis;
@@ -31,6 +32,9 @@ use ringwell_directory::{BucketHolds, Directory};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Durability, Noted, Verdict};
 
+use crate::arrivals;
+use crate::lists::{self, Lists};
+use crate::node;
 use crate::store::{FileError, Files, Gaps, Identity, Inline, Memory, ServedMap, Settings};
 
 /// The name of every data directory whose journals are copies of logs: only the log may have lost
@@ -74,10 +78,35 @@ pub struct Begun<F: Files> {
     pub gaps: Gaps,
     /// The clocks that the journals of all shards have noted.
     pub noted: Vec<Noted>,
+    /// The lists of pools that are served.
+    pub lists: Lists,
+    /// The lists that this data has served before; `None` if it has not.
+    pub served_lists: Option<Lists>,
+    /// Until then numbers that come to a pool may be locked by what this data has lost.
+    pub unknown_until: Millis,
     /// The reason why all of it was in doubt, if it was.
     pub copied: Option<Copied>,
     /// For each shard how many of its pools are held for a bucket.
     pub held: Vec<(u16, u64)>,
+}
+
+impl<F: Files> Begun<F> {
+    /// The findings, for the node. `journals` are the shards' next groups; `is_first` says that
+    /// nothing had been served from the data before.
+    pub fn findings(&mut self, is_first: bool, journals: Vec<(u16, u64)>) -> node::Begun {
+        node::Begun {
+            holds: take(&mut self.holds),
+            identity: take(&mut self.identity),
+            is_first,
+            journals,
+            recorded_until: self.recorded_until,
+            gaps: take(&mut self.gaps),
+            noted: take(&mut self.noted),
+            lists: take(&mut self.lists),
+            served_lists: take(&mut self.served_lists),
+            unknown_until: self.unknown_until,
+        }
+    }
 }
 
 /// A shard that can serve.
@@ -135,6 +164,7 @@ pub fn begin<F: Files>(
     let served = member.and_then(|_| ServedMap::read(files, &settings.data).transpose());
     let served = served.transpose()?;
     let placement = directory.placement();
+    let served_lists = served.as_ref().and_then(|served| served.lists.clone());
     let new = member.map(|(own, version)| {
         if start.has_log {
             // Whoever served a shard left its lockouts in its log, which refuses another placement.
@@ -152,6 +182,9 @@ pub fn begin<F: Files>(
         recorded_until: Millis::ZERO,
         gaps: Gaps::default(),
         noted,
+        lists: lists::lists(directory),
+        served_lists: None,
+        unknown_until: Millis::ZERO,
         copied,
         held: Vec::new(),
     };
@@ -166,6 +199,10 @@ pub fn begin<F: Files>(
         }
     }
     let Some(new) = new else { return Ok(begun) };
+    begun.served_lists = served_lists;
+    if is_in_doubt || !new.is_empty() {
+        begun.unknown_until = arrivals::unknown_until(directory, now);
+    }
     let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     begun.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     for Opened { shard, engine, .. } in &mut begun.shards {

@@ -166,10 +166,12 @@ pub enum Path {
     Owners,
     /// Its records about journals.
     Journals,
+    /// For how long numbers are locked.
+    Locked,
 }
 
 impl Path {
-    const ALL: [Self; 11] = [
+    const ALL: [Self; 12] = [
         Self::Rows,
         Self::Unanswered,
         Self::Ping,
@@ -181,6 +183,7 @@ impl Path {
         Self::Abandon,
         Self::Owners,
         Self::Journals,
+        Self::Locked,
     ];
 
     /// Its form in requests. Source: docs/spec/link.md.
@@ -198,6 +201,7 @@ impl Path {
             Self::Abandon => "/link/v1/abandon",
             Self::Owners => "/link/v1/owners",
             Self::Journals => "/link/v1/journals",
+            Self::Locked => "/link/v1/locked",
         }
     }
 

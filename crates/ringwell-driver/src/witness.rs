@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::Path;
+use crate::arrivals;
 use crate::change::{ChangeError, ask};
 use crate::message::Message;
 use crate::message::{Done, Step};
@@ -115,6 +116,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
              before: if its disk was lost, numbers may go out that visitors still hold"
         );
     }
+    arrivals::begin(platform, node, peers).await;
     if !settle(platform, node, peers, &doubtful).await {
         return others(node);
     }

@@ -98,9 +98,10 @@ pub(crate) fn start(
         has_log: logs.is_some(),
         member: membership.map(|it| (&*it.own().shards, it.cluster().version())),
     };
-    let begun = open::begin(reads, &start)?;
-    let open::Begun { shards, clocks, holds, identity, recorded_until, gaps, noted, copied, held } =
-        begun;
+    let mut begun = open::begin(reads, &start)?;
+    let is_first = settings.durability != Durability::Memory && on_disk.is_empty();
+    let findings = begun.findings(is_first, journals);
+    let open::Begun { shards, clocks, copied, held, .. } = begun;
     open::report_copied(settings, copied);
     let clock = Clock::going_on(clocks, start.reading.since_boot);
     let started = |opened: Opened<OsFiles>| {
@@ -115,9 +116,7 @@ pub(crate) fn start(
             "another node may have served these pools: they answer with overflow numbers for one lifetime"
         );
     }
-    let is_first = settings.durability != Durability::Memory && on_disk.is_empty();
-    let begun = Begun { journals, is_first, identity, recorded_until, gaps, noted, holds };
-    Ok((started, clock, begun))
+    Ok((started, clock, findings))
 }
 
 /// The shards to be opened.

@@ -21,6 +21,17 @@ impl World {
         Ok(())
     }
 
+    /// A node begins to serve.
+    pub(crate) fn judge_serving(&mut self, node: usize) -> Judged {
+        let running = self.nodes[node].running.iter();
+        for (id, thread) in running.flat_map(|running| &running.threads) {
+            let engine = thread.shard.engine.borrow();
+            let now = (self.shared.now.get(), thread.shard.clock_now());
+            self.shared.model.borrow_mut().serves(&state(*id, engine.shard(), now))?;
+        }
+        Ok(())
+    }
+
     /// A client left some time ago: its numbers are free, at least on the node that it asked.
     pub(crate) fn judge_unseen(&mut self, node: usize, life: u32, batch: u64) -> Judged {
         let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
@@ -65,17 +76,8 @@ impl World {
                 model.left(id, pool);
             }
         }
-        let slots = rules.slots().iter().filter(|slot| rules.find(slot.number).is_some());
-        let numbers = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
-        let taken_up = TakenUp {
-            shard: id,
-            are_answers_received: !are_answers_lost && !is_listing,
-            pool: None,
-            numbers: numbers.collect(),
-            holds: pool_holds(rules, now_ms),
-            now_us: self.shared.now.get(),
-            now_ms: now_ms.0,
-        };
+        let known = state(id, rules, (self.shared.now.get(), now_ms));
+        let taken_up = TakenUp { are_answers_received: !are_answers_lost && !is_listing, ..known };
         model.know_again(&taken_up);
         for (pool, rule) in pools {
             if !model.has_pool(id, pool, &rule) {
@@ -83,6 +85,21 @@ impl World {
             }
         }
         Ok(())
+    }
+}
+
+/// A shard's numbers and holds, in the model's form.
+fn state(shard: u16, rules: &Shard, now: (u64, Millis)) -> TakenUp {
+    let slots = rules.slots().iter().filter(|slot| rules.find(slot.number).is_some());
+    let numbers = slots.map(|s| (s.number.to_code(), s.allocated_at.0, s.locked_until.0));
+    TakenUp {
+        shard,
+        are_answers_received: true,
+        pool: None,
+        numbers: numbers.collect(),
+        holds: pool_holds(rules, now.1),
+        now_us: now.0,
+        now_ms: now.1.0,
     }
 }
 

@@ -1,8 +1,7 @@
 //! An operator changes the list of pools: lifetimes, numbers, pools that go and come back.
 //!
-//! Keeps the operators' rules: a number enters a pool of another node only after a lifetime in
-//! which it was in no pool, and not while buckets of either pool are on their way. And within a
-//! lifetime that was shortened no pool gets another owner by a new map.
+//! Numbers go between pools of any nodes, at any time. Keeps one rule of operators: within a lifetime
+//! that was shortened no pool gets another owner by a new map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -17,10 +16,6 @@ use crate::random::Random;
 use crate::served::read_served;
 use crate::world::{MS, Node, SECOND, World};
 
-/// The time for which a number is in no pool before any may have it: more than the longest lifetime
-/// and the time that a list takes to reach all nodes.
-const ALONE_US: u64 = 12 * SECOND;
-
 /// After this no lockout of the previous lifetime runs: the longest lifetime, and the longest pause
 /// in which a node may miss the new one.
 const SHORTENED_US: u64 = 8 * SECOND;
@@ -28,8 +23,8 @@ const SHORTENED_US: u64 = 8 * SECOND;
 /// The pools outside of the list at the moment.
 #[derive(Debug, Default)]
 pub(crate) struct Away {
-    numbers: BTreeMap<u64, Left>,
-    pools: BTreeMap<u64, (PoolRule, Left)>,
+    numbers: BTreeSet<u64>,
+    pools: BTreeMap<u64, PoolRule>,
     /// Numbers that have been in more than one pool: no node reports their earlier state with the
     /// last one's bucket.
     lent: BTreeSet<u64>,
@@ -40,14 +35,6 @@ impl Away {
     pub(crate) fn was_lent(&self, number: u64) -> bool {
         self.lent.contains(&number)
     }
-}
-
-/// The pool, its node, and the time at which it left.
-#[derive(Clone, Copy, Debug)]
-struct Left {
-    pool: u64,
-    home: usize,
-    at: u64,
 }
 
 impl World {
@@ -166,38 +153,24 @@ impl World {
         let count = drawn.index(rule.numbers.len());
         let at = drawn.index(rule.numbers.len() - count + 1);
         let gone: Vec<u64> = rule.numbers.drain(at..at + count).collect();
-        let left = self.left(pool);
         self.tell(0, &gone, || format!("numbers leave pool {pool}"));
-        self.pools_away.numbers.extend(gone.into_iter().map(|number| (number, left)));
+        self.pools_away.numbers.extend(gone);
     }
 
-    fn left(&self, pool: u64) -> Left {
-        Left { pool, home: self.home_of(pool), at: self.now() }
-    }
-
-    fn home_of(&self, pool: u64) -> usize {
-        self.owners_now().get(&pool).map_or(0, |shard| self.cluster.home(*shard))
-    }
-
-    /// Absent numbers arrive: those that left here, others after a lifetime.
+    /// Absent numbers arrive.
     fn grow_pool(&mut self, pool: u64) {
-        let (now, home) = (self.now(), self.home_of(pool));
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
         let Away { numbers, lent, .. } = &mut self.pools_away;
-        let may_come = |number: &u64, left: &mut Left| {
-            let is_known = left.home == home || !lent.contains(number);
-            left.at + ALONE_US < now || (left.pool == pool && is_known)
-        };
-        let come: Vec<u64> = numbers.extract_if(.., may_come).map(|(number, _)| number).collect();
+        let come: Vec<u64> = std::mem::take(numbers).into_iter().collect();
         lent.extend(come.iter().filter(|number| **number / 1000 != rule.overflow / 1000));
         rule.numbers.extend(&come);
         rule.numbers.sort_unstable();
         self.tell(0, &come, || format!("numbers come to pool {pool}"));
     }
 
-    /// Numbers go from one pool to another of the same node.
+    /// Numbers go from one pool to another.
     fn lend_numbers(&mut self, from: u64, to: u64, mut drawn: Random) {
-        if from == to || !self.are_at_home(from, to) {
+        if from == to {
             return;
         }
         let Some(rule) = self.cluster.pools.get_mut(&from) else { return };
@@ -210,38 +183,17 @@ impl World {
         rule.numbers.sort_unstable();
     }
 
-    /// Whether one node has both pools, and nothing moves.
-    fn are_at_home(&self, one: u64, other: u64) -> bool {
-        let owners = self.owners_now();
-        let home = |pool: u64| owners.get(&pool).map(|shard| self.cluster.home(*shard));
-        let moves = (0..self.nodes.len()).any(|node| {
-            let running = self.nodes[node].running.as_ref();
-            let served = read_served(&self.nodes[node].files);
-            running.is_some_and(|running| running.node.moves.try_lock().is_err())
-                || served.is_some_and(|served| !served.leaving.is_empty())
-        });
-        home(one) == home(other) && !moves && self.map_change.is_none()
-    }
-
     pub(crate) fn send_pool_away(&mut self, pool: u64) {
-        let left = self.left(pool);
         if let Some(rule) = self.cluster.pools.remove(&pool) {
-            self.pools_away.pools.insert(pool, (rule, left));
+            self.pools_away.pools.insert(pool, rule);
         }
         self.tell(0, &[], || format!("pool {pool} goes"));
     }
 
     pub(crate) fn bring_pools_back(&mut self) {
-        let now = self.now();
-        for (pool, (rule, left)) in std::mem::take(&mut self.pools_away.pools) {
-            let lent = &self.pools_away.lent;
-            let is_known = rule.numbers.iter().all(|number| !lent.contains(number));
-            if is_known || left.at + ALONE_US < now || left.home == self.home_of(pool) {
-                self.tell(0, &[], || format!("pool {pool} comes back"));
-                self.cluster.pools.insert(pool, rule);
-            } else {
-                self.pools_away.pools.insert(pool, (rule, left));
-            }
+        for (pool, rule) in std::mem::take(&mut self.pools_away.pools) {
+            self.tell(0, &[], || format!("pool {pool} comes back"));
+            self.cluster.pools.insert(pool, rule);
         }
     }
 
@@ -249,7 +201,7 @@ impl World {
     pub(crate) fn manage_ends(&mut self) {
         if self.cluster.lists > 0 {
             self.is_listing = true;
-            self.queue.add(self.now() + ALONE_US + MS, Event::Manage);
+            self.queue.add(self.now() + MS, Event::Manage);
         }
     }
 }

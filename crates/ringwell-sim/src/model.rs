@@ -445,10 +445,7 @@ impl Model {
         shard.numbers = recovery.numbers.iter().map(known).collect();
         shard.holds = recovery.holds.iter().copied().collect();
         shard.pools.clone_from(&recovery.pools);
-        self.check_recovered(recovery)?;
-        let (id, now) = (recovery.shard, (recovery.now_us, recovery.now_ms));
-        let mut pools = recovery.pools.iter();
-        pools.try_for_each(|(pool, rule)| self.check_locked(id, *pool, rule, now))
+        self.check_recovered(recovery)
     }
 
     /// Numbers are this shard's by now. While they were on their way, its clock counted as well.

@@ -11,7 +11,7 @@ use ringwell_core::Millis;
 use ringwell_directory::{Config, Directory};
 use ringwell_driver::Bug;
 use ringwell_driver::clock::{Clock, reading};
-use ringwell_driver::node::{Begun, Node as Process, Phase};
+use ringwell_driver::node::{Node as Process, Phase};
 use ringwell_driver::open::{self, Believed, Opened, Read, StartError};
 use ringwell_driver::store::{FileError, OpenError, Settings};
 use ringwell_driver::{life, witness};
@@ -142,10 +142,9 @@ impl World {
             has_log: false,
             member: Some((&own, membership.cluster().version())),
         };
-        let begun = open::begin(reads, &start)?;
-        let open::Begun {
-            mut shards, clocks, holds, identity, recorded_until, gaps, noted, ..
-        } = begun;
+        let mut begun = open::begin(reads, &start)?;
+        let opened = (owners, begun.findings(on_disk.is_empty(), journals));
+        let (mut shards, clocks) = (begun.shards, begun.clocks);
         let now = clocks.shard(reading.since_boot);
         for (opened, recovery) in shards.iter_mut().zip(&mut recoveries) {
             let slots = opened.engine.shard().slots().iter();
@@ -155,9 +154,6 @@ impl World {
             recovery.now_ms = now.0;
             recovery.holds = pool_holds(opened.engine.shard(), now);
         }
-        let is_first = on_disk.is_empty();
-        let begun = Begun { holds, identity, is_first, journals, recorded_until, gaps, noted };
-        let opened = (owners, begun);
         let process = Process::new(
             config(self.bug),
             directory,
@@ -247,6 +243,8 @@ impl World {
         running.is_serving = true;
         let known = running.directory().pool_count();
         self.tell(node, &[], || "serves".to_owned());
+        let judged = self.judge_serving(node);
+        self.shared.judge(judged);
         self.crash_after(node);
         let serves = |node: &Machine| node.running.as_ref().is_some_and(|it| it.is_serving);
         let all_serve = self.nodes.iter().all(serves);
@@ -423,7 +421,7 @@ fn config(bug: Option<Bug>) -> Config {
     let mut config = Config::new(PathBuf::from(DATA), 1);
     config.journal.segment_bytes = SEGMENT_BYTES;
     // There is nearly always one then, so that changes meet it.
-    let is_often = bug == Some(Bug::SnapshotMissesMoved);
+    let is_often = matches!(bug, Some(Bug::SnapshotMissesMoved | Bug::ThroughTooEarly));
     config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
     config.journal.history_bytes = 6 * SEGMENT_BYTES;
     config.limits.idempotency_rows = ANSWER_ROWS_MAX;

@@ -168,6 +168,8 @@ const CASES: &[Case] = &[
         &[Kind::Move, Kind::SlowSpell, Kind::CrashAfter],
         &["forgotten", "double"],
     ),
+    (Bug::ArrivalsNotHeld, &[Kind::Manage], &["forgotten", "double"]),
+    (Bug::ListsForgotten, &[Kind::Manage, Kind::Kill], &["forgotten", "double"]),
     (Bug::OldGoesAlong, &[Kind::Move, Kind::Manage], &["attribution"]),
     (Bug::RedirectForgetsRetry, &[Kind::Move, Kind::Retry], &["another answer"]),
 ];

@@ -15,6 +15,7 @@ use serde::de::DeserializeOwned;
 use tokio::sync::oneshot;
 
 use super::translate::{self, AttributionJson, ReleaseJson};
+use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::message::{Message, PeerRow, PeerRows, Unanswered};
 use crate::moves::{self, OwnersCopy, Prepared};
@@ -47,7 +48,8 @@ pub fn body_bytes_max(node: &Node, path: Option<Path>) -> usize {
             | Path::Take
             | Path::Abandon
             | Path::Owners
-            | Path::Journals,
+            | Path::Journals
+            | Path::Locked,
         ) => JSON_BYTES_MAX,
         _ => frame_bytes_max(node),
     }
@@ -91,6 +93,11 @@ pub async fn answer<P: Platform>(
             answer_move(shard, path, &body).await
         }
         Path::Journals => journals(shard, &body).await,
+        Path::Locked => {
+            let locked = arrivals::locked(&shard.node, &shard.peers, read_json(&body)?).await;
+            let locked = locked.map_err(|reason| (CONFLICT, reason))?;
+            serde_json::to_vec(&locked).map_err(|error| unread(&error))
+        }
     }
 }
 

@@ -10,6 +10,7 @@ use tokio::sync::oneshot;
 
 use super::payload::{Adopted, Prepare, Take, in_time_of, read_answer, read_hold, read_number};
 use super::{digest, keep, to_its_end, use_owners};
+use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::change;
 use crate::message::Message;
@@ -42,6 +43,7 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     if digest(&node.directory(), &wanted.buckets) != wanted.digest {
         return Err("the two nodes have different lists of the pools in these buckets".to_owned());
     }
+    arrivals::note_prepared(node, &wanted.buckets);
     Ok(())
 }
 
@@ -198,6 +200,8 @@ async fn take_now<P: Platform>(
     if !planted(Bug::TakenNotHeld) {
         hold_buckets(node, peers, take).await?;
     }
+    let buckets = take.buckets.iter().map(|(bucket, _)| *bucket);
+    arrivals::hold_taken(platform, node, peers, buckets).await;
     let leaving = match ServedMap::read(&platform.files(), &node.config.data) {
         Ok(served) => served.map(|served| served.leaving).unwrap_or_default(),
         Err(error) => return Err(error.to_string()),

@@ -10,6 +10,8 @@ use std::path::Path;
 use ringwell_directory::{BUCKETS, BucketHolds, Owners};
 use serde::{Deserialize, Serialize};
 
+use crate::lists::Lists;
+
 use super::files::{FileError, Files, read_json, write_json};
 
 const FILE: &str = "cluster-map.json";
@@ -31,6 +33,9 @@ pub struct ServedMap {
     /// Buckets that came without the lockouts of the previous owner.
     #[serde(default, skip_serializing_if = "BucketHolds::is_empty")]
     pub holds: BucketHolds,
+    /// Digests of the lists of pools that were served; `None` in files of older releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lists: Option<Lists>,
 }
 
 /// Buckets that have been given up, and whose next owner has not confirmed that it has them.
@@ -59,13 +64,15 @@ impl ServedMap {
         is_own: impl Fn(u16) -> bool,
         leaving: Vec<Leaving>,
         mut holds: BucketHolds,
+        lists: Lists,
     ) -> Self {
         let own = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| is_own(owner.shard));
         let buckets: BTreeSet<u16> = (0..BUCKETS).filter(own).collect();
         holds.retain(|of| {
             buckets.contains(&of) || leaving.iter().any(|it| it.buckets.contains(&of))
         });
-        Self { version: owners.version(), buckets, owners: Some(owners), leaving, holds }
+        let version = owners.version();
+        Self { version, buckets, owners: Some(owners), leaving, holds, lists: Some(lists) }
     }
 
     /// The state that `data` served last; `None` if it was never part of a cluster.

@@ -1,8 +1,8 @@
 //! The single promises, each as a question to the model's state.
 
 use super::{
-    BELIEVED_MS, Grant, Holding, Judged, Known, Model, PoolRule, Recovery, Row, Shard, broken,
-    lockout_ms,
+    BELIEVED_MS, Grant, Holding, Judged, Known, Model, PoolRule, Recovery, Row, Shard, TakenUp,
+    broken, lockout_ms,
 };
 
 impl Model {
@@ -227,6 +227,14 @@ impl Model {
             }
             None => Ok(()),
         }
+    }
+
+    /// A shard begins to serve: it has asked other nodes by now.
+    pub(crate) fn serves(&mut self, begun: &TakenUp) -> Judged {
+        self.know_again(begun);
+        let (id, now) = (begun.shard, (begun.now_us, begun.now_ms));
+        let pools = self.shards.get(&id).into_iter().flat_map(|shard| &shard.pools);
+        pools.into_iter().try_for_each(|(pool, rule)| self.check_locked(id, *pool, rule, now))
     }
 
     /// A shard that takes numbers over, or starts with them, has their running lockouts, or holds

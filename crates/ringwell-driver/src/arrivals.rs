@@ -1,0 +1,325 @@
+//! Holds for numbers that come to this node's pools from pools of other nodes.
+//!
+//! A node knows the lockouts of its own shards. Before a pool gets numbers that were in no pool of
+//! the node, it asks every other node for their lockouts, and holds the pool as long as one may run.
+//! A node that cannot be asked may have handed them out a moment ago. So it does at a start, for
+//! buckets whose lists differ from those that it served last. Source: docs/spec/cluster.md,
+//! "Numbers that change nodes".
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::{Arrivals, BUCKETS, BucketHold, Directory, bucket, without};
+use serde::{Deserialize, Serialize};
+use tokio::sync::oneshot;
+
+use crate::canary::{Bug, planted};
+use crate::kept::keep;
+use crate::lists::list;
+use crate::membership::Membership;
+use crate::message::{Done, Message, Step};
+use crate::node::{Node, Phase};
+use crate::platform::{Path, Platform};
+use crate::queue::Peers;
+use crate::store::ServedMap;
+
+/// A list of pools reaches all nodes within this time.
+pub const LIST_SPREAD: Millis = Millis(10_000);
+
+/// A node that does not answer by then cannot be asked.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// Ranges of numbers in a request: some 100 KB.
+const RANGES_MAX: usize = 2_000;
+
+/// Asks for the lockouts of numbers.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Wanted {
+    /// Of each pool, its ranges of numbers: the first, and how many.
+    pub pools: Vec<Vec<(u64, u32)>>,
+}
+
+/// For each of the pools, for how many milliseconds one of its numbers may be locked; `None` if one
+/// is in a pool of the node still.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Locked {
+    /// In the order of the pools.
+    pub pools: Vec<Option<u64>>,
+}
+
+/// A shard of each other node.
+fn others(node: &Node) -> Vec<u16> {
+    let membership = node.membership.iter();
+    membership.flat_map(Membership::first_shards_of_others).collect()
+}
+
+/// Answers another node's question.
+///
+/// # Errors
+/// Why not, for people.
+pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked, String> {
+    let range = |(first, count): &(u64, u32)| {
+        PromoNumber::from_code(*first).and_then(|first| NumberRange::new(first, *count))
+    };
+    let read = |pool: &Vec<(u64, u32)>| pool.iter().map(range).collect::<Option<Vec<_>>>();
+    let pools = wanted.pools.iter().map(read).collect::<Option<Vec<_>>>();
+    let pools = pools.ok_or("these are no promo numbers")?;
+    let directory = node.directory();
+    let is_own =
+        |pool: PoolId| directory.lookup(pool).is_some_and(|entry| node.is_own(entry.shard()));
+    let is_here = |range: &NumberRange| directory.pools_with(*range).any(is_own);
+    let (mut known, mut held) = (BTreeMap::new(), 0);
+    for shard in node.shards() {
+        let now = now(peers, shard).await.ok_or("the shard is stopping")?;
+        let numbers = pools.iter().flatten().copied().collect();
+        let tell = Step::Tell { numbers, is_free_too: false };
+        if let Some(Done::Known(locked)) = ask(peers, shard, tell).await {
+            for retired in locked {
+                let left = known.entry(retired.slot.number).or_insert(0);
+                *left = retired.slot.locked_until.since(now).0.max(*left);
+            }
+        } else {
+            return Err("the shard is stopping".to_owned());
+        }
+        // The lockouts of pools that are held are unknown, and the numbers may have been theirs.
+        let Some(Done::Holds(holds)) = ask(peers, shard, Step::TellHolds).await else {
+            return Err("the shard is stopping".to_owned());
+        };
+        held = holds.iter().map(|(_, until)| until.since(now).0).fold(held, u64::max);
+    }
+    let left = |ranges: &Vec<NumberRange>| {
+        let of = ranges.iter().flat_map(|range| known.range(range.first()..=range.last()));
+        let left = of.map(|(_, left)| *left).fold(held, u64::max);
+        (!ranges.iter().any(is_here)).then_some(left)
+    };
+    Ok(Locked { pools: pools.iter().map(left).collect() })
+}
+
+/// Has a shard of this node take a step; `None` if it has ended.
+async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<Done> {
+    let (reply, answer) = oneshot::channel();
+    if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
+        return None;
+    }
+    answer.await.ok()
+}
+
+/// Shard time.
+async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
+    let (reply, answer) = oneshot::channel();
+    if !peers.send_when_there_is_room(shard, Message::Ping(reply)).await {
+        return None;
+    }
+    answer.await.ok()
+}
+
+/// Asks all other nodes about the numbers of these pools. For each pool, for how long it must be
+/// held: `None` if a node cannot be asked, or has one of the numbers still.
+async fn ask_others<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    pools: &[(PoolId, Vec<NumberRange>)],
+) -> Vec<Option<Millis>> {
+    let mut all = vec![Some(Millis::ZERO); pools.len()];
+    let mut from = 0;
+    while from < pools.len() {
+        let (mut to, mut ranges) = (from + 1, pools[from].1.len());
+        while to < pools.len() && ranges + pools[to].1.len() <= RANGES_MAX {
+            ranges += pools[to].1.len();
+            to += 1;
+        }
+        let words = |(_, ranges): &(PoolId, Vec<NumberRange>)| {
+            let word = |range: &NumberRange| (range.first().to_code(), range.count());
+            ranges.iter().map(word).collect()
+        };
+        let wanted = Wanted { pools: pools[from..to].iter().map(words).collect() };
+        let body = Bytes::from(serde_json::to_vec(&wanted).unwrap_or_default());
+        let until = platform.moment() + PATIENCE;
+        // All are asked at once, without tasks: changes are made on threads that have none.
+        let asked: Vec<_> = others(node).into_iter().map(|to| post(peers, to, &body)).collect();
+        for answer in asked {
+            let answer = read(platform.by(until, answer).await);
+            let answer = answer.filter(|it| it.pools.len() == to - from);
+            for (place, all) in all[from..to].iter_mut().enumerate() {
+                let left = answer.as_ref().and_then(|answer| answer.pools[place]);
+                *all = all.zip(left).map(|(all, left)| all.max(Millis(left)));
+            }
+        }
+        from = to;
+    }
+    all
+}
+
+/// Sends the question; the answer comes later. If the queue is full, it never comes.
+fn post(peers: &Peers, other: u16, body: &Bytes) -> oneshot::Receiver<Result<Bytes, String>> {
+    let (reply, answer) = oneshot::channel();
+    let _ = peers.send(other, Message::Post { path: Path::Locked, body: body.clone(), reply });
+    answer
+}
+
+fn read(
+    answer: Option<Result<Result<Bytes, String>, oneshot::error::RecvError>>,
+) -> Option<Locked> {
+    serde_json::from_slice(&answer?.ok()?.ok()?).ok()
+}
+
+/// The pools without numbers that are locked on this node: no other one can have handed them out.
+async fn without_own(
+    node: &Node,
+    peers: &Peers,
+    pools: &[(PoolId, Vec<NumberRange>)],
+) -> Vec<(PoolId, Vec<NumberRange>)> {
+    let numbers: Vec<_> = pools.iter().flat_map(|(_, ranges)| ranges).copied().collect();
+    let mut own = BTreeSet::new();
+    for shard in node.shards() {
+        let tell = Step::Tell { numbers: numbers.clone(), is_free_too: false };
+        if let Some(Done::Known(locked)) = ask(peers, shard, tell).await {
+            own.extend(locked.into_iter().map(|retired| retired.slot.number));
+        }
+    }
+    let own: Vec<_> = own.into_iter().filter_map(|number| NumberRange::new(number, 1)).collect();
+    let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
+        (*pool, ranges.iter().flat_map(|range| without(*range, &own)).collect())
+    };
+    pools.iter().map(rest).collect()
+}
+
+/// Holds these pools as long as one of these numbers of theirs may be locked elsewhere. `longest` is
+/// the longest lifetime that one can have. Returns whether any is held.
+async fn hold_pools<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    pools: &[(PoolId, Vec<NumberRange>)],
+    longest: Millis,
+) -> bool {
+    let Some(first) = node.shards().next() else { return false };
+    if pools.is_empty() || planted(Bug::ArrivalsNotHeld) {
+        return false;
+    }
+    let pools = &without_own(node, peers, pools).await[..];
+    let left = ask_others(platform, node, peers, pools).await;
+    // A change finds by itself that the shard has ended.
+    let Some(now) = now(peers, first).await else { return false };
+    let (mut holds, mut is_held) = (node.bucket_holds(), false);
+    for ((pool, numbers), left) in pools.iter().zip(left) {
+        if numbers.is_empty() {
+            continue;
+        }
+        // In the time of this shard, a moment is rounded down.
+        let left = left.map_or(longest + LIST_SPREAD, |left| left + Millis(left.0.min(1)));
+        let until = (now + left).max(node.begun.unknown_until);
+        if until > now {
+            is_held = true;
+            holds.add(bucket(*pool), BucketHold { since: Millis::ZERO, until });
+        }
+    }
+    node.set_bucket_holds(holds);
+    is_held
+}
+
+/// The pools of these buckets whose lists have changed since this node said that it can take them, with
+/// all of their numbers: the giver may not have sent the lockouts of all.
+fn changed_since_prepared(
+    node: &Node,
+    buckets: impl Iterator<Item = u16>,
+) -> Vec<(PoolId, Vec<NumberRange>)> {
+    let (directory, prepared) = (node.directory(), node.prepared());
+    let is_changed = |bucket: &u16| prepared.get(bucket) != Some(&list(&directory, *bucket));
+    let pools = buckets.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
+    pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect()
+}
+
+/// Notes the lists of buckets that this node can take.
+pub(crate) fn note_prepared(node: &Node, buckets: &[u16]) {
+    let directory = node.directory();
+    node.prepare(buckets.iter().map(|bucket| (*bucket, list(&directory, *bucket))));
+}
+
+/// Before buckets are taken over: see [`changed_since_prepared`].
+pub(crate) async fn hold_taken<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    buckets: impl Iterator<Item = u16>,
+) {
+    let pools = changed_since_prepared(node, buckets);
+    let longest = longest(&node.directory());
+    hold_pools(platform, node, peers, &pools, longest).await;
+}
+
+/// The longest lifetime of all pools.
+fn longest(directory: &Directory) -> Millis {
+    let pools = (0..BUCKETS).flat_map(|bucket| directory.pools_in(bucket));
+    pools.map(|pool| pool.lifetime()).max().unwrap_or_default()
+}
+
+/// Until when numbers that come to a pool may have been handed out by this data before, if part of
+/// its history is missing at `now`.
+#[must_use]
+pub(crate) fn unknown_until(directory: &Directory, now: Millis) -> Millis {
+    now + longest(directory) + LIST_SPREAD
+}
+
+/// At a start, before a number goes out: the pools of buckets whose lists are others than those that
+/// this data has served last may have got numbers from other nodes' pools.
+pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
+    let directory = node.directory();
+    let Some(served) = node.begun.served_lists.as_ref().filter(|_| !planted(Bug::ListsForgotten))
+    else {
+        return;
+    };
+    let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
+    let changed = own.filter(|bucket| served.get(bucket).copied() != list(&directory, *bucket));
+    let pools = changed.flat_map(|bucket| directory.pools_in(bucket));
+    let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
+    if !hold_pools(platform, node, peers, &pools, longest(&directory)).await {
+        return;
+    }
+    let holds = node.bucket_holds();
+    for shard in node.shards() {
+        // A shard that has ended hands nothing out.
+        let _ = ask(peers, shard, Step::HoldBuckets(holds.clone())).await;
+    }
+}
+
+/// Before a change of the list is made: holds the pools that get numbers from other nodes' pools,
+/// and records that.
+pub(crate) async fn hold<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    (before, next): (&Directory, &Directory),
+    found: &Arrivals,
+) {
+    let Some(owners) = node.owners() else { return };
+    let longest = longest(before).max(longest(next));
+    let changed: BTreeMap<_, _> =
+        found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect();
+    // Pools that a start did not know come back as they were.
+    let is_as_served = |of: u16| {
+        let served = node.begun.served_lists.as_ref().and_then(|lists| lists.get(&of));
+        !node.has_shrunk(of)
+            && served.copied().is_some_and(|list| changed.get(&of) == Some(&Some(list)))
+    };
+    node.shrink(&found.shrunk);
+    let pools = found.pools.iter().filter(|(pool, _)| !is_as_served(bucket(*pool)));
+    let pools: Vec<_> = pools.cloned().collect();
+    hold_pools(platform, node, peers, &pools, longest).await;
+    if !node.set_lists(&changed) || node.phase() != Phase::Serving {
+        // The end of the start writes it down.
+        return;
+    }
+    let served = ServedMap::read(&platform.files(), &node.config.data);
+    let kept = match served.map(|served| served.map(|it| it.leaving).unwrap_or_default()) {
+        Ok(leaving) => keep(platform, node, &owners, leaving).await,
+        Err(error) => Err(error),
+    };
+    if let Err(error) = kept {
+        tracing::warn!(%error, "the next start may hold the pools of this change for a lifetime");
+    }
+}

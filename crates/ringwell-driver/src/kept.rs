@@ -1,0 +1,32 @@
+//! The file with the buckets that this node serves.
+
+use ringwell_directory::Owners;
+
+use crate::node::Node;
+use crate::platform::Platform;
+use crate::store::{FileError, Files, Leaving, ServedMap};
+
+/// Writes down, durably, which buckets this node serves by `owners`, and which are on their way.
+///
+/// # Errors
+/// [`FileError`]
+pub async fn keep<P: Platform>(
+    platform: &P,
+    node: &Node,
+    owners: &Owners,
+    leaving: Vec<Leaving>,
+) -> Result<(), FileError> {
+    let (holds, lists) = (node.bucket_holds(), node.lists());
+    let map = ServedMap::of(owners.clone(), |shard| node.is_own(shard), leaving, holds, lists);
+    let data = node.config.data.clone();
+    let files = platform.files();
+    let written = platform.offload(move || {
+        // With durability "memory" it was not made yet.
+        files.make_directory(&data)?;
+        map.write(&files, &data)
+    });
+    written.await.unwrap_or_else(|| {
+        let stopping = std::io::Error::other("the server is stopping");
+        Err(FileError::new("write", &node.config.data, stopping))
+    })
+}

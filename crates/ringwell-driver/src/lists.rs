@@ -1,0 +1,32 @@
+//! Digests of the lists of pools, to see whether a bucket's list has changed.
+
+use std::collections::BTreeMap;
+
+use ringwell_directory::{BUCKETS, Directory};
+
+/// By bucket, a digest of its pools and their numbers.
+pub type Lists = BTreeMap<u16, u64>;
+
+/// The digests of all buckets that have pools.
+#[must_use]
+pub fn lists(directory: &Directory) -> Lists {
+    (0..BUCKETS).filter_map(|bucket| Some((bucket, list(directory, bucket)?))).collect()
+}
+
+/// The digest of one bucket, if it has pools.
+#[must_use]
+pub fn list(directory: &Directory, bucket: u16) -> Option<u64> {
+    let pools = directory.pools_in(bucket);
+    let mut hasher = blake3::Hasher::new();
+    for pool in pools {
+        hasher.update(&pool.id().0.to_le_bytes());
+        hasher.update(&(pool.numbers().len() as u64).to_le_bytes());
+        for range in pool.numbers() {
+            hasher.update(&range.first().to_code().to_le_bytes());
+            hasher.update(&range.count().to_le_bytes());
+        }
+    }
+    let mut digest = [0; 8];
+    digest.copy_from_slice(&hasher.finalize().as_bytes()[..8]);
+    (!pools.is_empty()).then_some(u64::from_le_bytes(digest))
+}
