@@ -41,7 +41,7 @@ const PROVIDERS: [Provider; 7] = [
         notes: &[
             "The callee sees the caller's number, unless the destination has `caller_id`.",
             "The hooks of the dial itself (`dial`, `status`, `whisper`) are in the document that the \
-             server answers with: nothing has to be set for them.",
+             server answers with: they need no settings.",
         ],
     },
     Provider {
