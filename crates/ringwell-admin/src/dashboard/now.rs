@@ -143,7 +143,7 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
         add(
             "red",
             what,
-            "Give them more numbers; their pages say how many.",
+            "Add numbers: the page of a ring pool says how many it needs.",
             "pools?state=too_small",
         );
     }
@@ -154,7 +154,7 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
     if sample.exhausting > 0 {
         let pools = several(sample.exhausting as u64, "ring pool");
         let what = format!("{pools} will be exhausted within an hour");
-        add("amber", what, "Give them more numbers in time.", "pools?state=exhausting");
+        add("amber", what, "Add numbers in time.", "pools?state=exhausting");
     }
     let others = [Cause::ServerTooSlow, Cause::Disk, Cause::OtherNode];
     for cause in others.into_iter().filter(|it| sample.point.overflow[*it as usize] > RATE_MIN) {
