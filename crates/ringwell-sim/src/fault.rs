@@ -83,6 +83,7 @@ kinds! {
     LargePools "large-pools" 10 1 1;
     SlowSpell "slow-spell" 20 5_000 100_000;
     BootClock "boot-clock" 30 50_000 500_000;
+    Call "call" 0 300_000 900_000;
 }
 
 impl Kind {

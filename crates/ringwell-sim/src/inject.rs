@@ -27,7 +27,7 @@ const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND)
 /// Look-ups date an allocation to within this. Shard time rejoins the wall clock by half a
 /// millisecond a second, and reports of other shards are dated by the clocks of this one: 30 ms in
 /// the longest run.
-const DATED_WITHIN_US: u64 = 30 * MS;
+pub(crate) const DATED_WITHIN_US: u64 = 30 * MS;
 
 impl World {
     /// A second has passed.
@@ -51,6 +51,9 @@ impl World {
         }
         if self.faults.strikes(Kind::Manage) {
             self.manage();
+        }
+        if self.faults.strikes(Kind::Call) {
+            self.ring();
         }
         if self.faults.strikes(Kind::Abandon) {
             self.abort_move();
@@ -404,7 +407,7 @@ impl World {
         look_ups
     }
 
-    fn begin_look_up(&mut self, which: usize, wanted: &Wanted, at: Moment) {
+    pub(crate) fn begin_look_up(&mut self, which: usize, wanted: &Wanted, at: Moment) {
         let node = self.cluster.home(wanted.shard);
         let nothing = Err("the node is away".to_owned());
         let number = PromoNumber::from_code(wanted.number);
@@ -420,7 +423,7 @@ impl World {
         });
     }
 
-    fn check_attribution(
+    pub(crate) fn check_attribution(
         &self,
         wanted: &Wanted,
         at: Moment,

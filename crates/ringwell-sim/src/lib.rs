@@ -5,6 +5,7 @@
 //! here reads a clock or draws from another source than the seed. Invariant: the same options give
 //! the same run, to the last bit. Source: docs/spec/simulation.md.
 
+mod calls;
 mod clients;
 mod cluster;
 #[cfg(all(test, canary))]

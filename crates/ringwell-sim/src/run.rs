@@ -45,6 +45,8 @@ pub struct Report {
     pub numbers: u64,
     /// Answers that the disk has lost without any evidence.
     pub excused: u64,
+    /// Calls that rang and were attributed at once, each to the right visitor.
+    pub attributed_calls: u64,
     /// The count of polls of tasks.
     pub polls: u64,
     /// The count of strikes of each kind of fault.
@@ -81,6 +83,7 @@ pub fn run(options: &Options) -> Report {
         rows: model.rows,
         numbers: model.numbers_out,
         excused: model.excused,
+        attributed_calls: world.attributed_calls,
         polls: world.polls,
         faults: world.faults.counts(&call_faults),
         history: call_faults.history.iter().chain(&world.faults.history).copied().collect(),

@@ -81,6 +81,9 @@ pub(crate) struct World {
     pub(crate) shortened_until: u64,
     /// The results of the look-ups at the end.
     pub(crate) looked: BTreeMap<usize, Result<ringwell_engine::Past, String>>,
+    /// Calls that rang.
+    pub(crate) rung: Vec<crate::calls::Rung>,
+    pub(crate) attributed_calls: u64,
     /// Calls of links that have no answer, or a bad one.
     pub(crate) links: crate::net::Links,
     /// The stream of the draws of turns.
@@ -132,6 +135,8 @@ impl World {
             absent: None,
             shortened_until: 0,
             looked: BTreeMap::new(),
+            rung: Vec::new(),
+            attributed_calls: 0,
             links: crate::net::Links::default(),
             turns: Random::new(options.seed, 8),
             polls: 0,
@@ -167,6 +172,7 @@ impl World {
         self.run_until(end, |_| false)?;
         self.check_all_answered()?;
         self.check_probes()?;
+        self.check_calls()?;
         self.check_attributions()?;
         self.hash_state();
         Ok(())

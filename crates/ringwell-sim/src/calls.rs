@@ -1,0 +1,67 @@
+//! Callers: while faults happen, numbers ring that visitors have seen.
+//!
+//! A call is attributed once, at its first event, by the look-up that `ringwell-calls` makes: who held
+//! the number at that moment, by the wall clock. Owns when a number rings and which answers count as
+//! wrong. A node that cannot answer is no fault: the caller is connected without a visitor.
+
+use ringwell_core::Millis;
+use ringwell_engine::Moment;
+
+use crate::fault::Kind;
+use crate::inject::DATED_WITHIN_US;
+use crate::model::{Grant, Judged, Wanted};
+use crate::world::{ORIGIN_US, World};
+
+/// Look-ups of calls have numbers from here on; those at the end of a run are counted from zero.
+const FIRST: usize = 1 << 32;
+
+/// A call, and the visitor whom it must name.
+#[derive(Debug)]
+pub(crate) struct Rung {
+    which: usize,
+    wanted: Wanted,
+    at: Moment,
+}
+
+impl World {
+    /// A number rings that no one else has been given since its visitor saw it.
+    pub(crate) fn ring(&mut self) {
+        // The call began a moment ago: owners' clocks may differ by that much.
+        let Some(began_us) = self.now().checked_sub(DATED_WITHIN_US) else { return };
+        let counts = |grant: &Grant| {
+            let home = self.cluster.home(grant.shard);
+            self.is_dated(home, grant.true_us) && self.is_dated(home, began_us)
+        };
+        let dated = self.shared.model.borrow().dated_attributions(counts);
+        let can_ring = |wanted: &Wanted, next: Option<u64>| {
+            let is_old_enough = wanted.true_us + DATED_WITHIN_US < began_us;
+            next.is_none() && is_old_enough && !self.pools_away.was_lent(wanted.number)
+        };
+        let mut seen: Vec<Wanted> = dated
+            .into_iter()
+            .filter(|(wanted, next)| can_ring(wanted, *next))
+            .map(|(wanted, _)| wanted)
+            .collect();
+        if seen.is_empty() {
+            return;
+        }
+        let drawn = self.faults.stream(Kind::Call).below(seen.len() as u64);
+        let wanted = seen.swap_remove(usize::try_from(drawn).unwrap_or(0));
+        let at = Moment::Wall(Millis((ORIGIN_US + began_us) / 1000));
+        let which = FIRST + self.rung.len();
+        self.begin_look_up(which, &wanted, at);
+        self.rung.push(Rung { which, wanted, at });
+    }
+
+    /// Each call that was attributed names the visitor who was shown its number.
+    pub(crate) fn check_calls(&mut self) -> Judged {
+        for Rung { which, wanted, at } in std::mem::take(&mut self.rung) {
+            // Unanswered: the node was away, or ended meanwhile.
+            if let Some(Ok(found)) = self.looked.remove(&which) {
+                self.attributed_calls += u64::from(found.held.is_some());
+                self.check_attribution(&wanted, at, Ok(found))?;
+            }
+        }
+        Ok(())
+    }
+}
