@@ -7,6 +7,7 @@
 use ringwell_core::Millis;
 use ringwell_engine::Moment;
 
+use crate::event::Rung;
 use crate::fault::Kind;
 use crate::inject::DATED_WITHIN_US;
 use crate::model::{Grant, Judged, Wanted};
@@ -14,14 +15,6 @@ use crate::world::{ORIGIN_US, World};
 
 /// Look-ups of calls have numbers from here on; those at the end of a run are counted from zero.
 const FIRST: usize = 1 << 32;
-
-/// A call, and the visitor whom it must name.
-#[derive(Debug)]
-pub(crate) struct Rung {
-    which: usize,
-    wanted: Wanted,
-    at: Moment,
-}
 
 impl World {
     /// A number rings that no one else has been given since its visitor saw it.

@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use bytes::Bytes;
 use ringwell_driver::Path;
+use ringwell_engine::Moment;
 
 use crate::machine::Replied;
+use crate::model::Wanted;
 
 /// Something that is going to happen.
 #[derive(Debug)]
@@ -74,4 +76,12 @@ impl Queue {
         let ((_, number), event) = self.events.pop_first()?;
         Some((number, event))
     }
+}
+
+/// A call, and the visitor whom it must name.
+#[derive(Debug)]
+pub(crate) struct Rung {
+    pub(crate) which: usize,
+    pub(crate) wanted: Wanted,
+    pub(crate) at: Moment,
 }

@@ -82,7 +82,7 @@ pub(crate) struct World {
     /// The results of the look-ups at the end.
     pub(crate) looked: BTreeMap<usize, Result<ringwell_engine::Past, String>>,
     /// Calls that rang.
-    pub(crate) rung: Vec<crate::calls::Rung>,
+    pub(crate) rung: Vec<crate::event::Rung>,
     pub(crate) attributed_calls: u64,
     /// Calls of links that have no answer, or a bad one.
     pub(crate) links: crate::net::Links,
