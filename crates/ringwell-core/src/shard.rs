@@ -222,6 +222,14 @@ impl Shard {
         Some(Grant { slot, number, locked_until, previous })
     }
 
+    /// Whether the lockout of `slot` is the one that its visitor's request at `seen_at` began or
+    /// extended. `false` also if the pool has another lifetime since.
+    #[must_use]
+    pub fn is_unseen_since(&self, slot: u32, seen_at: Millis) -> bool {
+        let Some(pool) = self.pool_of(slot) else { return false };
+        self.slots[slot as usize].locked_until == seen_at + self.lifetime(pool)
+    }
+
     /// Ends the lockout of the allocation that was made at `allocated_at`, if it is still the
     /// newest of `slot` and still locked; `None` otherwise. The number is free from the next
     /// millisecond on, so that number and time of an allocation identify it.

@@ -91,9 +91,9 @@ impl<P: Platform> Way<P> {
                 Message::Unanswered(numbers) => {
                     link.platform.clone().spawn(async move { link.give_back(&numbers).await });
                 }
-                Message::Release { number, allocated_at, reply } => {
+                Message::Release { number, allocated_at, seen_at, reply } => {
                     link.platform.clone().spawn(async move {
-                        let _ = reply.send(link.release(number, allocated_at).await);
+                        let _ = reply.send(link.release(number, (allocated_at, seen_at)).await);
                     });
                 }
                 Message::Attribution { number, at, reply } => {

@@ -99,6 +99,8 @@ pub enum Message {
         number: PromoNumber,
         /// Only if it was handed out then.
         allocated_at: Option<Millis>,
+        /// Only if its visitor has not extended the lockout since then.
+        seen_at: Option<Millis>,
         /// Whether it was locked.
         reply: oneshot::Sender<Result<bool, Refusal>>,
     },

@@ -26,9 +26,15 @@ pub async fn serve<P: Platform>(
         match message {
             Message::Rows(rows) => shard.serve_peer(rows).await,
             Message::Unanswered(numbers) => shard.withdraw(&numbers),
-            Message::Release { number, allocated_at, reply } => {
+            Message::Release { number, allocated_at, seen_at, reply } => {
                 let now = shard.now();
-                let released = shard.engine.borrow_mut().release(now, number, allocated_at);
+                let released = {
+                    let mut engine = shard.engine.borrow_mut();
+                    match seen_at {
+                        Some(seen) => engine.release_unseen(now, number, allocated_at, seen),
+                        None => engine.release(now, number, allocated_at),
+                    }
+                };
                 if let Some(watch) = shard.platform.watch().filter(|_| released) {
                     watch.released(shard.id, number, now);
                 }

@@ -357,6 +357,19 @@ impl Engine {
         self.release_slot(now, slot, since)
     }
 
+    /// As [`Self::release`], unless the visitor's lockout was extended after `seen_at`.
+    pub fn release_unseen(
+        &mut self,
+        now: Millis,
+        number: PromoNumber,
+        allocated_at: Option<Millis>,
+        seen_at: Millis,
+    ) -> bool {
+        let slot = self.shard.find(number);
+        slot.is_some_and(|slot| self.shard.is_unseen_since(slot, seen_at))
+            && self.release(now, number, allocated_at)
+    }
+
     /// Undoes the allocation of a number that was made at `allocated_at`: its answer never left.
     /// Its lockout ends, the previous allocation is the number's newest again, and the row that it
     /// was made for gets a new answer if it is sent again. Returns whether it was undone: not if

@@ -249,7 +249,8 @@ impl Handle {
         number: PromoNumber,
         allocated_at: Option<Millis>,
     ) -> Result<Result<bool, Refusal>, AskError> {
-        self.ask(shard, |reply| Message::Release { number, allocated_at, reply }).await
+        self.ask(shard, |reply| Message::Release { number, allocated_at, seen_at: None, reply })
+            .await
     }
 
     async fn ask<T>(

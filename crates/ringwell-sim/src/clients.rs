@@ -328,7 +328,7 @@ impl World {
         self.shared.model.borrow_mut().release_asked(code, at_ms, now_us);
         let (reply, released) = oneshot::channel();
         let allocated_at = Some(Millis(at_ms));
-        let release = Message::Release { number, allocated_at, reply };
+        let release = Message::Release { number, allocated_at, seen_at: None, reply };
         if thread.shard.peers.send(owner.shard(), release) {
             thread.sim.executor.spawn(async move { drop(released.await) });
         }

@@ -200,9 +200,9 @@ impl<P: Platform> Link<P> {
     pub(super) async fn release(
         &self,
         number: PromoNumber,
-        allocated_at: Option<Millis>,
+        when: (Option<Millis>, Option<Millis>),
     ) -> Result<bool, Refusal> {
-        let wanted = ReleaseJson::new(self.neighbour.shard, number, allocated_at);
+        let wanted = ReleaseJson::new(self.neighbour.shard, number, when);
         self.manage(Path::Release, &wanted).await.map_err(|_| Refusal::Unreachable)
     }
 

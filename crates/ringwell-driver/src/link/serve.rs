@@ -214,9 +214,11 @@ async fn attribution<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u
 async fn release<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let wanted: ReleaseJson = serde_json::from_slice(body).map_err(|error| unread(&error))?;
     check_shard(&shard.node, wanted.shard)?;
-    let (number, allocated_at) = wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
+    let (number, (allocated_at, seen_at)) =
+        wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
     let (reply, answer) = oneshot::channel();
-    if !shard.peers.send(wanted.shard, Message::Release { number, allocated_at, reply }) {
+    let message = Message::Release { number, allocated_at, seen_at, reply };
+    if !shard.peers.send(wanted.shard, message) {
         return Err(busy());
     }
     let released = answer.await.ok().and_then(Result::ok).ok_or_else(busy)?;

@@ -106,16 +106,24 @@ pub(super) struct ReleaseJson {
     pub(super) shard: u16,
     number: u64,
     allocated_at: Option<u64>,
+    /// Came later. An older node refuses it: then the lockout runs to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seen_at: Option<u64>,
 }
 
+/// See [`Message::Release`](crate::message::Message::Release): `allocated_at` and `seen_at`.
+type When = (Option<Millis>, Option<Millis>);
+
 impl ReleaseJson {
-    pub(super) fn new(shard: u16, number: PromoNumber, allocated_at: Option<Millis>) -> Self {
-        Self { shard, number: number.to_code(), allocated_at: allocated_at.map(|at| at.0) }
+    pub(super) fn new(shard: u16, number: PromoNumber, (allocated_at, seen_at): When) -> Self {
+        let (allocated_at, seen_at) = (allocated_at.map(|at| at.0), seen_at.map(|at| at.0));
+        Self { shard, number: number.to_code(), allocated_at, seen_at }
     }
 
     /// `None` if the number is invalid.
-    pub(super) fn wanted(&self) -> Option<(PromoNumber, Option<Millis>)> {
-        Some((PromoNumber::from_code(self.number)?, self.allocated_at.map(Millis)))
+    pub(super) fn wanted(&self) -> Option<(PromoNumber, When)> {
+        let when = (self.allocated_at.map(Millis), self.seen_at.map(Millis));
+        Some((PromoNumber::from_code(self.number)?, when))
     }
 }
 

@@ -13,7 +13,7 @@ use ringwell_driver::stats::Kind;
 use ringwell_driver::{Platform, Traced};
 use ringwell_wire::Answer;
 
-use super::leases::{BEAT_S, LeasedNumber, Leases, Network};
+use super::leases::{BEAT_S, GivenNumber, Leases, Network};
 use super::token::{Visitor, push_hex};
 use super::visit::{Numbers, SwapJson, Visit};
 use super::{Outcome, Sender, SiteEntry, nothing, refused};
@@ -28,7 +28,7 @@ const SETTLED_EVERY: Duration = Duration::from_millis(5);
 pub(super) struct Given {
     pub(super) swaps: Vec<SwapJson>,
     /// The numbers among them that are the visitor's own.
-    held: Vec<LeasedNumber>,
+    held: Vec<GivenNumber>,
     /// The time until which the numbers are the visitor's; `None` if all are overflow numbers.
     pub(super) until: Option<(Millis, u64)>,
 }
@@ -71,15 +71,17 @@ pub(super) async fn numbers(
     };
     entry.count(Outcome::Numbers);
     // A visitor who comes back may have had the number for long.
-    if is_new && !given.held.is_empty() {
-        sites.leases().wait(Instant::now(), visitor, given.held.clone());
+    if !is_new {
+        sites.leases().seen(visitor, &given.held);
+    } else if !given.held.is_empty() {
+        sites.leases().wait(Instant::now(), visitor, &given.held);
     }
     json(thread, site, visitor, given)
 }
 
 /// Waits until no number of the visitor is being released, which `is_free` says; `false` if that takes
 /// longer than a batch may.
-async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) -> bool) -> bool {
+pub(super) async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) -> bool) -> bool {
     let until = Instant::now() + thread.node.config.deadline;
     while !is_free(&mut thread.server.sites.leases()) {
         if Instant::now() >= until {

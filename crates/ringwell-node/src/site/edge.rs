@@ -12,7 +12,7 @@ use hyper::{Response, StatusCode};
 use ringwell_directory::Consent;
 use subtle::ConstantTimeEq;
 
-use super::answer::{Given, allocate, new_visitor};
+use super::answer::{Given, allocate, new_visitor, settled};
 use super::leases::Network;
 use super::token::Visitor;
 use super::visit::Visit;
@@ -151,6 +151,12 @@ async fn give(
         ((&*site.key, Network::of(sender.address)), (wanted, site.leases_per_minute));
     if known.is_none() && !sites.leases().take(Instant::now(), of, limits) {
         entry.count(Outcome::Limited);
+        return None;
+    }
+    // No sign of life follows: a number that the script has got for the visitor is theirs now.
+    if let Some(known) = known
+        && !settled(thread, |leases| leases.keep(known)).await
+    {
         return None;
     }
     let visitor = known.or_else(new_visitor)?;

@@ -26,8 +26,17 @@ const ADDRESSES_MAX: usize = 200_000;
 /// Limits count by the minute.
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// A number and when it was allocated.
-pub(super) type LeasedNumber = (PromoNumber, Millis);
+/// A number, and when a visitor was given it.
+pub(super) type GivenNumber = (PromoNumber, Millis);
+
+/// A number whose visitor must show that they are a person.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct LeasedNumber {
+    pub(super) number: PromoNumber,
+    pub(super) allocated_at: Millis,
+    /// The last time that this visitor was given it by a page's first request.
+    pub(super) seen_at: Millis,
+}
 
 /// The prefix that an address shares with its neighbours: /24, or /56 of IPv6; empty over a unix
 /// socket.
@@ -93,7 +102,10 @@ impl Leases {
     }
 
     /// Numbers were given to a visitor who must show that they are a person.
-    pub(super) fn wait(&mut self, now: Instant, visitor: Visitor, held: Vec<LeasedNumber>) {
+    pub(super) fn wait(&mut self, now: Instant, visitor: Visitor, held: &[GivenNumber]) {
+        let lease =
+            |&(number, at): &GivenNumber| LeasedNumber { number, allocated_at: at, seen_at: at };
+        let held = held.iter().map(lease).collect();
         self.waiting.insert(visitor, (now, held));
         self.wait_on(now, visitor);
     }
@@ -107,6 +119,16 @@ impl Leases {
             self.ends.insert((*end, visitor));
         }
         !self.ending.contains(&visitor)
+    }
+
+    /// Another page of a visitor who has not shown it yet was given these numbers.
+    pub(super) fn seen(&mut self, visitor: Visitor, given: &[GivenNumber]) {
+        let Some((_, held)) = self.waiting.get_mut(&visitor) else { return };
+        for lease in held {
+            if let Some((_, at)) = given.iter().find(|(number, _)| *number == lease.number) {
+                lease.seen_at = *at;
+            }
+        }
     }
 
     /// The visitor has shown it: the numbers are theirs for the whole lifetime. `false` if they are
@@ -144,15 +166,20 @@ impl Leases {
 mod tests {
     use super::*;
 
-    fn held(number: u64) -> LeasedNumber {
+    fn given(number: u64) -> GivenNumber {
         (PromoNumber::from_e164(number).unwrap(), Millis(1))
+    }
+
+    fn held(number: u64) -> LeasedNumber {
+        let (number, at) = given(number);
+        LeasedNumber { number, allocated_at: at, seen_at: at }
     }
 
     #[test]
     fn a_number_without_a_sign_of_life_ends_after_the_first_beat_and_a_kept_one_does_not() {
         let (mut leases, now) = (Leases::default(), Instant::now());
-        leases.wait(now, Visitor([1; 16]), vec![held(18_885_550_100)]);
-        leases.wait(now, Visitor([2; 16]), vec![held(18_885_550_101)]);
+        leases.wait(now, Visitor([1; 16]), &[given(18_885_550_100)]);
+        leases.wait(now, Visitor([2; 16]), &[given(18_885_550_101)]);
         assert!(leases.keep(Visitor([1; 16])));
         assert_eq!((leases.waiting(), leases.ends.len()), (1, 1));
         assert!(leases.ended(now + Duration::from_secs(BEAT_S + 10)).is_empty());
@@ -170,13 +197,16 @@ mod tests {
         let (visitor, half) = (Visitor([1; 16]), now + PROVISIONAL / 2);
         leases.wait_on(now, visitor);
         assert_eq!(leases.waiting(), 0, "a visitor who was kept is not waited for again");
-        leases.wait(now, visitor, vec![held(18_885_550_100)]);
+        leases.wait(now, visitor, &[given(18_885_550_100)]);
         for _ in 0..1000 {
             leases.wait_on(half, visitor);
         }
         assert_eq!(leases.ends.len(), 1);
         assert!(leases.ended(now + PROVISIONAL).is_empty());
-        assert_eq!(leases.ended(half + PROVISIONAL), [held(18_885_550_100)]);
+        let (number, seen_at) = (given(18_885_550_100).0, Millis(7));
+        leases.seen(visitor, &[(number, seen_at)]);
+        let lease = LeasedNumber { seen_at, ..held(18_885_550_100) };
+        assert_eq!(leases.ended(half + PROVISIONAL), [lease]);
     }
 
     #[test]

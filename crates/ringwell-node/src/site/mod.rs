@@ -27,7 +27,7 @@ use ringwell_core::PromoNumber;
 use ringwell_directory::{Site, client_address};
 use tokio::sync::oneshot;
 
-use self::leases::Leases;
+use self::leases::{LeasedNumber, Leases};
 pub use self::script::{Script, script};
 use self::token::Signer;
 use self::visit::{BODY_BYTES_MAX, Visit, code_of};
@@ -212,15 +212,16 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
         tokio::time::sleep(SWEEP_EVERY).await;
         let ended = thread.server.sites.leases().ended(Instant::now());
         let mut replies = Vec::with_capacity(ended.len());
-        for (number, allocated_at) in ended {
+        for LeasedNumber { number, allocated_at, seen_at } in ended {
             let directory = thread.node.directory();
             let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
             let Some(owner) = pool else { continue };
             // If the shard is busy the lockout runs to its end.
             let (reply, released) = oneshot::channel();
             replies.push(released);
-            let allocated_at = Some(allocated_at);
-            let message = Message::Release { number, allocated_at, reply };
+            // An extension by any other way, as of a client of the bulk API, keeps the number.
+            let (allocated_at, seen_at) = (Some(allocated_at), Some(seen_at));
+            let message = Message::Release { number, allocated_at, seen_at, reply };
             thread.peers.send_when_there_is_room(owner.shard(), message).await;
         }
         // An owner that cannot be reached drops the reply, or has no say in who gets the number.
