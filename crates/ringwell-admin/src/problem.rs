@@ -3,10 +3,12 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ringwell_node::{AskError, GiveError};
-use ringwell_store::{Refusal, StoreError};
+use ringwell_store::{Refusal, Repeated, StoreError};
 use serde::Serialize;
 
 use crate::access::Denied;
+
+static SILENT: Repeated = Repeated::new();
 
 /// One error, with a text that says how to respond.
 #[derive(Debug)]
@@ -140,7 +142,9 @@ impl From<StoreError> for Problem {
                 Self::new(status, refusal.to_string())
             }
             StoreError::Database(_) | StoreError::Silent => {
-                tracing::error!(%error, "the directory cannot be read");
+                if let Some(left_out) = SILENT.pass() {
+                    tracing::error!(%error, left_out, "the directory cannot be read");
+                }
                 let detail = "the directory's database does not answer: ask again later";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
             }

@@ -76,12 +76,28 @@ impl From<StoreError> for LogError {
 impl LogError {
     /// Whether asking again may help.
     #[must_use]
-    pub const fn is_transient(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
-            Self::Database(sqlx::Error::Database(_)) | Self::Damaged(_) => false,
+            Self::Database(sqlx::Error::Database(error)) => {
+                !error.code().is_some_and(|code| is_about_statement(&code))
+            }
+            Self::Damaged(_) => false,
             Self::Database(_) | Self::Open(_) | Self::NoRandomness => true,
         }
     }
+}
+
+/// Whether an error with this code is about the statement or its values: it would come again. A
+/// full disk, a lock, a failed read and a server that stops are not.
+fn is_about_statement(code: &str) -> bool {
+    // PostgreSQL's SQLSTATE has five characters: unsupported features, data, constraints, syntax
+    // and names, limits.
+    if code.len() == 5 {
+        return ["0A", "22", "23", "42", "54"].contains(&&code[..2]);
+    }
+    // SQLite's result code, the primary one in its low byte: ERROR, TOOBIG, CONSTRAINT, MISMATCH,
+    // RANGE.
+    code.parse::<u32>().is_ok_and(|code| matches!(code & 0xff, 1 | 18 | 19 | 20 | 25))
 }
 
 impl Log {

@@ -188,7 +188,8 @@ impl Service {
     /// Stores all reports, and closes the log. Reports that come later are not stored.
     pub async fn close(&self) {
         if tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await.is_err() {
-            tracing::error!("reports of calls were not stored before the end");
+            let lost = self.inner.writer.waiting();
+            tracing::error!(lost, "reports of calls were not stored before the end");
         }
         self.inner.log.close().await;
     }

@@ -13,6 +13,8 @@ mod drill;
 mod erase;
 #[path = "calls/export.rs"]
 mod export;
+#[path = "calls/full_disk.rs"]
+mod full_disk;
 #[path = "calls/listen.rs"]
 mod listen;
 #[path = "calls/phone.rs"]

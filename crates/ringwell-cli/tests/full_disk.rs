@@ -8,15 +8,12 @@
 
 mod support;
 
-use std::fs::{self, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use support::batch::{self, Ask, BULK, Row};
 use support::client::Client;
+use support::disk::Disk;
 use support::server::Server;
 use support::site::{Pool, Site};
 use tempfile::TempDir;
@@ -28,50 +25,10 @@ journal.segment_bytes = \"1MiB\"
 journal.snapshot_every_bytes = \"1MiB\"";
 
 /// Room for a few segments of two shards, and a snapshot.
-const DISK: &str = "size=24m";
+const DISK: &str = "24m";
 const ROWS: usize = 20;
 const LOOKED_UP: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// A small file system, unmounted at the end.
-#[derive(Debug)]
-struct Disk {
-    at: PathBuf,
-}
-
-impl Disk {
-    /// Mounts one in `folder`; nothing where that is not permitted.
-    fn mount(folder: &Path) -> Option<Self> {
-        let at = folder.join("disk");
-        fs::create_dir(&at).unwrap();
-        let mut mount = Command::new("mount");
-        mount.args(["-t", "tmpfs", "-o", DISK, "ringwell-test"]).arg(&at);
-        mount.output().is_ok_and(|done| done.status.success()).then_some(Self { at })
-    }
-
-    fn ballast(&self) -> PathBuf {
-        self.at.join("ballast")
-    }
-
-    /// Takes all the room there is.
-    fn fill(&self) {
-        let mut file = OpenOptions::new().create(true).append(true).open(self.ballast()).unwrap();
-        for size in [1 << 16, 1 << 12] {
-            while file.write_all(&vec![1; size]).is_ok() {}
-        }
-    }
-
-    fn make_room(&self) {
-        fs::remove_file(self.ballast()).unwrap();
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // Lazily: a process that a failing test has left may still look at it.
-        let _ = Command::new("umount").arg("-l").arg(&self.at).status();
-    }
-}
 
 /// A client that records its numbers.
 #[derive(Debug)]
@@ -155,7 +112,7 @@ fn overflow_of_full(client: &mut Client) -> u64 {
 /// A site on a small separate disk; `None`, with a message, if that is not permitted.
 fn site_on_small_disk() -> Option<(Site, Disk)> {
     let folder = TempDir::new().unwrap();
-    let Some(disk) = Disk::mount(folder.path()) else {
+    let Some(disk) = Disk::mount(folder.path(), DISK) else {
         println!("SKIPPED: no right to mount a small file system here");
         return None;
     };

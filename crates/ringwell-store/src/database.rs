@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sqlx::any::AnyPoolOptions;
-use sqlx::{Any, AnyPool, Executor, Transaction};
+use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Transaction};
 
 use crate::StoreError;
 use crate::schema::{self, Schema};
@@ -92,6 +92,14 @@ pub(crate) fn create_private(path: &Path) -> Result<(), StoreError> {
     }
 }
 
+/// Whether a returned connection may be used again. A transaction that ends by dropping it is rolled
+/// back first. On a full disk SQLite has already done that itself: its driver's rollback then fails,
+/// and the driver refuses every later transaction of that connection.
+async fn is_reusable(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
+    connection.ping().await?;
+    Ok(!connection.is_in_transaction())
+}
+
 /// The file at `path` as the driver names it, opened in `mode`.
 pub(crate) fn sqlite_url(path: &Path, mode: &str) -> String {
     let path = path.to_string_lossy();
@@ -121,7 +129,8 @@ impl Database {
                 Box::pin(async move {
                     connection.execute(sqlx::raw_sql(kind.greeting())).await.map(|_| ())
                 })
-            });
+            })
+            .after_release(|connection, _| Box::pin(is_reusable(connection)));
         let pool = options.connect(&url).await?;
         schema::upgrade(schema, kind, &mut *pool.acquire().await?).await?;
         Ok(Self { kind, pool })
@@ -160,3 +169,6 @@ impl Database {
         self.pool.close().await;
     }
 }
+
+#[cfg(test)]
+mod tests;

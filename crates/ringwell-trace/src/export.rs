@@ -1,7 +1,7 @@
 //! Sends spans to the collector: OTLP as JSON over HTTP/1.1, without TLS. A collector beside the
 //! server speaks it, and sends on what leaves the machine.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use http_body_util::{BodyExt, Full};
 use hyper::body::Bytes;
@@ -22,6 +22,8 @@ const GATHER: Duration = Duration::from_secs(1);
 const SEND_MAX: Duration = Duration::from_secs(5);
 /// After a failure.
 const PAUSE: Duration = Duration::from_secs(10);
+/// The time between two lines about lost spans.
+const LINE_EVERY: Duration = Duration::from_mins(1);
 
 /// Sends spans to a collector.
 #[derive(Debug)]
@@ -39,6 +41,7 @@ impl Exporter {
     /// lost.
     pub async fn run(mut self) {
         let mut group = Vec::with_capacity(GROUP_MAX);
+        let mut lost = Lost::default();
         while self.waiting.recv_many(&mut group, GROUP_MAX).await > 0 {
             sleep(GATHER).await;
             while group.len() < GROUP_MAX
@@ -49,12 +52,33 @@ impl Exporter {
             let sent = timeout(SEND_MAX, post(&self.collector, &body(&group))).await;
             let sent = sent.unwrap_or_else(|_| Err(format!("no answer within {SEND_MAX:?}")));
             if let Err(reason) = sent {
-                let (spans, collector) = (group.len(), &self.collector);
-                tracing::warn!(collector, spans, reason, "spans are lost");
+                if let Some(spans) = lost.count(group.len(), Instant::now()) {
+                    let collector = &self.collector;
+                    tracing::warn!(collector, spans, reason, "spans are lost");
+                }
                 sleep(PAUSE).await;
             }
             group.clear();
         }
+    }
+}
+
+/// Spans that were lost, and when the log last had a line about them.
+#[derive(Debug, Default)]
+struct Lost {
+    spans: usize,
+    last: Option<Instant>,
+}
+
+impl Lost {
+    /// Counts `spans`; all that were lost since the last line if it is time for another.
+    fn count(&mut self, spans: usize, now: Instant) -> Option<usize> {
+        self.spans += spans;
+        if self.last.is_some_and(|last| now.saturating_duration_since(last) < LINE_EVERY) {
+            return None;
+        }
+        self.last = Some(now);
+        Some(std::mem::take(&mut self.spans))
     }
 }
 
@@ -89,4 +113,13 @@ async fn post(collector: &str, body: &str) -> Result<(), String> {
     // The body of the collector's answer is not needed.
     let _ = response.into_body().collect().await;
     if status.is_success() { Ok(()) } else { Err(format!("it answered {status}")) }
+}
+
+#[cfg(test)]
+#[test]
+fn lost_spans_have_one_line_a_minute_which_counts_them_all() {
+    let (mut lost, start) = (Lost::default(), Instant::now());
+    let lines = [(0, 1), (11, 2), (59, 3), (60, 4), (61, 5)];
+    let lines = lines.map(|(at, spans)| lost.count(spans, start + Duration::from_secs(at)));
+    assert_eq!(lines, [Some(1), None, None, Some(9), None]);
 }

@@ -2,10 +2,13 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use ringwell_store::Repeated;
 use serde_json::json;
 
 use crate::log::LogError;
 use crate::service::Stopped;
+
+static FAILURES: Repeated = Repeated::new();
 
 /// One error, with a text that says how to respond.
 #[derive(Debug)]
@@ -34,7 +37,9 @@ impl Problem {
 
 impl From<LogError> for Problem {
     fn from(error: LogError) -> Self {
-        tracing::error!(%error, "the call log");
+        if let Some(left_out) = FAILURES.pass() {
+            tracing::error!(%error, left_out, "the call log");
+        }
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "the call log does not answer; try again")
     }
 }

@@ -309,3 +309,15 @@ async fn a_robots_calls_get_a_score_and_a_persons_none() {
     let blocked = CallFilter { blocked: Some(true), ..CallFilter::default() };
     assert_eq!(log.calls(&blocked, None, 10).await.unwrap(), []);
 }
+
+#[test]
+fn only_errors_about_a_statement_or_its_values_make_a_change_useless() {
+    // SQLite: a constraint, a unique index, a value too big; PostgreSQL: data, constraints, limits.
+    for code in ["19", "2067", "18", "1", "22021", "23505", "54000"] {
+        assert!(super::is_about_statement(code), "{code}");
+    }
+    // Full, failed read or write, busy, locked; a full disk, a stop, a deadlock, too many clients.
+    for code in ["13", "10", "778", "5", "517", "6", "53100", "57P01", "40P01", "53300"] {
+        assert!(!super::is_about_statement(code), "{code}");
+    }
+}

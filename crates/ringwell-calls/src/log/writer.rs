@@ -6,7 +6,8 @@
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use tokio::sync::{mpsc, oneshot};
+use ringwell_store::Repeated;
+use tokio::sync::{mpsc, oneshot, watch};
 
 use super::change::{Applied, CallChange, apply};
 use super::{Log, LogError};
@@ -16,11 +17,17 @@ const QUEUE_MAX: usize = 10_000;
 /// Changes of one transaction.
 const GROUP_MAX: usize = 256;
 /// The first and the longest pause before a failed database is asked again.
-const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+
+static NOT_STORED: Repeated = Repeated::new();
 
 /// A way to the writer.
 #[derive(Clone, Debug)]
-pub struct Writer(mpsc::Sender<Job>);
+pub struct Writer {
+    jobs: mpsc::Sender<Job>,
+    /// Changes that are submitted and not yet stored.
+    waiting: watch::Sender<usize>,
+}
 
 /// Too many changes wait already, so no more are taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -42,15 +49,21 @@ impl Writer {
         stored: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let (sender, jobs) = mpsc::channel(QUEUE_MAX);
-        tokio::spawn(run(log, jobs, now, stored));
-        Self(sender)
+        let writer = Self { jobs: sender, waiting: watch::Sender::new(0) };
+        tokio::spawn(run(log, jobs, writer.waiting.clone(), now, stored));
+        writer
     }
 
     /// Waits until everything that was submitted before is stored.
     pub async fn finish(&self) {
-        // All slots are free when nothing waits; the last group may still be in progress then,
-        // which the database waits for when it is closed.
-        let _ = self.0.reserve_many(QUEUE_MAX).await;
+        // This end of the channel is open as long as `self`.
+        let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
+    }
+
+    /// The count of changes that are not yet stored.
+    #[must_use]
+    pub fn waiting(&self) -> usize {
+        *self.waiting.borrow()
     }
 
     /// Hands `change` over. The returned future ends when the change is stored; dropping it does
@@ -60,15 +73,25 @@ impl Writer {
     /// [`WriterFull`].
     pub fn submit(&self, change: CallChange) -> Result<oneshot::Receiver<Applied>, WriterFull> {
         let (reply, answer) = oneshot::channel();
-        self.0.try_send(Job { change, reply }).map_err(|_| WriterFull)?;
+        let slot = self.jobs.try_reserve().map_err(|_| WriterFull)?;
+        self.waiting.send_modify(|waiting| *waiting += 1);
+        slot.send(Job { change, reply });
         Ok(answer)
     }
 }
 
-async fn run(log: Log, mut jobs: mpsc::Receiver<Job>, now: impl Fn() -> Millis, stored: impl Fn()) {
+async fn run(
+    log: Log,
+    mut jobs: mpsc::Receiver<Job>,
+    waiting: watch::Sender<usize>,
+    now: impl Fn() -> Millis,
+    stored: impl Fn(),
+) {
     let mut group = Vec::with_capacity(GROUP_MAX);
     while jobs.recv_many(&mut group, GROUP_MAX).await > 0 {
+        let count = group.len();
         store(&log, &now, &mut group).await;
+        waiting.send_modify(|waiting| *waiting -= count);
         stored();
     }
 }
@@ -99,7 +122,10 @@ async fn store(log: &Log, now: &impl Fn() -> Millis, group: &mut Vec<Job>) {
                 return;
             }
             Err(error) => {
-                tracing::error!(%error, waiting = group.len(), "calls are not stored yet");
+                if let Some(left_out) = NOT_STORED.pass() {
+                    let waiting = group.len();
+                    tracing::error!(%error, waiting, left_out, "calls are not stored yet");
+                }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE.1);
             }

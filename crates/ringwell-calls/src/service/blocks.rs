@@ -4,6 +4,7 @@ use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use ringwell_core::PoolId;
+use ringwell_store::Repeated;
 
 use super::Service;
 use crate::attribution::Serving;
@@ -13,6 +14,8 @@ use crate::log::LogError;
 
 /// The interval for reading the list again: another server may have changed it.
 const EVERY: Duration = Duration::from_secs(10);
+
+static UNREAD: Repeated = Repeated::new();
 
 impl Service {
     /// Reads the list from the log.
@@ -27,8 +30,10 @@ impl Service {
     /// as it was.
     pub(super) async fn follow_blocks(self) {
         loop {
-            if let Err(error) = self.read_blocks().await {
-                tracing::warn!(%error, "the list of blocked callers is as it was");
+            if let Err(error) = self.read_blocks().await
+                && let Some(left_out) = UNREAD.pass()
+            {
+                tracing::warn!(%error, left_out, "the list of blocked callers is as it was");
             }
             tokio::time::sleep(EVERY).await;
         }

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use ringwell_core::{Millis, PromoNumber};
+use ringwell_store::Repeated;
 use tokio::sync::mpsc;
 
 use super::{Service, now};
@@ -20,6 +21,9 @@ const GROUP_MAX: usize = 256;
 const PAUSE: Duration = Duration::from_secs(1);
 /// The most that a provider's clock may be behind.
 const CLOCKS_DIFFER: Millis = Millis(5_000);
+
+static UNREAD: Repeated = Repeated::new();
+static DROPPED: Repeated = Repeated::new();
 
 /// Starts the task that stores taps, on the present runtime.
 pub(super) fn start(log: Log) -> mpsc::Sender<Tap> {
@@ -46,8 +50,10 @@ impl Service {
     /// A visitor has tapped `number` now. Never waits.
     pub fn tapped(&self, number: PromoNumber) {
         let tap = Tap { number: format!("+{}", number.to_e164()), at: now() };
-        if self.inner.taps.try_send(tap).is_err() {
-            tracing::warn!("a tap is dropped: too many wait for the call log");
+        if self.inner.taps.try_send(tap).is_err()
+            && let Some(left_out) = DROPPED.pass()
+        {
+            tracing::warn!(left_out, "a tap is dropped: too many wait for the call log");
         }
     }
 
@@ -59,7 +65,10 @@ impl Service {
         let taps = match self.inner.log.taps(number, oldest, until).await {
             Ok(taps) => taps,
             Err(error) => {
-                tracing::warn!(%error, "a call is attributed without the taps of visitors");
+                if let Some(left_out) = UNREAD.pass() {
+                    let what = "a call is attributed without the taps of visitors";
+                    tracing::warn!(%error, left_out, "{what}");
+                }
                 return;
             }
         };

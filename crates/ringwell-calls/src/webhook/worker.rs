@@ -8,6 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_store::Repeated;
 use tokio::sync::{Notify, mpsc};
 
 use super::outbox::{Due, Ended, Result};
@@ -25,6 +26,9 @@ const RESULTS_MAX: usize = 256;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After the database has failed.
 const PAUSE: Duration = Duration::from_secs(1);
+
+static WAITS: Repeated = Repeated::new();
+static NOT_NOTED: Repeated = Repeated::new();
 
 /// The sender of requests.
 pub trait Transport: Clone + Send + Sync + 'static {
@@ -62,7 +66,9 @@ impl<T: Transport> Worker<T> {
         loop {
             let waits = stored.notified();
             if let Err(error) = self.send_due(&sender).await {
-                tracing::error!(%error, "webhooks wait for the call log");
+                if let Some(left_out) = WAITS.pass() {
+                    tracing::error!(%error, left_out, "webhooks wait for the call log");
+                }
                 tokio::time::sleep(PAUSE).await;
             }
             tokio::select! {
@@ -108,7 +114,9 @@ impl<T: Transport> Worker<T> {
     /// Until the result is recorded: deliveries in progress are not sent again before that.
     async fn note(&mut self, ended: &mut Vec<Result>) {
         while let Err(error) = self.log.record(ended, now()).await {
-            tracing::error!(%error, "deliveries of webhooks are not noted yet");
+            if let Some(left_out) = NOT_NOTED.pass() {
+                tracing::error!(%error, left_out, "deliveries of webhooks are not noted yet");
+            }
             tokio::time::sleep(PAUSE).await;
         }
         for result in ended.drain(..) {

@@ -7,5 +7,6 @@
 
 pub(crate) mod batch;
 pub(crate) mod client;
+pub(crate) mod disk;
 pub(crate) mod server;
 pub(crate) mod site;

@@ -1,0 +1,29 @@
+use sqlx::{Executor, Row};
+
+use super::{Database, Location};
+use crate::schema::{Schema, Step};
+
+const SCHEMA: Schema = Schema {
+    version_table: "test_version",
+    steps: &[Step { both: "CREATE TABLE lines (line TEXT NOT NULL)", sqlite: "", postgres: "" }],
+};
+
+/// SQLite ends a transaction itself if the disk is full.
+#[tokio::test]
+async fn a_transaction_that_the_database_has_ended_does_not_spoil_its_connection() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = Location::File(folder.path().join("test.sqlite"));
+    let database = Database::open(&location, &SCHEMA).await.unwrap();
+    let mut tx = database.write().await.unwrap();
+    tx.execute("INSERT INTO lines VALUES ('lost')").await.unwrap();
+    tx.execute("ROLLBACK").await.unwrap();
+    tx.commit().await.unwrap_err();
+    for _ in 0..3 {
+        let mut tx = database.write().await.unwrap();
+        tx.execute("INSERT INTO lines VALUES ('kept')").await.unwrap();
+        tx.commit().await.unwrap();
+    }
+    let mut tx = database.read().await.unwrap();
+    let row = tx.fetch_one("SELECT count(*), min(line) FROM lines").await.unwrap();
+    assert_eq!((row.get::<i64, _>(0), row.get::<String, _>(1)), (3, "kept".to_owned()));
+}

@@ -1,0 +1,54 @@
+//! Failures that repeat while something is away: one line a minute in the log.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The time between two lines.
+const PAUSE: Duration = Duration::from_mins(1);
+
+/// Lets one line about a repeated failure through per minute. For a `static` beside the line.
+#[derive(Debug)]
+pub struct Repeated(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    last: Option<Instant>,
+    left_out: u64,
+}
+
+impl Repeated {
+    /// Nothing has failed yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self(Mutex::new(State { last: None, left_out: 0 }))
+    }
+
+    /// The count of lines left out since the last one; `None` if this one is left out too.
+    pub fn pass(&self) -> Option<u64> {
+        self.pass_at(Instant::now())
+    }
+
+    fn pass_at(&self, now: Instant) -> Option<u64> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.last.is_some_and(|last| now.saturating_duration_since(last) < PAUSE) {
+            state.left_out += 1;
+            return None;
+        }
+        state.last = Some(now);
+        Some(std::mem::take(&mut state.left_out))
+    }
+}
+
+impl Default for Repeated {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+#[cfg(test)]
+#[test]
+fn one_line_a_minute_says_how_many_were_left_out() {
+    let (repeated, start) = (Repeated::new(), Instant::now());
+    let at = |seconds| repeated.pass_at(start + Duration::from_secs(seconds));
+    assert_eq!([0, 1, 59, 60, 61].map(at), [Some(0), None, None, Some(2), None]);
+}
