@@ -158,33 +158,6 @@ pub fn masked(number: &str) -> String {
     format!("{head}***{tail}")
 }
 
-/// Replaces the middle of every run of seven digits or more, so that text can be logged.
-#[must_use]
-pub fn without_numbers(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let mut run = String::new();
-    let finish = |run: &mut String, out: &mut String| {
-        if run.len() >= 7 {
-            out.push_str(&run[..3]);
-            out.push_str("***");
-            out.push_str(&run[run.len() - 2..]);
-        } else {
-            out.push_str(run);
-        }
-        run.clear();
-    };
-    for c in text.chars() {
-        if c.is_ascii_digit() {
-            run.push(c);
-        } else {
-            finish(&mut run, &mut out);
-            out.push(c);
-        }
-    }
-    finish(&mut run, &mut out);
-    out
-}
-
 /// The longest beginning of at most `most` bytes that is text.
 pub(crate) fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]

@@ -21,7 +21,7 @@ use ringwell_directory::CallProvider;
 
 pub use connect::{Answer, Connect, Document, Refusal};
 pub(crate) use moment::parse as parse_moment;
-pub use signed::Unsigned;
+pub use signed::{Shown, Unsigned};
 
 use crate::account::Account;
 use crate::call::CallEvent;
@@ -164,7 +164,7 @@ impl Incoming {
 /// Checks that the provider of `account` has sent `request`.
 ///
 /// # Errors
-/// [`Unsigned`] has the checked string, and a URL that would have matched.
+/// [`Unsigned`] has a URL that would have matched, if there is one.
 pub fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     match account.provider {
         CallProvider::Twilio => twilio::verify(account, request),

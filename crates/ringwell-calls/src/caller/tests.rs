@@ -37,7 +37,6 @@ fn a_caller_without_a_number_is_withheld() {
 fn nothing_that_is_shown_has_the_whole_number() {
     let caller = Caller::read("+14155551234");
     assert_eq!(caller.to_string(), "+1415***1234");
-    assert_eq!(without_numbers("From+14155551234To123"), "From+141***34To123");
 }
 
 proptest! {
@@ -46,12 +45,5 @@ proptest! {
         let caller = Caller::read(&text);
         let column = caller.to_column();
         prop_assert_eq!(Caller::from_column(column.as_deref()), caller);
-    }
-
-    #[test]
-    fn no_run_of_seven_digits_is_left(text in "[0-9a-z+ ]{0,60}") {
-        let shown = without_numbers(&text);
-        let longest = shown.split(|c: char| !c.is_ascii_digit()).map(str::len).max().unwrap_or(0);
-        prop_assert!(longest < 7, "{shown}");
     }
 }

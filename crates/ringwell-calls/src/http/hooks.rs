@@ -12,14 +12,14 @@ use axum::routing::any;
 use ringwell_directory::UnknownNumber;
 
 use crate::account::Account;
-use crate::provider::{self, Answer, Connect, Hook, Incoming, Leg, Refusal, Report, Unsigned};
+use crate::provider::{
+    self, Answer, Connect, Hook, Incoming, Leg, Refusal, Report, Shown, Unsigned,
+};
 use crate::route::Plan;
 use crate::service::{IncomingCall, Service, now};
 
 /// The largest body. Providers send a few kilobytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
-/// The logged part of the string whose signature was checked.
-const CHECKED_BYTES_MAX: usize = 2048;
 /// The time limit for a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(5);
 
@@ -105,17 +105,20 @@ async fn read_body(body: Body) -> Result<Vec<u8>, Refused> {
     }
 }
 
-/// The line that explains a failing installation: the provider, the string, and a value that would
-/// match.
+/// The line that explains a failing installation: the provider, the URL, and one that would match.
+/// The request's values are not in it.
 fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
     let Some(left_out) = account.warnings.pass() else { return };
-    let end = unsigned.checked.floor_char_boundary(CHECKED_BYTES_MAX);
+    let shown = Shown::of(account, incoming);
     tracing::warn!(
         account = account.name,
         provider = account.provider.name(),
-        method = %incoming.method,
+        method = incoming.method.as_str(),
         reason = unsigned.reason,
-        checked = &unsigned.checked[..end],
+        url = shown.url,
+        content_type = shown.content_type,
+        bytes = incoming.body.len(),
+        fields = shown.fields,
         hint = unsigned.hint.as_deref().unwrap_or("none: check the account's secret"),
         left_out,
         "a webhook is not signed as it should be"

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::connect::{Answer, Document, Refusal};
+use super::connect::{Answer, Document};
 use super::moment;
 use super::signed::Unsigned;
 use super::{Hook, Incoming, Report, Unreadable};
@@ -39,8 +39,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
             Mismatch::Apart(_) => "its timestamp is more than 5 min from this server's clock",
             Mismatch::Signature => "the signature does not match",
         };
-        let string = format!("{id}.{time}.{}", String::from_utf8_lossy(&request.body));
-        Unsigned::new(reason).checked(&string)
+        Unsigned::new(reason)
     })
 }
 
@@ -107,8 +106,7 @@ pub(super) fn document(answer: &Answer) -> Document {
             "timeout": connect.timeout_s,
             "caller_id": connect.caller_id.as_ref().or(connect.from.as_ref()),
         }),
-        Answer::Refuse(Refusal::Busy) => json!({ "refuse": "busy" }),
-        Answer::Refuse(Refusal::Rejected) => json!({ "refuse": "rejected" }),
+        Answer::Refuse(refusal) => json!({ "refuse": refusal.name() }),
         Answer::Whisper(_) | Answer::Nothing => json!({}),
     };
     Document { content_type: "application/json", body: value.to_string() }

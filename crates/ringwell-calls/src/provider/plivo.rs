@@ -26,7 +26,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
         .filter(|signature| !signature.is_empty())
         .collect();
     if presented.is_empty() || nonce.is_empty() {
-        return Err(Unsigned::new("signature or nonce is missing").checked(&string(&url)));
+        return Err(Unsigned::new("signature or nonce is missing"));
     }
     let matches = |url: &str| {
         let string = string(url);
@@ -41,7 +41,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
         return Ok(());
     }
     let hint = signed::hint(account, request, matches);
-    Err(Unsigned::new("the signature does not match").checked(&string(&url)).hint(hint))
+    Err(Unsigned::new("the signature does not match").hint(hint))
 }
 
 /// Base, sorted query, sorted parameters of the body.

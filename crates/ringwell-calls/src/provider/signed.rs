@@ -1,11 +1,11 @@
 //! The common parts of several providers' signatures: the public URL, and the text for a mismatch.
 
 use crate::account::Account;
-use crate::caller::without_numbers;
 use crate::provider::Incoming;
 
-/// The longest string that a refusal shows.
-const SHOWN_BYTES_MAX: usize = 4_096;
+/// Names of fields that a refusal shows, and the longest of them.
+const NAMES_MAX: usize = 40;
+const NAME_BYTES_MAX: usize = 40;
 
 /// The reason why a request does not count as the provider's. For the log: the answer does not
 /// contain it.
@@ -13,8 +13,6 @@ const SHOWN_BYTES_MAX: usize = 4_096;
 pub struct Unsigned {
     /// The error.
     pub reason: &'static str,
-    /// The string that was checked, telephone numbers masked, without secrets.
-    pub checked: String,
     /// The value that would have matched.
     pub hint: Option<String>,
     /// The provider is known to send this by mistake, and repeats it after an error.
@@ -23,17 +21,66 @@ pub struct Unsigned {
 
 impl Unsigned {
     pub(super) fn new(reason: &'static str) -> Self {
-        Self { reason, checked: String::new(), hint: None, is_retried: false }
-    }
-
-    pub(super) fn checked(self, string: &str) -> Self {
-        let string = crate::caller::cut(string, SHOWN_BYTES_MAX);
-        Self { checked: without_numbers(string), ..self }
+        Self { reason, hint: None, is_retried: false }
     }
 
     pub(super) fn hint(self, hint: Option<String>) -> Self {
         Self { hint, ..self }
     }
+}
+
+/// The parts of a request that the log may show of one that is not signed: anyone may have written
+/// it, about anyone. No value is among them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shown {
+    /// The URL whose signature was checked, without its query.
+    pub url: String,
+    /// The type of the body, if it is one that providers use.
+    pub content_type: &'static str,
+    /// Names of the fields in query and body; `…` stands for those that are no plain names, or too
+    /// many.
+    pub fields: String,
+}
+
+impl Shown {
+    /// The parts of `request` to `account`.
+    #[must_use]
+    pub fn of(account: &Account, request: &Incoming) -> Self {
+        let path = request.target.split('?').next().unwrap_or_default();
+        let kind = request.header("content-type").split(';').next().unwrap_or_default().trim();
+        let known = ["application/x-www-form-urlencoded", "application/json", "text/plain"];
+        let content_type = match known.into_iter().find(|known| *known == kind) {
+            Some(known) => known,
+            None if kind.is_empty() => "none",
+            None => "another",
+        };
+        Self { url: format!("{}{path}", account.public_url), content_type, fields: names(request) }
+    }
+}
+
+fn names(request: &Incoming) -> String {
+    let (query, form) = (request.query_form(), request.form());
+    let json: Option<serde_json::Map<String, serde_json::Value>> =
+        serde_json::from_slice(&request.body).ok();
+    let json = json.unwrap_or_default();
+    let pairs = query.sorted().into_iter().chain(form.sorted());
+    let all: std::collections::BTreeSet<&str> =
+        pairs.map(|(name, _)| name).chain(json.keys().map(String::as_str)).collect();
+    let plain = all.iter().copied().filter(|name| is_plain(name));
+    let mut shown: Vec<&str> = plain.take(NAMES_MAX).collect();
+    if shown.len() < all.len() {
+        shown.push("…");
+    }
+    shown.join(" ")
+}
+
+/// A name as programs give it: a number, a person's name or an address is none.
+fn is_plain(name: &str) -> bool {
+    let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
+    name.len() <= NAME_BYTES_MAX
+        && name.bytes().all(|b| is_letter(b) || b.is_ascii_digit())
+        && name.bytes().filter(u8::is_ascii_digit).count() <= 3
+        && name.bytes().next().is_some_and(is_letter)
 }
 
 /// The URL that the provider has called, according to the configuration.

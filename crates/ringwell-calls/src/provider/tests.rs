@@ -48,3 +48,29 @@ impl Incoming {
         self
     }
 }
+
+/// Anyone may send these, about anyone.
+#[test]
+fn the_log_shows_names_of_fields_and_no_value_of_an_unsigned_request() {
+    let account = account(CallProvider::Generic, "https://calls.example", "a-secret");
+    let json = r#"{"from":"(415) 555-4321","caller_name":"Jane Roe","415-555-4321":1,"n4155554321":2,
+        "uri":"sip:jane@corp","page":"/?gclid=SECRETCLICK","Jane Roe":true}"#;
+    let shown = Shown::of(&account, &post("/t/main/answer?token=QUERYSECRET", json));
+    assert_eq!(shown.url, "https://calls.example/t/main/answer");
+    assert_eq!(
+        (shown.content_type, &*shown.fields),
+        ("application/json", "caller_name from page token uri …")
+    );
+
+    let form = "From=%2B14155554321&CallerName=Jane+Roe&%28415%29+555-4321=x";
+    let shown = Shown::of(&account, &post("/t/main/events", form));
+    assert_eq!(shown.content_type, "application/x-www-form-urlencoded");
+    assert_eq!(shown.fields, "CallerName From …");
+
+    let odd = post("/t/main/events", "{\"a\"").with("content-type", "call/+14155554321");
+    let shown = Shown::of(&account, &odd);
+    assert_eq!((shown.content_type, &*shown.fields), ("another", ""));
+    let many: String =
+        (0..10_000).map(|place| format!("field{}{place}=1&", "a".repeat(place % 9))).collect();
+    assert!(Shown::of(&account, &post("/t/main/events", &many)).fields.len() < 2_000);
+}

@@ -75,7 +75,7 @@ fn a_shared_key_signs_by_sha_256() {
 }
 
 #[test]
-fn a_refusal_names_the_string_and_the_url_that_would_have_matched() {
+fn a_refusal_names_the_url_that_would_have_matched() {
     let signed = |host: &str| {
         let string = format!("{host}/myapp.php?foo=1&bar=2CallSidCA1From+14158675309");
         digest::base64(&Mac::Sha1.sign(b"12345", &[string.as_bytes()]))
@@ -86,8 +86,6 @@ fn a_refusal_names_the_string_and_the_url_that_would_have_matched() {
         verify(&account, &request.with(SIGNATURE, signature).with(field, value)).unwrap_err()
     };
     let unsigned = refused(&signed("http://mycompany.com"), "host", "mycompany.com");
-    let wanted = "https://mycompany.com/myapp.php?foo=1&bar=2CallSidCA1From+141***09";
-    assert_eq!(unsigned.checked, wanted);
     assert!(unsigned.hint.unwrap().contains("for http://mycompany.com would have matched"));
     let unsigned = refused(&signed("https://edge.example"), "x-forwarded-host", "edge.example");
     assert!(unsigned.hint.unwrap().contains("for https://edge.example would have matched"));
