@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::pin::Pin;
 
 use ringwell_core::{Millis, NumberRange, PoolId};
+use ringwell_directory::Site;
 
 /// An answer that comes later.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -23,6 +24,9 @@ pub trait Live: Send + Sync {
     /// Numbers in the rotation of `pool` that have not been held since `since`, as far as their
     /// shard can be reached.
     fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>>;
+
+    /// The web site of the configuration with this key.
+    fn configured_site(&self, key: &str) -> Option<Site>;
 
     /// The directory has changed, up to `version`: the server takes it without being asked twice.
     fn changed(&self, version: u64);

@@ -12,7 +12,7 @@ use axum::http::Request;
 use http_body_util::BodyExt;
 use ringwell_admin::{Entrance, Later, Live, Management, PoolLoad, PoolState, router};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::Token;
+use ringwell_directory::{Site, Token};
 use ringwell_store::{Location, Role, Store};
 use tempfile::TempDir;
 use tower::ServiceExt;
@@ -43,6 +43,10 @@ impl Live for Quiet {
     fn unused(&self, _pool: PoolId, _since: Millis) -> Later<'_, Vec<NumberRange>> {
         let first = PromoNumber::parse("8885550305").unwrap();
         Box::pin(async move { NumberRange::new(first, 100).into_iter().collect() })
+    }
+
+    fn configured_site(&self, _key: &str) -> Option<Site> {
+        None
     }
 
     fn changed(&self, _version: u64) {}

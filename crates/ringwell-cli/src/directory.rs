@@ -22,7 +22,7 @@ use ringwell_directory::{Config, Database, RingPool, Site, TokenHashes};
 use ringwell_node::Live;
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use self::follow::Follower;
 use self::growth::Grower;
@@ -44,8 +44,9 @@ pub(crate) struct Directory {
     /// This node's name in the database.
     node: String,
     version: u64,
-    /// The web sites of the configuration.
-    sites_of_file: Vec<Site>,
+    /// The web sites of the configuration, and those of the database.
+    sites_of_file: watch::Sender<Vec<Site>>,
+    sites: Vec<Site>,
     naming: Naming,
     /// Keeps other servers out of a database of SQLite.
     claim: Option<File>,
@@ -91,11 +92,12 @@ pub(crate) fn open(
     journals::compare(config, noted.as_deref())?;
     tracing::info!(version = loaded.version, ring_pools = loaded.pools.len(), "read the directory");
     let node = node.to_owned();
-    let sites_of_file = config.sites.clone();
-    let sites = together(&sites_of_file, loaded.sites);
+    let together = together(&config.sites, loaded.sites.clone());
+    let (sites, sites_of_file) = (loaded.sites, watch::Sender::new(config.sites.clone()));
     let (version, naming) = (loaded.version, Naming::new(config));
-    let directory = Directory { runtime, store, node, version, sites_of_file, naming, claim };
-    Ok((directory, loaded.pools, sites))
+    let directory =
+        Directory { runtime, store, node, version, sites_of_file, sites, naming, claim };
+    Ok((directory, loaded.pools, together))
 }
 
 /// The web sites of the configuration and those of the database, whose settings take precedence.
@@ -122,6 +124,11 @@ async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
 }
 
 impl Directory {
+    /// Takes other web sites of the configuration.
+    pub(crate) fn sites_of_file(&self) -> watch::Sender<Vec<Site>> {
+        self.sites_of_file.clone()
+    }
+
     /// Follows the database, and serves the management of its pools, on a separate thread until the
     /// node ends. Returns the way to it if clients' addresses serve ring pools too.
     ///
@@ -134,7 +141,8 @@ impl Directory {
         dashboard: &Dashboard,
         (loads, lookup): (SharedLoads, TokenHashes),
     ) -> anyhow::Result<Option<Way>> {
-        let Self { runtime, store, node, version, sites_of_file, naming, claim } = self;
+        let Self { runtime, store, node, version, sites_of_file, sites, naming, claim } = self;
+        let sites_of_file = sites_of_file.subscribe();
         let changed = Arc::new(Notify::new());
         let mut grower = Grower::new(
             store.clone(),
@@ -143,7 +151,12 @@ impl Directory {
             Arc::clone(&changed),
             config.growth,
         );
-        let server = Server { live: live.clone(), changed: Arc::clone(&changed), loads };
+        let server = Server {
+            live: live.clone(),
+            changed: Arc::clone(&changed),
+            sites_of_file: sites_of_file.clone(),
+            loads,
+        };
         let management =
             ringwell_admin::Management { store: store.clone(), live: Arc::new(server) };
         let (way, end) = one_address::way();
@@ -154,8 +167,15 @@ impl Directory {
         let follow = move || {
             let _claim = claim;
             step_back();
-            let mut follower =
-                Follower::new(store, node, version, live, (changed, sites_of_file, lookup), naming);
+            let mut follower = Follower::new(
+                store,
+                node,
+                version,
+                live,
+                (sites_of_file, sites),
+                (changed, lookup),
+                naming,
+            );
             let serve_ring_pools = async {
                 end.serve(ring_pools).await;
                 // No further change comes, or none ever came.

@@ -82,7 +82,9 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     if let Some(kept) = kept {
         let (handle, orders) = live();
         directories.orders = Some(orders);
-        directories.reload_settings = Some(Box::new(move || reload().map(drop)));
+        let sites_of_file = kept.sites_of_file();
+        let take = move |(_, sites)| drop(sites_of_file.send_replace(sites));
+        directories.reload_settings = Some(Box::new(move || reload().map(&take)));
         way = kept.follow(handle, &config, &dashboard, (loads, lookup.clone()))?;
     } else {
         directories.reload = Some(Box::new(reload));

@@ -177,6 +177,12 @@ fn what_is_wrong_with_a_site_is_refused_and_nothing_has_changed() {
     managed.fails(&["create", "pk_shop", "--swap", "+18005550100=1"], "origins: must have");
     managed.fails(&["create", "pk_shop/../x", "--origin", SHOP], "no site key");
     managed.fails(&["change", "pk_shop", "--consent", "off"], "there is no such site");
+    for name in ["ringwell_visitor", "ring_pool_key"] {
+        let with = [&create("pk_shop", "+18005550100=1")[..], &["--param", name]].concat();
+        managed.fails(&with, &format!("params[0]: {name} is reserved"));
+    }
+    let twice = [&create("pk_shop", "+18005550100=1")[..], &["--swap", "+18005550100=2"]].concat();
+    managed.fails(&twice, "swaps[1]: +18005550100 is swapped twice");
     let site = json!({"origins": [SHOP], "swaps": [{"number": "+18005550100", "ring_pool": 1}]});
     let path = "/v1/sites/pk_shop";
     let tried = managed.manage("PUT", &format!("{path}?dry_run=true"), TOKEN, &site);
@@ -212,6 +218,62 @@ fn a_token_of_one_network_sees_and_changes_sites_of_its_own_pools_only() {
     assert_eq!(list.json(), json!([]));
     assert_eq!(managed.manage("PUT", path, &own, &site).status, 200);
     assert_eq!(managed.manage("DELETE", path, &own, &Value::Null).status, 200);
+}
+
+#[test]
+fn a_token_of_one_network_cannot_take_a_site_of_the_file_from_another() {
+    let more = format!(
+        "[[site]]\nkey = \"pk_file\"\norigins = [\"{SHOP}\"]\n\
+         [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 1\n"
+    );
+    let managed = Managed::start(&more);
+    let token = |network: &str| {
+        let body = json!({"name": "ann", "role": "write", "network": network});
+        let made = managed.manage("POST", "/v1/tokens", TOKEN, &body).json();
+        made["token"].as_str().unwrap().to_owned()
+    };
+    let (own, other) = (token("local"), token("north"));
+    let pool = json!({"name": "theirs", "id_from_network": "m3", "max_pool_size": 3,
+                      "fill_immediately": true, "allow_overflow": false, "lifetime_seconds": 120});
+    let path = "/api/2013-07-01/north/advertisers/1/advertiser_campaigns/1/ring_pools.json";
+    let pool = managed.manage("POST", path, &other, &pool);
+    let id = &pool.json()["id"];
+    assert!(id.is_u64(), "{}", pool.body);
+    let site = json!({"origins": [SHOP], "swaps": [{"number": "+18005550100", "ring_pool": id}]});
+    let path = "/v1/sites/pk_file";
+    let tried = managed.manage("PUT", path, &other, &site);
+    assert_eq!(tried.status, 409, "{}", tried.body);
+    assert!(tried.body.contains("the key pk_file is taken"), "{}", tried.body);
+    let site = json!({"origins": [SHOP], "swaps": [{"number": "+18005550100", "ring_pool": 2}]});
+    assert_eq!(managed.manage("PUT", path, &own, &site).status, 201);
+    let site = json!({"origins": [SHOP], "swaps": [{"number": "+18005550101", "ring_pool": id}]});
+    assert_eq!(managed.manage("PUT", "/v1/sites/pk_north", &other, &site).status, 201);
+}
+
+#[test]
+fn sites_of_the_file_are_read_again_at_sighup_also_beside_a_database() {
+    let managed = Managed::start("");
+    let section = |key: &str| {
+        format!(
+            "\n[[site]]\nkey = \"{key}\"\norigins = [\"{SHOP}\"]\n\
+             [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 1\n"
+        )
+    };
+    managed.says(&create("pk_kept", "+18005550100=2"));
+    let without = std::fs::read_to_string(managed.site.config()).unwrap();
+    let write = |text: &str| std::fs::write(managed.site.config(), text).unwrap();
+    write(&(without.clone() + &section("pk_file")));
+    assert!(managed.server.reload().contains("web sites"));
+    managed.page_until("pk_file", SHOP, 200);
+    managed.page_until("pk_kept", SHOP, 200);
+    // A change of the database does not bring the former ones back.
+    write(&(without + &section("pk_next")));
+    assert!(managed.server.reload().contains("read again"));
+    managed.page_until("pk_file", SHOP, 403);
+    managed.says(&create("pk_more", "+18005550100=2"));
+    managed.page_until("pk_more", SHOP, 200);
+    assert_eq!(managed.page("pk_file", SHOP).status, 403);
+    assert_eq!(managed.page("pk_next", SHOP).status, 200);
 }
 
 #[test]

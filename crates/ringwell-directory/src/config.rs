@@ -37,7 +37,9 @@ pub use self::json::pool_from_json;
 pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
 pub use self::proxies::{TrustedProxy, client_address};
-pub use self::sites::{Consent, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText};
+pub use self::sites::{
+    Consent, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText, is_reserved_param,
+};
 pub(crate) use self::values::format_seconds;
 pub use self::values::{ValueError, parse_duration, parse_lifetime};
 use crate::{Secret, TokenHashes};

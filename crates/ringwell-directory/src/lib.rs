@@ -35,7 +35,8 @@ pub use config::{
     Links, Listen, Log, LogFormat, Management, NumberCheck, OpenHours, Overrides, Replicated,
     RoutingSettings, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText, TrustedProxy,
     UnknownNumber, VARIABLES, ValueError, WebhookSettings, client_address, guarded, is_call_target,
-    load, parse_deadline, parse_duration, parse_lifetime, parse_shards, pool_from_json, unguarded,
+    is_reserved_param, load, parse_deadline, parse_duration, parse_lifetime, parse_shards,
+    pool_from_json, unguarded,
 };
 pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
 pub use directory::Directory;

@@ -13,7 +13,7 @@ use axum::http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
 use ringwell_admin::{Entrance, Later, Live, Management, PoolLoad, PoolState, router};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Directory, RingPool, RingPoolKey, Token};
+use ringwell_directory::{Directory, RingPool, RingPoolKey, Site, Token};
 use ringwell_store::{Location, Scope, Store};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -71,6 +71,10 @@ impl Live for Quiet {
 
     fn unused(&self, _pool: PoolId, _since: Millis) -> Later<'_, Vec<NumberRange>> {
         Box::pin(async { Vec::new() })
+    }
+
+    fn configured_site(&self, _key: &str) -> Option<Site> {
+        None
     }
 
     fn changed(&self, _version: u64) {}

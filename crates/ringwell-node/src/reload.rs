@@ -13,7 +13,8 @@ pub(crate) async fn again(server: &Server, peers: &Peers, directories: &mut Dire
     let Some(reload) = &mut directories.reload else {
         match directories.reload_settings.as_mut().map(|reload| reload()) {
             Some(Ok(())) => tracing::info!(
-                "SIGHUP: calls and management tokens were read again; the pools are in the database"
+                "SIGHUP: web sites, calls and management tokens were read again; the pools are in \
+                 the database"
             ),
             Some(Err(faults)) => refuse(&faults),
             None => tracing::warn!("SIGHUP: nothing comes from a file; nothing is read again"),

@@ -148,7 +148,7 @@ fn from_row(row: &AnyRow) -> Result<Site, StoreError> {
         leases_per_minute: u32::try_from(from_db(columns.take()?, "a limit")?).unwrap_or(u32::MAX),
         key: key.clone(),
     };
-    text.check().map_err(|fault| StoreError::Damaged(format!("site {key}: {fault}")))
+    text.check_kept().map_err(|fault| StoreError::Damaged(format!("site {key}: {fault}")))
 }
 
 /// The audit log's data on a site: everything except the value of its secret.

@@ -134,9 +134,12 @@ pub(crate) async fn put(
     let visitor = enter(&context, &headers, Role::Write).await?;
     let wanted: PutSite = body(&bytes)?;
     let trial = query(&uri)?;
-    let before = context.store.site(&key).await?;
-    if let Some(before) = &before
-        && !may_see(&context, &visitor, before).await?
+    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let before = change.site(&key).await?;
+    // The pages of a site of the configuration would follow the directory from then on.
+    let owned = before.clone().or_else(|| context.live.configured_site(&key));
+    if let Some(owned) = &owned
+        && !may_see(&context, &visitor, owned).await?
     {
         // The answer says that the key is taken, and does not name its owner.
         return Err(Problem::new(StatusCode::CONFLICT, format!("the key {key} is taken")));
@@ -148,7 +151,6 @@ pub(crate) async fn put(
             return Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail));
         }
     }
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
     let is_new = change.put_site(&site).await?;
     let status = if is_new { StatusCode::CREATED } else { StatusCode::OK };
     Ok((status, Json(finish(&context, change, &trial).await?)))

@@ -8,7 +8,7 @@ use std::time::Duration;
 use ringwell_directory::{Site, TokenHashes};
 use ringwell_node::{Live, LiveError};
 use ringwell_store::{Delta, Store, StoreError};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::journals::Naming;
 use super::now;
@@ -33,7 +33,9 @@ pub(super) struct Follower {
     confirmed: u64,
     live: Live,
     /// The web sites of the configuration.
-    sites_of_file: Vec<Site>,
+    sites_of_file: watch::Receiver<Vec<Site>>,
+    /// Those of the database, as of `version`.
+    sites: Vec<Site>,
     /// Tokens of the database that may ask who held a number.
     lookup: TokenHashes,
     /// Told when this process itself has changed the directory.
@@ -63,7 +65,8 @@ impl Follower {
         node: String,
         version: u64,
         live: Live,
-        (changed, sites_of_file, lookup): (Arc<Notify>, Vec<Site>, TokenHashes),
+        (sites_of_file, sites): (watch::Receiver<Vec<Site>>, Vec<Site>),
+        (changed, lookup): (Arc<Notify>, TokenHashes),
         naming: Naming,
     ) -> Self {
         let (confirmed, is_lost, refused) = (version, false, None);
@@ -74,6 +77,7 @@ impl Follower {
             confirmed,
             live,
             sites_of_file,
+            sites,
             lookup,
             changed,
             is_lost,
@@ -118,6 +122,10 @@ impl Follower {
     /// Applies the changes.
     async fn look(&mut self) -> Result<Looked, StoreError> {
         let mut looked = Looked::Current;
+        // Also while the database does not answer.
+        if self.sites_of_file.has_changed().unwrap_or(false) {
+            self.serve_sites().await;
+        }
         let version = tokio::time::timeout(SILENT_MAX, self.store.version()).await;
         if version.unwrap_or(Err(StoreError::Silent))? != self.version {
             let delta = self.store.changed_since(self.version).await?;
@@ -155,10 +163,16 @@ impl Follower {
             Err(LiveError::Stopping) => return Ok(Looked::Ended),
         }
         if let Some(sites) = sites {
-            self.live.sites(super::together(&self.sites_of_file, sites)).await;
+            self.sites = sites;
+            self.serve_sites().await;
         }
         self.version = version;
         Ok(Looked::Current)
+    }
+
+    async fn serve_sites(&mut self) {
+        let of_file = self.sites_of_file.borrow_and_update().clone();
+        self.live.sites(super::together(&of_file, self.sites.clone())).await;
     }
 
     /// The shards refuse a version that the database allows. The version is not confirmed: numbers

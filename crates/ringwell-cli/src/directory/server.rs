@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use ringwell_admin::{Later, PoolLoad, PoolState, SharedLoads};
 use ringwell_core::{Millis, NumberRange, PoolId};
+use ringwell_directory::Site;
 use ringwell_node::Live;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use super::now;
 
@@ -13,6 +14,8 @@ use super::now;
 pub(super) struct Server {
     pub(super) live: Live,
     pub(super) changed: Arc<Notify>,
+    /// The web sites of the configuration.
+    pub(super) sites_of_file: watch::Receiver<Vec<Site>>,
     pub(super) loads: SharedLoads,
 }
 
@@ -45,6 +48,10 @@ impl ringwell_admin::Live for Server {
 
     fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>> {
         Box::pin(async move { self.live.unused(pool, since).await.unwrap_or_default() })
+    }
+
+    fn configured_site(&self, key: &str) -> Option<Site> {
+        self.sites_of_file.borrow().iter().find(|site| site.key == key).cloned()
     }
 
     fn changed(&self, _version: u64) {

@@ -116,6 +116,19 @@ impl SiteText {
     /// # Errors
     /// [`SiteFault`] names the first field that breaks a rule.
     pub fn check(&self) -> Result<Site, SiteFault> {
+        let site = self.check_kept()?;
+        each("params", &self.params, |name| check_reserved(name))?;
+        check_twice(&site.swaps)
+            .map_err(|(place, error)| SiteFault { field: format!("swaps[{place}]"), error })?;
+        Ok(site)
+    }
+
+    /// Checks the fields of a site that is in a database: without the rules that came later, which
+    /// older versions have not checked.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_kept(&self) -> Result<Site, SiteFault> {
         let fault = |field: &str, error| SiteFault { field: field.to_owned(), error };
         let key = parse_site_key(&self.key).map_err(|error| fault("key", error))?;
         let origins = each("origins", &self.origins, |text| text.parse())?;
@@ -277,7 +290,15 @@ pub(super) fn read(mut section: Section<'_, '_>, sites: &mut Vec<Site>) {
     let tables = section.sections("swap");
     section.miss("swap", "add a table [[site.swap]] with number and ring_pool");
     let swaps: Vec<Option<Swap>> = tables.into_iter().map(read_swap).collect();
-    let params = section.take_list("params", text(parse_param)).unwrap_or_default();
+    let swaps = swaps.into_iter().collect::<Option<Vec<_>>>();
+    if let Some(Err((_, error))) = swaps.as_deref().map(check_twice) {
+        section.fault("swap", error);
+    }
+    let new_param = |name: &str| {
+        check_reserved(name)?;
+        parse_param(name)
+    };
+    let params = section.take_list("params", text(new_param)).unwrap_or_default();
     let consent = section.take("consent", text(parse_consent)).unwrap_or_default();
     let edge_key =
         section.take("edge_key", text(|key| Secret::parse(key).map_err(ValueError::new)));
@@ -288,7 +309,6 @@ pub(super) fn read(mut section: Section<'_, '_>, sites: &mut Vec<Site>) {
         section.fault("key", ValueError::new("is another site's too"));
     }
     section.finish();
-    let swaps = swaps.into_iter().collect::<Option<Vec<_>>>();
     if let (Some(key), Some(origins), Some(swaps)) = (key, origins, swaps) {
         sites.push(Site { key, origins, swaps, params, consent, edge_key, leases_per_minute });
     }
@@ -328,6 +348,33 @@ fn parse_param(text: &str) -> Result<String, ValueError> {
         return Ok(text.to_owned());
     }
     Err(ValueError::new("must be 1 to 64 letters, digits, _ and -"))
+}
+
+/// Parameters of an allocation that the server sets itself: no page may send them.
+#[must_use]
+pub fn is_reserved_param(name: &str) -> bool {
+    let begins = name.get(..9).is_some_and(|begin| begin.eq_ignore_ascii_case("ringwell_"));
+    let ours = ["ring_pool_key", "landing", "referrer"];
+    begins || ours.iter().any(|ours| ours.eq_ignore_ascii_case(name))
+}
+
+fn check_reserved(name: &str) -> Result<(), ValueError> {
+    if is_reserved_param(name) {
+        return Err(ValueError::new(format!("{name} is reserved: the server sets it itself"))
+            .hint("give the page's parameter another name"));
+    }
+    Ok(())
+}
+
+/// A page's number becomes a number of one pool. The place of the first that stands there twice.
+fn check_twice(swaps: &[Swap]) -> Result<(), (usize, ValueError)> {
+    for (place, swap) in swaps.iter().enumerate() {
+        if swaps[..place].iter().any(|other| other.number == swap.number) {
+            let error = format!("{} is swapped twice: a number has one ring pool", swap.number);
+            return Err((place, ValueError::new(error)));
+        }
+    }
+    Ok(())
 }
 
 fn parse_consent(text: &str) -> Result<Consent, ValueError> {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use ringwell_core::PromoNumber;
+use ringwell_directory::is_reserved_param;
 use ringwell_wire::national::{country_code, national};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -161,7 +162,9 @@ impl Visit {
                 escape(&mut query, value);
             }
         };
-        let wanted = |name: &str| is_click(name) || own.iter().any(|own| own == name);
+        // A database may have sites that were made before these names were refused.
+        let is_own = |name: &str| own.iter().any(|own| own == name) && !is_reserved_param(name);
+        let wanted = |name: &str| is_click(name) || is_own(name);
         let params = self.params.iter().flatten().filter(|(name, _)| wanted(name));
         for (name, value) in params.take(PARAMS_MAX) {
             add(name, value);
@@ -246,6 +249,10 @@ mod tests {
             "&gclid=a%26b%3D%22c%5C&plan=x&utm_source=%C3%B6\
              &landing=https%3A%2F%2Fshop.example%2Fa&referrer=https%3A%2F%2Fsearch.example%2F"
         );
+        let params = ["ringwell_visitor", "ring_pool_key", "landing"].map(str::to_owned);
+        let sent = params.clone().map(|name| (name, "same".to_owned()));
+        let visit = Visit { params: Some(sent.into()), ..Visit::default() };
+        assert_eq!(visit.query(&params), "", "the server sets these itself");
     }
 
     #[test]

@@ -55,6 +55,17 @@ fn what_is_wrong_with_a_site_is_said_by_field() {
     for field in ["site[0].key", "site[0].origins[0]", "site[0].swap", "site[0].consent"] {
         assert!(faults.contains(field), "{field} in {faults}");
     }
+    let swap = "[[site.swap]]\nnumber = '+18005550100'\nring_pool = 1\n";
+    let faults = check(&format!(
+        "[[site]]\nkey = 'pk_shop'\norigins = ['https://a.example']\n\
+         params = ['plan', 'ringwell_visitor']\n{swap}{swap}"
+    ))
+    .unwrap_err()
+    .join("\n");
+    for said in ["site[0].params[1]: ringwell_visitor is reserved", "site[0].swap: +18005550100 is"]
+    {
+        assert!(faults.contains(said), "{said} in {faults}");
+    }
     let twice = "[[site]]\nkey = 'pk_shop'\norigins = ['https://a.example']\n\
                  [[site.swap]]\nnumber = '+18005550100'\nring_pool = 1\n";
     assert!(check(&twice.repeat(2)).unwrap_err()[0].starts_with("site[1].key: "));
@@ -82,13 +93,19 @@ fn a_site_is_written_as_the_text_it_was_read_from() {
 #[test]
 fn the_text_of_a_site_is_checked_as_its_section_of_the_file_is() {
     type Break = fn(&mut SiteText);
-    let faulty: [(&str, Break); 9] = [
+    let faulty: [(&str, Break); 13] = [
         ("key: ", |site| site.key = "shop".to_owned()),
         ("origins[1]: ", |site| site.origins[1] = "shop.example".to_owned()),
         ("origins: ", |site| site.origins.clear()),
         ("swaps[0]: ", |site| site.swaps[0].number = "8005550100".to_owned()),
         ("swaps: ", |site| site.swaps = vec![site.swaps[0].clone(); 101]),
         ("params[0]: ", |site| site.params[0] = "a b".to_owned()),
+        ("params[0]: ringwell_visitor", |site| site.params[0] = "ringwell_visitor".to_owned()),
+        ("params[1]: ring_pool_key", |site| site.params.push("ring_pool_key".to_owned())),
+        ("params[0]: landing", |site| site.params[0] = "landing".to_owned()),
+        ("swaps[1]: +18005550100 is swapped twice", |site| {
+            site.swaps.push(SwapText { ring_pool: 17, ..site.swaps[0].clone() });
+        }),
         ("consent: ", |site| site.consent = "maybe".to_owned()),
         ("edge_key: ", |site| site.edge_key = Some("short".to_owned())),
         ("leases_per_minute: ", |site| site.leases_per_minute = 0),
@@ -99,4 +116,13 @@ fn the_text_of_a_site_is_checked_as_its_section_of_the_file_is() {
         let fault = site.check().unwrap_err().to_string();
         assert!(fault.starts_with(field), "{field}: {fault}");
     }
+}
+
+#[test]
+fn a_site_that_an_older_version_has_kept_is_still_read() {
+    let mut site = text();
+    site.params = vec!["ring_pool_key".to_owned()];
+    site.swaps.push(site.swaps[0].clone());
+    assert!(site.check().is_err());
+    assert_eq!(site.check_kept().unwrap().to_text(), site);
 }
