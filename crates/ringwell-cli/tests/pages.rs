@@ -111,6 +111,43 @@ fn pages_have_an_address_of_their_own_if_one_is_set_and_nothing_else_is_there() 
 }
 
 #[test]
+fn strangers_at_the_address_of_pages_leave_half_of_the_connections_to_clients() {
+    let settings = format!(
+        "shards = 1\nlimits.connections = 8\n[sites]\nlisten = [\"127.0.0.1:0\"]\n\
+         [[site]]\nkey = \"{KEY}\"\norigins = [\"{ORIGIN}\"]\n\
+         [[site.swap]]\nnumber = \"{OWN}\"\nring_pool = 1\n"
+    );
+    let site = Site::new(vec![Pool::new(1, 50, Duration::from_mins(30))], &settings);
+    let server = Server::start(site.serve(&[]));
+    server.says("\"pages\":");
+    let log = server.log();
+    let serving = log.lines().find(|line| line.contains("\"pages\":")).unwrap();
+    let serving: Value = serde_json::from_str(serving).unwrap();
+    let pages: Vec<String> = serde_json::from_str(serving["pages"].as_str().unwrap()).unwrap();
+    let mut silent: Vec<_> =
+        (0..20).map(|_| std::net::TcpStream::connect(&pages[0]).unwrap()).collect();
+    // The first four are taken; the others are refused.
+    let mut clients = server.client();
+    let until = Instant::now() + Duration::from_secs(10);
+    while metric(&mut clients, "ringwell_connections_refused_total") < 16 {
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_millis(20));
+    }
+    let more: Vec<_> = (0..3).map(|_| server.client()).collect();
+    for mut client in more {
+        assert_eq!(client.get("/healthz", &[]).unwrap().status, 200);
+    }
+    assert_eq!(clients.get("/healthz", &[]).unwrap().status, 200);
+    // Pages are served again as soon as they leave.
+    silent.clear();
+    let script = || Client::connect(&pages[0]).ok()?.get("/rw.js", &[]).ok();
+    while script().is_none_or(|answer| answer.status != 200) {
+        assert!(Instant::now() < until);
+        thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
 fn a_visitor_gets_a_number_keeps_it_and_is_the_one_that_a_call_is_attributed_to() {
     let (_site, server) = start(50, Duration::from_mins(30), "");
     let mut client = server.client();

@@ -57,6 +57,8 @@ pub(crate) struct Watch {
     list: Rc<Connections>,
     /// Its index on the list.
     place: usize,
+    /// Whether it is one of a listener for web pages alone.
+    is_page: bool,
     /// See [`Watch::linger`].
     lingers: Cell<bool>,
 }
@@ -136,6 +138,8 @@ impl Stay {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: RefCell<Slab<Entry>>,
+    /// Those of listeners for web pages alone.
+    pages: Cell<usize>,
     draining: Cell<bool>,
 }
 
@@ -147,7 +151,8 @@ struct Entry {
 
 impl Connections {
     /// A new connection; the guard takes it off the list.
-    pub(crate) fn open(self: &Rc<Self>) -> Open {
+    pub(crate) fn open(self: &Rc<Self>, is_page: bool) -> Open {
+        self.pages.set(self.pages.get() + usize::from(is_page));
         let mut open = self.open.borrow_mut();
         let entry = open.vacant_entry();
         let watch = Rc::new(Watch {
@@ -155,6 +160,7 @@ impl Connections {
             waker: RefCell::new(None),
             list: Rc::clone(self),
             place: entry.key(),
+            is_page,
             lingers: Cell::new(false),
         });
         // A client that connects and says nothing is one that does not finish its head.
@@ -165,6 +171,11 @@ impl Connections {
 
     pub(crate) fn count(&self) -> usize {
         self.open.borrow().len()
+    }
+
+    /// The count of those of listeners for web pages alone.
+    pub(crate) fn pages(&self) -> usize {
+        self.pages.get()
     }
 
     /// Cuts the connections that have been in one phase for too long; says how many.
@@ -192,7 +203,9 @@ pub(crate) struct Open {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.watch.list.open.borrow_mut().try_remove(self.watch.place);
+        let list = &self.watch.list;
+        list.open.borrow_mut().try_remove(self.watch.place);
+        list.pages.set(list.pages.get() - usize::from(self.watch.is_page));
     }
 }
 

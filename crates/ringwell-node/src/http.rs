@@ -123,7 +123,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
                 let _ = socket.set_nodelay(true);
                 match &*who {
                     // A client that has not yet shown a certificate counts too.
-                    Who::Nodes(Some(tls)) => admit(&thread).is_some_and(|open| {
+                    Who::Nodes(Some(tls)) => admit(&thread, &who).is_some_and(|open| {
                         let handshake = tls.acceptor.clone().accept(socket);
                         tokio::task::spawn_local(welcome_node(Rc::clone(&thread), handshake, open));
                         true
@@ -235,7 +235,7 @@ fn welcome<S>(thread: &Rc<HttpShard>, mut socket: S, who: &Rc<Who>, address: Opt
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
-    let Some(open) = admit(thread) else {
+    let Some(open) = admit(thread, who) else {
         tokio::task::spawn_local(async move {
             // A client that does not read it in time loses it.
             let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
@@ -247,18 +247,23 @@ where
 }
 
 /// A place for one more connection on this thread, if there is any.
-fn admit(thread: &Rc<HttpShard>) -> Option<Open> {
+///
+/// Anybody may connect to a listener for web pages alone: it gets half of the places, so that
+/// clients always have the rest.
+fn admit(thread: &Rc<HttpShard>, who: &Who) -> Option<Open> {
     // Shards that are there for their history alone have no listeners.
     let shards = thread.directory().shards();
     let is_serving = |shard: &u16| *shard < shards;
     let serving = thread.node.shards().filter(is_serving).count();
     let room = thread.node.config.limits.connections.div_ceil(serving.max(1));
-    if thread.connections.count() >= room {
+    let is_page = matches!(who, Who::Pages);
+    let has_share = !is_page || thread.connections.pages() < (room / 2).max(1);
+    if thread.connections.count() >= room || !has_share {
         thread.stats.connections_refused.add(1);
         return None;
     }
     thread.stats.connections_opened.add(1);
-    Some(thread.connections.open())
+    Some(thread.connections.open(is_page))
 }
 
 async fn serve<S>(
