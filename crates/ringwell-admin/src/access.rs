@@ -70,6 +70,19 @@ impl Door {
         self.hashes.current().contains(hash) || self.seen().hashes.contains(hash)
     }
 
+    /// The same as of now: for requests that change something.
+    pub(crate) async fn knows_now(&self, hash: &TokenHash) -> Result<bool, StoreError> {
+        if self.hashes.current().contains(hash) {
+            return Ok(true);
+        }
+        let Some(store) = &self.store else { return Ok(false) };
+        let hashes = tokio::time::timeout(SEEN_AGE, store.token_hashes()).await;
+        let hashes = hashes.unwrap_or(Err(StoreError::Silent))?;
+        let is_known = hashes.contains(hash);
+        self.seen().hashes = hashes.into();
+        Ok(is_known)
+    }
+
     async fn finds(&self, matches: impl Fn(&[TokenHash]) -> bool) -> bool {
         if matches(&self.hashes.current()) || matches(&self.seen().hashes) {
             return true;

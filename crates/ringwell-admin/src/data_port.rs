@@ -141,7 +141,7 @@ async fn first() -> Response {
 
 async fn not_found() -> Problem {
     Problem::not_found(
-        "there is nothing here; the README lists the endpoints, and the dashboard is on the management \
-         address",
+        "there is nothing here; docs/spec/api.md lists the endpoints, and the dashboard is on the \
+         management address",
     )
 }

@@ -129,6 +129,7 @@ impl From<StoreError> for Problem {
                         StatusCode::NOT_FOUND
                     }
                     Refusal::PoolExists(_)
+                    | Refusal::TwoKeys(_)
                     | Refusal::IdTaken(_)
                     | Refusal::NumberTaken { .. }
                     | Refusal::OverflowIsFixed

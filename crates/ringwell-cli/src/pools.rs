@@ -110,6 +110,9 @@ enum Command {
         /// Make the newer key the only valid one
         #[arg(long)]
         end: bool,
+        /// If it has two keys, take the newer one away at once
+        #[arg(long, conflicts_with = "end")]
+        replace: bool,
     },
     /// Remove a ring pool; its numbers go back to the inventory when their lockouts are over
     Remove {
@@ -160,8 +163,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Command::AddNumbers { id, ranges } => numbers::add_to_pool(&server, *id, ranges, json),
         Command::Overflow { id, number } => numbers::overflow(&server, *id, *number, json),
         Command::Audit { last } => show::audit(&server, *last, json),
-        Command::RotateKey { id, end: false } => rotate_key(&server, *id, json),
-        Command::RotateKey { id, end: true } => end_key(&server, *id, json),
+        Command::RotateKey { id, end: false, replace } => rotate_key(&server, *id, *replace, json),
+        Command::RotateKey { id, end: true, .. } => end_key(&server, *id, json),
         Command::Remove { id, yes } => remove(&server, *id, *yes, json),
         Command::Import(import) => lists::import(&server, import, json),
         Command::Export { file } => lists::export(&server, file.as_deref()),
@@ -191,8 +194,10 @@ fn resize(server: &Server, id: u64, size: u32, json: bool) -> anyhow::Result<Exi
     })
 }
 
-fn rotate_key(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitCode> {
-    let answer = server.change(&Method::POST, &format!("/v1/pools/{id}/key"), &Value::Null)?;
+fn rotate_key(server: &Server, id: u64, replace: bool, json: bool) -> anyhow::Result<ExitCode> {
+    let query = if replace { "?replace=true" } else { "" };
+    let answer =
+        server.change(&Method::POST, &format!("/v1/pools/{id}/key{query}"), &Value::Null)?;
     eprintln!(
         "The new key of ring pool {id}. The former one stays valid until \
          `ringwell pools rotate-key {id} --end`:"

@@ -293,8 +293,14 @@ fn a_pool_is_resized_its_key_changed_and_a_number_put_into_quarantine_by_who_may
     let body = batch::body(&[Ask { pool: 7, id: "1".to_owned() }], &[with_new_key]);
     until("the new key", || {
         let rows = batch::rows(&place.server.client().post(BULK, &[], &body).ok()?);
-        rows.first().map(|row| row.number)
+        rows.first().map(|row| row.number).filter(|number| *number != 0)
     });
+
+    let again = writer.change("/ui/pools/7/key", "");
+    assert_eq!(again.status, 400, "{}", again.body);
+    assert!(again.body.contains("has two keys already"), "{}", again.body);
+    let rows = batch::rows(&place.server.client().post(BULK, &[], &body).unwrap());
+    assert_ne!(rows[0].number, 0, "the second key is still valid: {rows:?}");
 
     let number = place.site.pools[0].first;
     let quarantined = writer.change("/ui/number/quarantine", &format!("number={number}"));
@@ -316,6 +322,29 @@ fn a_pool_is_resized_its_key_changed_and_a_number_put_into_quarantine_by_who_may
     let audit = place.of_v1("/v1/audit").to_string();
     for action in ["rotate key", "quarantine", "end quarantine", "update"] {
         assert!(audit.contains(action), "{action}: {audit}");
+    }
+}
+
+#[test]
+fn a_token_that_was_taken_away_changes_nothing_from_the_next_request_on() {
+    let place = Place::open(Pool::new(7, 40, Duration::from_millis(200)), None, true);
+    for _ in 0..5 {
+        let body = json!({ "name": "ann", "role": "write" });
+        let made = place.manage("/v1/tokens", &body).json();
+        let person = place.log_in(made["token"].as_str().unwrap());
+        let bearer = format!("Bearer {TOKEN}");
+        let request = support::client::request(
+            "DELETE",
+            &format!("/v1/tokens/{}", made["id"].as_str().unwrap()),
+            &[("authorization", &bearer)],
+            "",
+        );
+        let mut client = Client::connect(&place.ui).unwrap();
+        client.send(request.as_bytes()).unwrap();
+        assert_eq!(client.receive().unwrap().status, 204);
+        let changed = person.change("/ui/pools/7/size", "numbers=20");
+        assert_ne!(changed.status, 303, "{:?}", changed.header("location"));
+        assert_eq!(numbers_of(&place), 40);
     }
 }
 

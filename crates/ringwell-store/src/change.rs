@@ -261,12 +261,23 @@ impl Change {
         Ok(true)
     }
 
-    /// Gives the pool a second key; the first stays valid until [`Change::end_key_overlap`]. A
-    /// second key that it has already is replaced.
+    /// Gives the pool a second key; the first stays valid until [`Change::end_key_overlap`].
+    ///
+    /// # Errors
+    /// [`Refusal::TwoKeys`], and as [`Change::replace_key`].
+    pub async fn rotate_key(&mut self, id: PoolId, next: RingPoolKey) -> Result<(), StoreError> {
+        let has_two = self.pool(id).await?.next_key.is_some_and(|key| key != next);
+        if has_two {
+            return Err(Refusal::TwoKeys(id).into());
+        }
+        self.replace_key(id, next).await
+    }
+
+    /// Gives the pool a second key. One that it has already is not valid any more.
     ///
     /// # Errors
     /// [`Refusal::UnknownPool`], or [`Refusal::Pool`] when committed with the key it has.
-    pub async fn rotate_key(&mut self, id: PoolId, next: RingPoolKey) -> Result<(), StoreError> {
+    pub async fn replace_key(&mut self, id: PoolId, next: RingPoolKey) -> Result<(), StoreError> {
         let before = self.pool(id).await?;
         let after = Pool { next_key: Some(next), ..before.clone() };
         self.put_pool(&before, after, "rotate key").await

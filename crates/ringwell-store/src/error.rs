@@ -39,6 +39,12 @@ pub enum Refusal {
     /// There is no such pool.
     #[error("there is no ring pool {0}")]
     UnknownPool(PoolId),
+    /// A third key would take the second one away.
+    #[error(
+        "ring pool {0} has two keys already: end the former one first, or replace the newer one, \
+         which clients may have"
+    )]
+    TwoKeys(PoolId),
     /// There is a pool of that id.
     #[error("there is a ring pool {0} already")]
     PoolExists(PoolId),

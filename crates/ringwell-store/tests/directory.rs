@@ -385,6 +385,9 @@ async fn keys_rotate_with_an_overlap(rig: Rig) {
     second.commit().await.unwrap();
     let pool = store.load_all().await.unwrap().pools.remove(0);
     assert_eq!((pool.key(), pool.next_key()), (&key("KEY45678"), Some(&key("NEWKEY78"))));
+    let result = change(&store, 2).await.rotate_key(PoolId(1), key("THIRD789")).await;
+    assert_eq!(refusal(result), Refusal::TwoKeys(PoolId(1)));
+    change(&store, 2).await.replace_key(PoolId(1), key("THIRD789")).await.unwrap();
     let mut third = change(&store, 2).await;
     assert!(third.end_key_overlap(PoolId(1)).await.unwrap());
     assert!(!third.end_key_overlap(PoolId(1)).await.unwrap());

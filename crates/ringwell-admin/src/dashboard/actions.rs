@@ -98,6 +98,7 @@ async fn change(
     if session.role < Role::Write {
         return Err(NoPage::Forbidden("The token of this session may look, and change nothing."));
     }
+    ui.still_may(session).await?;
     let context = ui.context.as_ref();
     let kept = context.ok_or(NoPage::Missing(
         "Ring pools and sites stand in the configuration: change them there, then send SIGHUP.",
@@ -145,9 +146,9 @@ async fn change(
             Ok(Done::Back("../../webhooks".to_owned()))
         }
         ["sites", "new"] => {
-            let sites = ui.dashboard.0.node.get().map(|node| node.config().sites.as_slice());
-            let configured = sites.into_iter().flatten().find(|site| site.key == field("key"));
-            site_change(kept?, session, Wanted::New(configured), &field).await
+            let kept = kept?;
+            let configured = kept.live.configured_site(field("key"));
+            site_change(kept, session, Wanted::New(configured.as_ref()), &field).await
         }
         ["sites", key, "save"] => site_change(kept?, session, Wanted::Save(key), &field).await,
         ["sites", key, "remove"] => site_change(kept?, session, Wanted::Remove(key), &field).await,
@@ -197,7 +198,7 @@ async fn resize(
     if missing > 0 {
         return Err(NoPage::Wrong(format!(
             "{} missing: the inventory has no more that the pool may have. Add some with `ringwell \
-             numbers add`, or ask for fewer. Nothing has changed.",
+             pools numbers add`, or ask for fewer. Nothing has changed.",
             if missing == 1 {
                 "1 number is".to_owned()
             } else {

@@ -179,7 +179,7 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
     }
     let failing = found.iter().filter(|it| it.failing_since.is_some() || !it.is_enabled).count();
     let table = table.or(html! {
-        "No endpoint yet. " code { "POST /v1/webhook_endpoints" } " makes one."
+        "No endpoint yet. " code { "POST /v1/webhooks" } " makes one."
     });
     let title = match failing {
         0 => "Webhooks".to_owned(),

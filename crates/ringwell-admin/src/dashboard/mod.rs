@@ -154,11 +154,20 @@ impl Ui {
     /// The visitor, if logged in with a token that is still valid.
     async fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let session = self.sessions().of(headers)?;
-        if self.door.still_knows(&session.token).await {
+        // A token that was just made is not among those that were read a second ago.
+        if self.door.still_knows(&session.token).await || self.still_may(&session).await.is_ok() {
             return Some(session);
         }
-        self.sessions().end_all_of(&session.token);
         None
+    }
+
+    /// Refuses a session whose token is not valid any more, as the directory says now.
+    async fn still_may(&self, session: &Session) -> Result<(), NoPage> {
+        if self.door.knows_now(&session.token).await? {
+            return Ok(());
+        }
+        self.sessions().end_all_of(&session.token);
+        Err(NoPage::Forbidden("The token of this session is not valid any more."))
     }
 
     /// Makes the page at `path`, below `/ui/` and without a suffix.

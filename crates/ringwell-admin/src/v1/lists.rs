@@ -317,7 +317,7 @@ impl List<'_> {
             }
             change.update_pool(id, settings).await?;
             if let Some(key) = key.filter(|key| *key != before.key) {
-                change.rotate_key(id, key).await?;
+                change.replace_key(id, key).await?;
             }
         } else {
             let settings = new_pool(line, scope, lifetime, overflow.is_some());

@@ -73,7 +73,7 @@ pub(crate) fn routes() -> Router<Context> {
 pub(crate) struct Trial {
     /// Whether to answer as if it were done, and not to do it.
     #[serde(default)]
-    dry_run: bool,
+    pub(super) dry_run: bool,
 }
 
 /// The part of a long list.

@@ -213,9 +213,22 @@ pub(crate) async fn set_overflow(
     Ok(Json(OverflowSet { now, done }))
 }
 
-/// Gives a ring pool a second key; the first stays valid.
-#[utoipa::path(post, path = "/v1/pools/{id}/key", params(("id" = u64, Path), Trial),
-    responses((status = 200, body = NewKey), (status = 404)))]
+/// The mode of a change of keys.
+#[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct Rotation {
+    /// Whether to answer as if it were done, and not to do it.
+    #[serde(default)]
+    dry_run: bool,
+    /// Whether a pool that has two keys gets another one in place of the newer one.
+    #[serde(default)]
+    replace: bool,
+}
+
+/// Gives a ring pool a second key; the first stays valid. 409 if it has two.
+#[utoipa::path(post, path = "/v1/pools/{id}/key", params(("id" = u64, Path), Rotation),
+    responses((status = 200, body = NewKey), (status = 404), (status = 409)))]
 pub(crate) async fn rotate_key(
     State(context): State<Context>,
     Path(id): Path<String>,
@@ -224,10 +237,14 @@ pub(crate) async fn rotate_key(
 ) -> Result<Json<NewKey>, Problem> {
     let visitor = enter(&context, &headers, Role::Write).await?;
     let pool = pool(&context, &visitor, &id).await?;
-    let (key, trial) = (new_key()?, query(&uri)?);
+    let (key, Rotation { dry_run, replace }) = (new_key()?, query(&uri)?);
     let mut change = context.store.change(&visitor.who, context.live.now()).await?;
-    change.rotate_key(pool.id, key).await?;
-    let done = finish(&context, change, &trial).await?;
+    if replace {
+        change.replace_key(pool.id, key).await?;
+    } else {
+        change.rotate_key(pool.id, key).await?;
+    }
+    let done = finish(&context, change, &Trial { dry_run }).await?;
     Ok(Json(NewKey { ring_pool_key: key.reveal().to_owned(), done }))
 }
 
