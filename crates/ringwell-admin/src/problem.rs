@@ -128,6 +128,7 @@ impl From<StoreError> for Problem {
                     Refusal::UnknownPool(_) | Refusal::UnknownNumber(_) | Refusal::NoProvider => {
                         StatusCode::NOT_FOUND
                     }
+                    Refusal::Nul => StatusCode::BAD_REQUEST,
                     Refusal::PoolExists(_)
                     | Refusal::TwoKeys(_)
                     | Refusal::IdTaken(_)

@@ -18,6 +18,8 @@ pub const NOTE_BYTES_MAX: usize = 200;
 const WITHHELD: &str = "withheld";
 /// Digits of a number.
 const DIGITS_MAX: usize = 15;
+/// Fewer digits than any country's whole numbers have: meant as a beginning.
+const DIGITS_MIN: usize = 7;
 
 /// Whom an entry names: as it is written and stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -54,8 +56,10 @@ impl Pattern {
             return (are_digits && fits).then(|| Self(text.to_owned()));
         }
         match Caller::read(text) {
-            Caller::E164(number) if text.starts_with('+') => Some(Self(number)),
-            Caller::Sip(address) => Some(Self(address)),
+            Caller::E164(number) if text.starts_with('+') && number.len() > DIGITS_MIN => {
+                Some(Self(number))
+            }
+            Caller::Sip(address) => Some(Self(plain(&address))),
             Caller::E164(_) | Caller::Withheld | Caller::Hash(_) => None,
         }
     }
@@ -70,7 +74,7 @@ impl Pattern {
     fn all_of(caller: &Caller) -> Vec<Self> {
         match caller {
             Caller::Withheld => vec![Self(WITHHELD.to_owned())],
-            Caller::Sip(address) => vec![Self(address.clone())],
+            Caller::Sip(address) => vec![Self(plain(address))],
             Caller::E164(number) => {
                 let prefixes = (2..=number.len()).rev().map(|to| format!("{}*", &number[..to]));
                 [number.clone()].into_iter().chain(prefixes).map(Self).collect()
@@ -78,6 +82,18 @@ impl Pattern {
             Caller::Hash(_) => Vec::new(),
         }
     }
+}
+
+/// A SIP address as entries have it: without port and parameters, its host in lower case.
+fn plain(address: &str) -> String {
+    let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
+    let rest = rest.split([';', '?']).next().unwrap_or_default();
+    let (user, host) = rest.rsplit_once('@').unwrap_or(("", rest));
+    // The colons of an IPv6 address are in brackets.
+    let is_port = |port: &str| port.bytes().all(|byte| byte.is_ascii_digit());
+    let name = host.rsplit_once(':').filter(|(_, port)| is_port(port)).map_or(host, |it| it.0);
+    let at = if user.is_empty() { "" } else { "@" };
+    format!("{scheme}:{user}{at}{}", name.to_ascii_lowercase())
 }
 
 impl Block {
@@ -166,6 +182,14 @@ mod tests {
         assert_eq!(found("+14165551234", 7), None);
         assert_eq!(found("anonymous", 16), None);
         assert!(found("anonymous", 7).is_some() && found("sip:robot@pbx.example", 1).is_some());
+        for caller in [
+            "\"Robot\" <sip:robot@pbx.example>",
+            "<sip:robot@PBX.example:5060;transport=udp>;tag=1",
+            "sip:robot@pbx.example:5060",
+        ] {
+            assert!(found(caller, 1).is_some(), "{caller}");
+        }
+        assert_eq!(found("sip:robot@pbx.example.org", 1), None);
         assert_eq!(Blocks::default().find(&Caller::Withheld, &[]), None);
     }
 
@@ -181,6 +205,8 @@ mod tests {
             "+1415**",
             "+1 415*",
             "bob",
+            "+1415",
+            "+141555",
             "+12345678901234567*",
         ] {
             assert_eq!(Pattern::parse(text), None, "{text}");

@@ -51,6 +51,9 @@ impl Caller {
         if text.len() > 1024 || text.chars().any(char::is_control) {
             return Self::Withheld;
         }
+        // A name and its address, as SIP has it in `From`: `"Jane" <sip:jane@pbx.example>`.
+        let address = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
+        let text = address.map_or(text, |(address, _)| address.trim());
         let address = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));
         let user = address.map_or(text, |rest| rest.split(['@', ';', '?']).next().unwrap_or(rest));
         let user = user.strip_prefix("tel:").unwrap_or(user).split(';').next().unwrap_or_default();

@@ -38,7 +38,7 @@ Examples:
 const LIST: &str = "backup.json";
 
 /// The databases in a backup: of the directory, and of calls.
-const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
+pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
 
 /// Small files of a data directory that are copied if they are there.
 const SMALL: [&str; 4] = ["cluster-map.json", "gaps.json", "site-secret", "webhook-time"];

@@ -14,7 +14,7 @@ Reads what `ringwell load --history` wrote and `ringwell load finish` added; sev
 history. The rules C1 to C11 stand in docs/spec/checker.md.
 
 Exit codes: 0 clean by all rules that could be judged, 1 a promise was not kept, 2 a file cannot be
-read. Rules that need more than the files hold are listed as not judged.
+read, or all are empty. Rules that need more than the files hold are listed as not judged.
 
 Examples:
   ringwell check run.jsonl
@@ -52,6 +52,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             return Ok(ExitCode::from(UNREADABLE));
         }
     };
+    if verdict.summary.lines == 0 {
+        eprintln!("error: there is no line in these files, so nothing can be judged");
+        return Ok(ExitCode::from(UNREADABLE));
+    }
     let text = if args.json { format!("{}\n", in_json(&verdict)) } else { in_text(&verdict) };
     print(text.as_bytes())?;
     Ok(if verdict.first.is_some() { ExitCode::FAILURE } else { ExitCode::SUCCESS })

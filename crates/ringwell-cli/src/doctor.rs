@@ -23,7 +23,7 @@ use ringwell_node::disk;
 use rustix::process::{Resource, getrlimit};
 
 use crate::call::{Caller, Url};
-use crate::environment::{cores, variable};
+use crate::environment::{check_variables, cores, variable};
 use crate::print::print;
 
 use findings::{Finding, Findings, Grade};
@@ -69,13 +69,19 @@ pub(crate) struct Args {
 /// # Errors
 /// If the output cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
+    check_variables()?;
     let mut findings = Findings::default();
     findings.ok("version", format!("ringwell {}", env!("CARGO_PKG_VERSION")));
     machine(&mut findings);
     let usual = || Some(PathBuf::from(USUAL_CONFIG)).filter(|path| path.exists());
     match args.config.clone().or_else(usual) {
         Some(path) => configuration(&path, args.data.clone(), &mut findings),
-        None => findings.note("config", "no configuration to check; name one with --config"),
+        None => {
+            findings.note("config", "no configuration to check; name one with --config");
+            if let Some(data) = args.data.clone() {
+                data_directory(&Config::new(data, cores()), &mut findings);
+            }
+        }
     }
     let is_bad = findings.0.iter().any(|finding| finding.grade == Grade::Bad);
     let text = if args.json {
@@ -230,8 +236,11 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     // A relative path has no ancestor that can be looked at.
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let data = data.as_path();
-    let Some(place) = data.ancestors().find(|place| place.is_dir()) else {
-        return findings.bad("data", format!("{} cannot be made", data.display()));
+    let there = data.ancestors().find(|place| place.symlink_metadata().is_ok());
+    let Some(place) = there.filter(|place| place.is_dir()) else {
+        let place = there.unwrap_or(data).display();
+        let text = format!("{} cannot be made: {place} is no directory", data.display());
+        return findings.bad("data", text);
     };
     let shown = data.display();
     if place != data {
@@ -288,31 +297,47 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
 
 fn ports(config: &Config, findings: &mut Findings) {
     let caller = Caller::for_health();
-    let manages = config.database.is_some().then_some(&config.management.address);
-    for address in config.listen.iter().chain(&config.site_listen).chain(manages) {
+    // The body of the answer, if there is one.
+    let asked = |address: &Listen| {
+        let (url, caller) = address.to_string().parse::<Url>().ok().zip(caller.as_ref().ok())?;
+        let nothing = ("application/json", Bytes::new());
+        caller.send(&url, Method::GET, "/healthz", nothing).ok().map(|(_, body)| body)
+    };
+    let mut running = None;
+    for address in &config.listen {
         if is_free(address) {
             findings.ok("port", format!("{address} is free"));
             continue;
         }
-        let server = address.to_string().parse::<Url>().ok().zip(caller.as_ref().ok());
-        let health = server.and_then(|(url, caller)| {
-            caller.send(&url, Method::GET, "/healthz", ("application/json", Bytes::new())).ok()
-        });
-        match health.map(|(_, body)| serde_json::from_slice::<serde_json::Value>(&body)) {
-            Some(Ok(health)) if health["version"].is_string() => {
-                let version = health["version"].as_str().unwrap_or_default();
-                findings.ok("port", format!("{address}: ringwell {version} serves there"));
-            }
-            // The management address answers nothing without a token.
-            Some(_) if Some(address) == manages => {
-                findings.ok("port", format!("{address}: a server answers there"));
-            }
-            _ => findings.bad(
-                "port",
-                format!("{address} cannot be listened on: is another program there? `ss -ltnp`"),
-            ),
+        let health = asked(address);
+        let health =
+            health.and_then(|body| serde_json::from_slice::<serde_json::Value>(&body).ok());
+        let version = health.and_then(|health| health["version"].as_str().map(str::to_owned));
+        if let Some(version) = &version {
+            findings.ok("port", format!("{address}: ringwell {version} serves there"));
+        } else {
+            taken(address, findings);
+        }
+        running = running.or(version);
+    }
+    // These have no path for health: a server that answers there is the one that runs.
+    let manages = config.database.is_some() || config.management.dashboard;
+    let manages = manages.then_some(&config.management.address);
+    let calls = config.calls.as_ref().map(|calls| &calls.listen);
+    for address in config.site_listen.iter().chain(calls).chain(manages) {
+        if is_free(address) {
+            findings.ok("port", format!("{address} is free"));
+        } else if running.is_some() && asked(address).is_some() {
+            findings.ok("port", format!("{address}: the running server answers there"));
+        } else {
+            taken(address, findings);
         }
     }
+}
+
+fn taken(address: &Listen, findings: &mut Findings) {
+    let text = format!("{address} cannot be listened on: is another program there? `ss -ltnp`");
+    findings.bad("port", text);
 }
 
 fn is_free(address: &Listen) -> bool {

@@ -7,6 +7,21 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
+/// Refuses variables of the configuration that are no text: reading on would ignore them.
+///
+/// # Errors
+/// Names the first one.
+pub(crate) fn check_variables() -> anyhow::Result<()> {
+    for (name, _) in ringwell_directory::VARIABLES {
+        let is_text = std::env::var_os(name).is_none_or(|value| value.to_str().is_some());
+        anyhow::ensure!(
+            is_text,
+            "{name} is not UTF-8: write it so, or set it in the configuration"
+        );
+    }
+    Ok(())
+}
+
 /// The count of processor cores that this process may use.
 pub(crate) fn cores() -> u16 {
     thread::available_parallelism()

@@ -12,9 +12,12 @@ use std::process::ExitCode;
 use anyhow::{Context, bail};
 use ringwell_node::disk::{OsFiles, ReadLock, create_directory, mark_restored};
 
-use crate::backup::verify_copy;
+use crate::backup::{DATABASES, verify_copy};
 
 pub(crate) const HELP: &str = "\
+Databases of a copy (directory.sqlite, calls.sqlite) come into the data directory with it. If
+directory.database or calls.database name other places, copy them there before the start.
+
 The copy must be of a stopped server, or of one moment (`ringwell backup`, a snapshot of the file
 system). It is checked before anything is copied. The next
 `ringwell serve` answers all rows with overflow numbers until every lockout that the copy cannot
@@ -60,6 +63,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     )?;
     mark_restored(&OsFiles, data)?;
     let files = copy_all(copy, data)?;
+    for name in DATABASES.into_iter().filter(|name| data.join(name).is_file()) {
+        let path = data.join(name);
+        println!(
+            "{}: copy it to its place before the start, if the configuration names another",
+            path.display()
+        );
+    }
     println!("{files} files; the next start holds all pools until no lockout can be unknown");
     Ok(ExitCode::SUCCESS)
 }

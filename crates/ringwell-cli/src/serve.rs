@@ -14,7 +14,7 @@ use ringwell_node::{Directories, Logs, Membership, Routes, disk, live};
 use crate::args::Serve;
 use crate::calls::Running;
 use crate::directory::step_back;
-use crate::environment::{cores, variable};
+use crate::environment::{check_variables, cores, variable};
 use crate::one_address::Way;
 use crate::{directory, journal, logs, management};
 
@@ -26,11 +26,13 @@ const FAULTS_SHOWN_MAX: usize = 100;
 /// # Errors
 /// If the server cannot start or does not end well. Faults of the configuration are printed.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
+    check_variables()?;
     let flags = args.server.overrides(args.data);
     let (mut config, mut directory) = match read(&args.config, flags.clone()) {
         Ok(loaded) => loaded,
         Err(code) => return Ok(code),
     };
+    check_engine(&config)?;
     let place = args.cluster.as_deref().zip(args.node.as_deref());
     let member = match place.map(|(cluster, node)| join(cluster, node)).transpose() {
         Ok(member) => member,
@@ -187,15 +189,24 @@ fn serve(
 
 /// The store of the journals, if it is not the files of this machine.
 fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
-    let Some(replicated) = &config.journal.replicated else { return Ok(None) };
+    check_engine(config)?;
     #[cfg(feature = "nats")]
-    return Ok(Some(Arc::new(ringwell_nats::NatsLogs::connect(replicated)?)));
-    #[cfg(not(feature = "nats"))]
-    anyhow::bail!(
-        "this program was built without the feature `nats`, which journals on {} need: \
-         `cargo install --features nats` builds it",
-        replicated.servers.join(", ")
-    )
+    if let Some(replicated) = &config.journal.replicated {
+        return Ok(Some(Arc::new(ringwell_nats::NatsLogs::connect(replicated)?)));
+    }
+    Ok(None)
+}
+
+/// Whether this program has the store of the journals.
+fn check_engine(config: &Config) -> anyhow::Result<()> {
+    match &config.journal.replicated {
+        Some(replicated) if !cfg!(feature = "nats") => anyhow::bail!(
+            "this program was built without the feature `nats`, which journals on {} need: \
+             `cargo install --features nats` builds it",
+            replicated.servers.join(", ")
+        ),
+        Some(_) | None => Ok(()),
+    }
 }
 
 /// Sends traces to the collector of the configuration, on a separate thread.

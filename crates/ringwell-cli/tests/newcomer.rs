@@ -221,3 +221,78 @@ fn a_plan_without_a_load_is_a_wrong_call_as_of_every_other_command() {
         assert!(said.contains("--load") || said.contains("--target"), "{said}");
     }
 }
+
+#[test]
+fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_well() {
+    let ports: Vec<TcpListener> =
+        (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let [listen, pages, calls]: [String; 3] =
+        std::array::from_fn(|place| ports[place].local_addr().unwrap().to_string());
+    drop(ports);
+    let more = format!("[sites]\nlisten = [\"{pages}\"]\n[calls]\nlisten = \"{calls}\"\n");
+    let site = Site::new(vec![Pool::new(16, 10, LONG)], &more);
+    let config = text(&site.config());
+    let settings = fs::read_to_string(&config).unwrap();
+    fs::write(&config, settings.replacen("127.0.0.1:0", &listen, 1)).unwrap();
+    let server = Server::start(site.serve(&[]));
+    server.says("\"calls\"");
+    let beside = run(&["doctor", "--config", &config]);
+    let said = stdout(&beside);
+    assert!(said.contains(&format!("{listen}: ringwell")), "{said}");
+    for address in [&pages, &calls] {
+        let wanted = format!("{address}: the running server answers there");
+        assert!(said.contains(&wanted), "{said}");
+    }
+    assert!(!said.contains("bad   port"), "{said}");
+    server.stop();
+    // Another program is no server of ours.
+    let _other = TcpListener::bind(&calls).unwrap();
+    let taken = stdout(&run(&["doctor", "--config", &config]));
+    assert!(taken.contains(&format!("bad   port       {calls} cannot be listened on")), "{taken}");
+}
+
+#[test]
+fn a_doctor_without_a_configuration_looks_at_the_data_directory_that_it_is_given() {
+    let folder = TempDir::new().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let data = text(&file.join("data"));
+    let output = ringwell(&["doctor", "--data", &data]).env_remove("RINGWELL_CONFIG").output();
+    let output = output.unwrap();
+    assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
+    assert!(stdout(&output).contains("is no directory"), "{}", stdout(&output));
+}
+
+#[test]
+fn small_mistakes_are_named() {
+    use std::os::unix::ffi::OsStrExt as _;
+
+    let site = Site::new(vec![Pool::new(16, 10, LONG)], "");
+    let folder = site.config().parent().unwrap().to_owned();
+    let no_text = std::ffi::OsStr::from_bytes(b"/tmp/\xff");
+    let output = site.serve(&["--check"]).env("RINGWELL_DATA", no_text).output().unwrap();
+    assert!(!output.status.success());
+    assert!(stderr(&output).contains("RINGWELL_DATA is not UTF-8"), "{}", stderr(&output));
+
+    let plain = folder.join("plain");
+    fs::write(&plain, "").unwrap();
+    let listen = format!("unix:{}", plain.display());
+    let output = site.serve(&["--listen", &listen]).output().unwrap();
+    assert!(stderr(&output).contains("no socket is there"), "{}", stderr(&output));
+    assert!(plain.is_file());
+
+    let output = run(&["check", &text(&plain)]);
+    assert_eq!(output.status.code(), Some(2), "{}", stdout(&output));
+    assert!(stderr(&output).contains("nothing can be judged"), "{}", stderr(&output));
+
+    if !cfg!(feature = "nats") {
+        let config = text(&site.config());
+        let settings = fs::read_to_string(&config).unwrap();
+        let engine = "\n[journal]\nengine = \"nats\"\nservers = [\"nats://127.0.0.1:4222\"]\n\
+            monitor = [\"http://127.0.0.1:8222\"]\n";
+        fs::write(&config, settings + engine).unwrap();
+        let output = site.serve(&["--check"]).output().unwrap();
+        assert!(!output.status.success(), "{}", stdout(&output));
+        assert!(stderr(&output).contains("without the feature `nats`"), "{}", stderr(&output));
+    }
+}

@@ -10,7 +10,7 @@ use crate::provider::ProviderError;
 pub enum StoreError {
     /// The database cannot be reached, or gave up. Asking again later may help.
     #[error("the directory's database does not answer: {0}")]
-    Database(#[from] sqlx::Error),
+    Database(#[source] sqlx::Error),
     /// The database can be reached and says nothing. Asking again later may help.
     #[error("the directory's database has not answered in time")]
     Silent,
@@ -91,6 +91,23 @@ pub enum Refusal {
     /// Not a value that the database can hold.
     #[error("{0}")]
     Unfit(String),
+    /// PostgreSQL stores no NUL in text.
+    #[error("text must not have the character NUL")]
+    Nul,
+}
+
+/// Whether PostgreSQL has refused a text for its NUL.
+#[must_use]
+pub fn is_nul(error: &sqlx::Error) -> bool {
+    // Errors of Rust's own checks have no code, and SQLite's codes are shorter.
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| matches!(&*code, "22021" | "22P05"))
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        if is_nul(&error) { Self::Refused(Refusal::Nul) } else { Self::Database(error) }
+    }
 }
 
 impl From<PoolFault> for StoreError {

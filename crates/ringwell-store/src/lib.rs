@@ -33,7 +33,7 @@ pub use backup::{check_sqlite, copy_sqlite};
 pub use ceiling::Network;
 pub use change::Change;
 pub use database::{Database, Kind, Location};
-pub use error::{Refusal, StoreError};
+pub use error::{Refusal, StoreError, is_nul};
 pub use fill::{PoolSize, first_size};
 pub use growth::{Growth, Resized};
 pub use numbers::{Goal, NumberState};

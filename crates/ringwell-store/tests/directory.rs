@@ -9,8 +9,8 @@ use rig::Rig;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{PoolFields, RingPool, RingPoolKey, demo_pools};
 use ringwell_store::{
-    Change, Leave, NumberState, Placed, PoolSettings, PoolSize, Refusal, Role, Scope, Store,
-    StoreError,
+    Change, Leave, Location, NumberState, Placed, PoolSettings, PoolSize, Refusal, Role, Scope,
+    Store, StoreError,
 };
 use serde_json::Map;
 
@@ -36,6 +36,7 @@ on_both_databases! {
     a_database_of_a_newer_program_is_left_alone
     a_pool_draws_from_the_inventory_and_gives_back
     a_token_is_worth_its_role_until_it_is_revoked
+    a_nul_is_the_fault_of_the_text_and_not_of_the_database
 }
 
 const LIFETIME: Millis = Millis(30 * 60_000);
@@ -556,4 +557,17 @@ async fn a_token_is_worth_its_role_until_it_is_revoked(rig: Rig) {
     assert!(!second.revoke_token(&grant.id).await.unwrap());
     second.commit().await.unwrap();
     assert_eq!(store.verify_token(token.reveal()).await.unwrap(), None);
+}
+
+async fn a_nul_is_the_fault_of_the_text_and_not_of_the_database(rig: Rig) {
+    let store = open(&rig).await;
+    let mut first = change(&store, 1).await;
+    let made = first.create_token("a\0b", Role::Read, None, [7; 40]).await;
+    match rig.location {
+        // SQLite stores it.
+        Location::File(_) => assert!(made.is_ok()),
+        Location::Url(_) => {
+            assert!(matches!(made, Err(StoreError::Refused(Refusal::Nul))), "{made:?}");
+        }
+    }
 }

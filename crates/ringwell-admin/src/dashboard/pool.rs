@@ -236,10 +236,11 @@ fn summary(hours: &[(Millis, f64)], line: Option<&PoolLine>) -> String {
     let most = hours.iter().map(|(_, load)| *load).fold(0.0, f64::max);
     let numbers = line.map_or(0, |line| line.numbers);
     format!(
-        "Numbers needed at once, hour by hour: at most {} of {}, over {} hours.",
+        "Numbers needed at once, hour by hour: at most {} of {}, over {} hour{}.",
         rate(most),
         count(numbers.into()),
-        hours.len()
+        hours.len(),
+        if hours.len() == 1 { "" } else { "s" }
     )
 }
 

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ringwell_store::Repeated;
+use ringwell_store::{Repeated, is_nul};
 use serde_json::json;
 
 use crate::log::LogError;
@@ -37,6 +37,9 @@ impl Problem {
 
 impl From<LogError> for Problem {
     fn from(error: LogError) -> Self {
+        if matches!(&error, LogError::Database(error) if is_nul(error)) {
+            return Self::bad_request("text must not have the character NUL");
+        }
         if let Some(left_out) = FAILURES.pass() {
             tracing::error!(%error, left_out, "the call log");
         }

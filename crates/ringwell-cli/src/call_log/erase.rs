@@ -1,9 +1,9 @@
 //! `ringwell calls erase`: has a server forget a person.
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Context;
@@ -16,8 +16,8 @@ Removes callers, parameters and verdicts from the call log, its events and what 
 endpoints have been sent is theirs. Callers are found where they are hashed, too.
 
 The journal has the parameters of allocations until journal.history_age, and those of each number's
-newest allocation longer. --journal-list writes which allocations those are, without saying whose; stop
-the server and erase them there:
+newest allocation longer. --journal-list adds to a file which allocations those are, without saying whose;
+stop the server and erase them there:
   ringwell calls erase --caller +14155551234 --journal-list erase.list
   systemctl stop ringwell
   ringwell journal erase /var/lib/ringwell --list erase.list
@@ -31,7 +31,7 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     whom: Whom,
-    /// Write here which allocations have their parameters in the journal
+    /// Add to this file which allocations have their parameters in the journal
     #[arg(long, value_name = "FILE")]
     journal_list: Option<PathBuf>,
     #[command(flatten)]
@@ -72,15 +72,29 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             json!({ "parameter": { "name": name, "value": value } })
         }
     };
+    // Once erased, the server cannot name the allocations again: the file is opened first.
+    let list = args.journal_list.as_deref().map(open).transpose()?;
     let answer = caller.post(&args.access.url, "/v1/erasures", &body)?;
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();
-    println!("{} calls, {} allocations", answer["calls"], allocations.len());
-    if let Some(path) = &args.journal_list {
+    let calls = counted(answer["calls"].as_u64().unwrap_or_default(), "call");
+    println!("{calls}, {}", counted(allocations.len() as u64, "allocation"));
+    if let Some((path, mut file)) = args.journal_list.as_ref().zip(list) {
         let lines = allocations.iter().fold(String::new(), |text, it| format!("{text}{it}\n"));
-        let mut options = OpenOptions::new();
-        let file = options.append(true).create(true).mode(0o600).open(path);
-        let written = file.and_then(|mut file| file.write_all(lines.as_bytes()));
-        written.with_context(|| format!("cannot write {}", path.display()))?;
+        let written = file.write_all(lines.as_bytes()).and_then(|()| file.sync_all());
+        written.with_context(|| {
+            let path = path.display();
+            format!("cannot write {path}; keep these lines, which it should have got:\n{lines}")
+        })?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// The list at `path`; what is in it stays.
+fn open(path: &Path) -> anyhow::Result<File> {
+    let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
+    file.with_context(|| format!("cannot write {}; nothing is erased", path.display()))
+}
+
+fn counted(count: u64, of: &str) -> String {
+    format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }

@@ -85,8 +85,8 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
         say(command)
     };
     let gclid = format!("gclid={SECRET}");
-    assert_eq!(erase(&["--parameter", &gclid]), "1 calls, 1 allocations\n");
-    assert_eq!(erase(&["--caller", &format!("+1{CALLER}")]), "1 calls, 1 allocations\n");
+    assert_eq!(erase(&["--parameter", &gclid]), "1 call, 1 allocation\n");
+    assert_eq!(erase(&["--caller", &format!("+1{CALLER}")]), "1 call, 1 allocation\n");
     assert_eq!(erase(&["--call", "c_none"]), "0 calls, 0 allocations\n");
     assert!(found(&data, CALLER).is_empty(), "{:?}", found(&data, CALLER));
     assert!(!fs::read_to_string(&list).unwrap().contains(SECRET));
@@ -165,4 +165,26 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let board = restarted(board);
     assert!(!noted.exists());
     assert!(board.holder(other).to_string().contains("Cj0other"));
+}
+
+#[test]
+fn an_erasure_whose_list_cannot_be_written_erases_nothing() {
+    let (board, _) = board();
+    let erase = |list: &Path| {
+        let mut command = ringwell(&["calls", "erase", "--caller", &format!("+1{CALLER}")]);
+        command.arg("--journal-list").arg(list).env("RINGWELL_TOKEN", TOKEN);
+        command.args(["--url", &format!("http://{}", board.server.address())]);
+        command.output().unwrap()
+    };
+    let folder = board.site.config().parent().unwrap().to_owned();
+    let refused = erase(&folder);
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("nothing is erased"), "{said}");
+    assert_eq!(board.call("CA1", |_| true)["from"]["e164"], format!("+1{CALLER}"));
+    // Lines that are there stay.
+    let list = folder.join("erase.list");
+    fs::write(&list, "{\"a line\":\"of before\"}\n").unwrap();
+    assert!(erase(&list).status.success());
+    let lines = fs::read_to_string(&list).unwrap();
+    assert!(lines.starts_with("{\"a line\"") && lines.lines().count() == 3, "{lines}");
 }

@@ -11,7 +11,7 @@ use toml::de::DeTable;
 use super::pools::Found;
 use super::section::{Section, Source};
 use super::values::{ValueError, parse_path};
-use super::{Config, Overrides, csv, file, pools};
+use super::{Config, Listen, Overrides, csv, file, pools};
 use crate::{Directory, Fault, check, directory};
 
 /// Reads the file at `path` for a machine of `cores` processor cores; puts variables, whose
@@ -42,18 +42,79 @@ pub fn load(
         }
         Err(error) => faults.push(unreadable(path, &error)),
     }
+    variables.apply(&mut config, cores);
+    flags.apply(&mut config, cores);
+    let fault = |(field, message)| Fault {
+        file: Some(path.display().to_string()),
+        field,
+        message,
+        ..Fault::default()
+    };
+    faults.extend(shared_addresses(&config).into_iter().map(fault));
     faults.extend(check::clashes(&found.pools).into_iter().filter_map(|clash| found.fault(clash)));
     // Stable: variables come first, as they have no file, and a line keeps its order.
     faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     if !faults.is_empty() {
         return Err(faults);
     }
-    variables.apply(&mut config, cores);
-    flags.apply(&mut config, cores);
     let placement = directory::even(config.shards)?;
     let directory =
         Directory::build(1, found.pools.into_iter().map(Arc::new).collect(), placement)?;
-    Ok((config, directory))
+    let faults: Vec<Fault> = missing_pools(&config, &directory).into_iter().map(fault).collect();
+    if faults.is_empty() { Ok((config, directory)) } else { Err(faults) }
+}
+
+/// Listeners that would take another one's address: field and message of each.
+fn shared_addresses(config: &Config) -> Vec<(String, String)> {
+    let management = &config.management;
+    let manages = config.database.is_some() || management.dashboard;
+    let tls = config.tls.iter().flat_map(|tls| &tls.listen).map(|it| ("tls.listen", it));
+    let manages = manages.then_some(("management.address", &management.address));
+    let pages = config.site_listen.iter().map(|it| ("sites.listen", it));
+    let calls = config.calls.iter().map(|calls| ("calls.listen", &calls.listen));
+    let clients = config.listen.iter().map(|it| ("listen", it));
+    let all: Vec<(&str, &Listen)> =
+        clients.chain(tls).chain(manages).chain(pages).chain(calls).collect();
+    let mut found = Vec::new();
+    for (place, (field, address)) in all.iter().enumerate() {
+        let other = all[..place].iter().find(|(_, other)| is_same(other, address));
+        // This pair is found where the section is read, with its line.
+        let is_reported = |other: &str| other == "listen" && *field == "sites.listen";
+        if let Some((other, _)) = other.filter(|(other, _)| !is_reported(other)) {
+            found.push(((*field).to_owned(), format!("must not be an address of {other}")));
+        }
+    }
+    found
+}
+
+/// Whether one listener keeps the other from its address.
+fn is_same(one: &Listen, other: &Listen) -> bool {
+    match (one, other) {
+        (Listen::Tcp { host, port }, Listen::Tcp { host: other_host, port: other_port }) => {
+            let is_any = |host: &str| host == "0.0.0.0" || host == "::";
+            let meet = host == other_host || is_any(host) || is_any(other_host);
+            *port != 0 && port == other_port && meet
+        }
+        (Listen::Unix(one), Listen::Unix(other)) => one == other,
+        (Listen::Tcp { .. }, Listen::Unix(_)) | (Listen::Unix(_), Listen::Tcp { .. }) => false,
+    }
+}
+
+/// Swaps of sites whose ring pools are nowhere: field and message of each.
+fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)> {
+    // A database and the application have pools of their own.
+    if config.database.is_some() || config.application.is_some() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (site, of) in config.sites.iter().enumerate() {
+        let swaps = of.swaps.iter().enumerate();
+        for (swap, it) in swaps.filter(|(_, it)| directory.pool(it.pool).is_none()) {
+            let field = format!("site[{site}].swap[{swap}].ring_pool");
+            found.push((field, format!("there is no ring pool {}", it.pool)));
+        }
+    }
+    found
 }
 
 /// Reads a whole file and the CSV file that it names.

@@ -308,3 +308,42 @@ fn no_configuration_shows_its_keys() {
     let (config, directory) = load_files(GOOD, "", &[], Overrides::default()).unwrap();
     assert!(!format!("{config:?} {directory:?}").contains("key-of-16"));
 }
+
+#[test]
+fn no_two_listeners_have_one_address() {
+    let calls = "[calls]\nlisten = \"127.0.0.1:8080\"\n";
+    let with = |more: &str, said: &str| check(&format!("{GOOD}{more}"), said);
+    with(calls, "ringwell.toml: calls.listen: must not be an address of listen\n");
+    with(
+        "[management]\naddress = \"0.0.0.0:8080\"\ndashboard = true\n",
+        "ringwell.toml: management.address: must not be an address of listen\n",
+    );
+    with(
+        "[sites]\nlisten = [\"127.0.0.1:8090\"]\n[calls]\nlisten = \"127.0.0.1:8090\"\n",
+        "ringwell.toml: calls.listen: must not be an address of sites.listen\n",
+    );
+    with(
+        "[sites]\nlisten = [\"127.0.0.1:8080\"]\n",
+        "ringwell.toml:10: sites.listen: must not name an address of listen\n",
+    );
+    // Nothing listens there, and the system chooses other ports each time.
+    with("[management]\naddress = \"127.0.0.1:8080\"\n", "");
+    with("[calls]\nlisten = \"127.0.0.1:0\"\n[sites]\nlisten = [\"127.0.0.1:0\"]\n", "");
+    let flags =
+        Overrides { listen: Some(vec!["127.0.0.1:8090".parse().unwrap()]), ..Overrides::default() };
+    let toml = format!("{GOOD}[calls]\n");
+    let faults = load_files(&toml, "", &[], flags.clone()).err().unwrap_or_default();
+    let default = Calls::default().listen.to_string();
+    assert_eq!(faults.is_empty(), default != "127.0.0.1:8090", "{}", lines(&faults));
+}
+
+#[test]
+fn a_swap_to_a_pool_that_is_nowhere_is_a_fault() {
+    let site = "[[site]]\nkey = \"pk_shop\"\norigins = [\"https://shop.example\"]\n\
+        [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 16\n\
+        [[site.swap]]\nnumber = \"+18005550101\"\nring_pool = 99\n";
+    let said = "ringwell.toml: site[0].swap[1].ring_pool: there is no ring pool 99\n";
+    check(&format!("{GOOD}{site}"), said);
+    // A database has pools that this file does not.
+    check(&format!("{GOOD}{site}[directory]\ndatabase = \"sqlite:pools.sqlite\"\n"), "");
+}

@@ -38,6 +38,7 @@ use crate::shard::HttpShard;
 use ringwell_driver::Traced;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::Node;
+use ringwell_wire::RequestError;
 
 const PREFIX: &str = "/site/v1/";
 /// The interval between two searches for numbers whose visitors have shown no sign of life.
@@ -278,7 +279,10 @@ pub(crate) async fn answer(
                     }
                     Err(fault) => refused(400, &fault),
                 },
-                Err(error) => refused(error.status(), "the body cannot be taken"),
+                Err(error @ RequestError::TooLarge { limit }) => {
+                    refused(error.status(), &format!("the body may have {limit} bytes at most"))
+                }
+                Err(error) => refused(error.status(), "the body did not arrive completely"),
             }
         }
         (&Method::GET, "/site/v1/number") => {
