@@ -74,13 +74,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     findings.ok("version", format!("ringwell {}", env!("CARGO_PKG_VERSION")));
     machine(&mut findings);
     let usual = || Some(PathBuf::from(USUAL_CONFIG)).filter(|path| path.exists());
-    match args.config.clone().or_else(usual) {
-        Some(path) => configuration(&path, args.data.clone(), &mut findings),
-        None => {
-            findings.note("config", "no configuration to check; name one with --config");
-            if let Some(data) = args.data.clone() {
-                data_directory(&Config::new(data, cores()), &mut findings);
-            }
+    if let Some(path) = args.config.clone().or_else(usual) {
+        configuration(&path, args.data.clone(), &mut findings);
+    } else {
+        findings.note("config", "no configuration to check; name one with --config");
+        if let Some(data) = args.data.clone() {
+            data_directory(&Config::new(data, cores()), &mut findings);
         }
     }
     let is_bad = findings.0.iter().any(|finding| finding.grade == Grade::Bad);

@@ -100,7 +100,7 @@ pub enum Refusal {
 #[must_use]
 pub fn is_nul(error: &sqlx::Error) -> bool {
     // Errors of Rust's own checks have no code, and SQLite's codes are shorter.
-    let code = error.as_database_error().and_then(|error| error.code());
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| matches!(&*code, "22021" | "22P05"))
 }
 
