@@ -90,7 +90,7 @@ const CASES: &[Case] = &[
     ),
     (
         Bug::StaleTake,
-        &[Kind::Move, Kind::FrameDoubled, Kind::FrameDelayed],
+        &[Kind::Move, Kind::FrameDoubled, Kind::FrameDelayed, Kind::Kill],
         &["two owners", "not live", "double", "forgotten", "visitor moved", "another answer"],
     ),
     (Bug::FactsMissGroup, &[Kind::Move], &["forgotten", "double"]),
