@@ -8,6 +8,8 @@ require "socket"
 class Server
   # A server starts within this time, also on a busy machine.
   PATIENCE = 20
+  # Another server has taken the port.
+  PortTaken = Class.new(StandardError)
   ROOT = File.expand_path("../../../..", __dir__)
 
   class << self
@@ -36,23 +38,21 @@ class Server
   # @param pools [String] the TOML of the ring pools
   # @param settings [String] other lines of the configuration, before the pools
   # @param files [Hash{String => String}] secrets beside the configuration, by name
-  def initialize(pools, settings: "", files: {}, environment: {}, port: Server.free_port)
-    @port = port
+  def initialize(pools, settings: "", files: {}, environment: {}, port: nil)
     @parent = Process.pid
     @files = Dir.mktmpdir("ringwell")
     files.each { |name, text| File.write("#{@files}/#{name}", text, perm: 0o600) }
-    File.write("#{@files}/ringwell.toml", <<~TOML)
-      data = "data"
-      durability = "memory"
-      shards = 1
-      listen = ["127.0.0.1:#{@port}", "unix:#{@files}/socket"]
-      deadline = "10s"
-      drain_pause = "0s"
-      #{settings}
-      #{pools}
-    TOML
-    start(environment)
-    wait
+    begin
+      @port = port || Server.free_port
+      configure(settings, pools)
+      start(environment)
+      wait
+    rescue PortTaken
+      # By another server of these tests, since it was free. Without the exception its answers would be taken for
+      # this one's.
+      retry unless port
+      raise
+    end
   end
 
   def url = "http://127.0.0.1:#{port}"
@@ -90,6 +90,22 @@ class Server
 
   private
 
+  def configure(settings, pools)
+    File.write("#{@files}/ringwell.toml", <<~TOML)
+      data = "data"
+      durability = "memory"
+      shards = 1
+      listen = ["127.0.0.1:#{@port}", "unix:#{@files}/socket"]
+      deadline = "10s"
+      drain_pause = "0s"
+      #{settings}
+      #{pools}
+    TOML
+  end
+
+  # Only this server has this socket, and it listens at its port by then.
+  def knock = UNIXSocket.new("#{@files}/socket").close
+
   def signal(name) = Process.kill(name, @pid)
 
   def start(environment)
@@ -101,11 +117,16 @@ class Server
   def wait
     started = Process.clock_gettime(Process::CLOCK_MONOTONIC)
     begin
-      TCPSocket.new("127.0.0.1", port).close
+      knock
     rescue SystemCallError
       ended = Process.wait(@pid, Process::WNOHANG)
       late = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started > PATIENCE
-      raise "the server did not start:\n#{File.read("#{@files}/log")}" if ended || late
+      if ended || late
+        log = File.read("#{@files}/log")
+        raise PortTaken if log.include?("another program listens there")
+
+        raise "the server did not start:\n#{log}"
+      end
 
       sleep 0.002
       retry
@@ -118,4 +139,8 @@ class Demo < Server
   def initialize = super("")
 
   def command = ["demo", "--listen", "127.0.0.1:#{port}", "--durability", "memory"]
+
+  private
+
+  def knock = TCPSocket.new("127.0.0.1", port).close
 end
