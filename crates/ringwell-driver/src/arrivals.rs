@@ -143,9 +143,12 @@ async fn ask_others<P: Platform>(
         let asked: Vec<_> = others(node).into_iter().map(|to| post(peers, to, &body)).collect();
         for answer in asked {
             let answer = read(platform.by(until, answer).await);
-            let answer = answer.filter(|it| it.pools.len() == to - from);
-            for (place, all) in all[from..to].iter_mut().enumerate() {
-                let left = answer.as_ref().and_then(|answer| answer.pools[place]);
+            let Some(answer) = answer.filter(|it| it.pools.len() == to - from) else {
+                // Its silence is waited for once, however many numbers come.
+                all[from..].fill(None);
+                return all;
+            };
+            for (all, left) in all[from..to].iter_mut().zip(answer.pools) {
                 *all = all.zip(left).map(|(all, left)| all.max(Millis(left)));
             }
         }

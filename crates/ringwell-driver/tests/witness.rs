@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_directory::{Cluster, Config, Directory, Owners, demo_pools};
+use ringwell_directory::{Cluster, Config, Directory, Owners, bucket, demo_pools};
+use ringwell_driver::change;
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::membership::Membership;
 use ringwell_driver::message::Message;
@@ -77,8 +78,13 @@ fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Vi
     platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), store, || 0, queue));
     let (at, other) = (platform.clone(), Arc::clone(other));
     platform.spawn(async move {
+        // To all else the other node says nothing.
+        let mut unanswered = Vec::new();
         while let Some(message) = posts.recv().await {
-            let Message::Post { path: Path::Journals, body, reply } = message else { continue };
+            let Message::Post { path: Path::Journals, body, reply } = message else {
+                unanswered.push(message);
+                continue;
+            };
             let said = serde_json::from_slice(&body).unwrap();
             let known = witness::learn(&at, &other, said).await.unwrap();
             let _ = reply.send(Ok(serde_json::to_vec(&known).unwrap().into()));
@@ -129,5 +135,35 @@ fn a_disk_that_takes_no_note_of_a_lost_journal_hands_out_nothing_and_is_not_beli
         platform.sleep_until(platform.moment() + Duration::from_secs(40)).await;
         let known = remembered(&platform, &other).await;
         assert_eq!(known[0].1, "new");
+    });
+}
+
+#[test]
+fn a_large_list_waits_once_for_a_node_that_does_not_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())
+        .unwrap();
+    let cluster = Cluster::load(&path("cluster.toml")).unwrap();
+    let platform = Virtual::default();
+    let own = node(&cluster, 0, &path("a"), ("a", 1));
+    let other = node(&cluster, 1, &path("b"), ("b", 1));
+    platform.run(async {
+        let shard = shard(&platform, &own, &other);
+        let begun = platform.moment();
+        let many = |before: &Directory| {
+            let new = demo_pools(20_000, 20, LIFETIME).unwrap().split_off(10);
+            before.change(new, &[])
+        };
+        change::apply(&platform, &own, &shard.peers, many).await.unwrap();
+        let took = platform.moment().since(begun);
+        assert!(took < Duration::from_secs(2), "{took:?}");
+        let all = own.bucket_holds();
+        let new = own.directory().pools_of(0).filter(|pool| pool.id().0 > 10).count();
+        assert!(new > 5_000, "the list asks more than once: {new} pools");
+        for pool in own.directory().pools_of(0).filter(|pool| pool.id().0 > 10) {
+            let hold = all.get(bucket(pool.id()));
+            assert!(hold.is_some_and(|hold| hold.until > shard.now()), "{:?}", pool.id());
+        }
     });
 }

@@ -86,6 +86,17 @@ pub struct Recovered {
     pub frames: u64,
 }
 
+impl Recovered {
+    /// A journal that does not exist yet.
+    pub const NOTHING: Self = Self {
+        tip: Tip::FIRST,
+        journal: None,
+        verdict: Verdict::Clean,
+        segments: Vec::new(),
+        frames: 0,
+    };
+}
+
 /// The end of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {

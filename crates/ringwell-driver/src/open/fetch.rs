@@ -76,13 +76,7 @@ pub(super) fn begin_anew<F: Files>(
     let store = ShardStore::open(files, beside.settings, u32::from(shard))?;
     write_whole(files, &store.directory().join(MARK), b"")?;
     clear(files, store.directory())?;
-    let recovered = Recovered {
-        tip: Tip::FIRST,
-        journal: None,
-        verdict: Verdict::Clean,
-        segments: Vec::new(),
-        frames: 0,
-    };
+    let recovered = Recovered::NOTHING;
     let restore = beside.believed.restore(beside.specs);
     let kept = KeptIn::Files(store);
     Ok(Read { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot: false })

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ringwell_core::{Millis, PoolSpec};
 use ringwell_directory::{Config, RingPool, SHARDS_MAX};
 use ringwell_engine::{Recorded, Restore};
-use ringwell_journal::{Chunk, Durability, Noted, Recovered, Snapshot, Tip, Verdict};
+use ringwell_journal::{Chunk, Durability, Noted, Recovered, Snapshot, Tip};
 
 use crate::canary::{Bug, planted};
 use crate::rows::spec;
@@ -70,13 +70,7 @@ pub(super) enum KeptIn<F: Files> {
 impl<F: Files> Read<F> {
     /// A shard that begins with nothing, in memory.
     fn in_memory(shard: u16, settings: &Settings, restore: Restore) -> Self {
-        let recovered = Recovered {
-            tip: Tip::FIRST,
-            journal: None,
-            verdict: Verdict::Clean,
-            segments: Vec::new(),
-            frames: 0,
-        };
+        let recovered = Recovered::NOTHING;
         let kept = KeptIn::Memory { bytes_max: settings.history_bytes };
         Self { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot: false }
     }
