@@ -183,7 +183,7 @@ impl Provider {
             "\n7. {fallback}\n\
              8. Have a page or a batch hand out a number, call it, and look at the call:\n\n\
              \x20  ```sh\n   curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n\n\
-             If the phone stays silent, look into the log for \"a webhook is not signed as it should be\": it \
+             If the phone stays silent, look into the log for \"a webhook is not signed correctly\": it \
              names the `public_url` that would have matched.\n"
         );
         for note in *notes {

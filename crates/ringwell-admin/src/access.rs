@@ -26,7 +26,7 @@ pub(crate) struct Visitor {
 pub(crate) enum Denied {
     /// No token, or none that is known.
     Unknown,
-    /// Known, but may not do this.
+    /// Known, but without permission for this.
     NotAllowed,
     /// The identity is unknown.
     Store(StoreError),
@@ -35,7 +35,7 @@ pub(crate) enum Denied {
 /// Checks tokens: first those of the configuration file, then those of the store.
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
-    /// `None`: only the configuration has tokens.
+    /// `None` if only the configuration has tokens.
     store: Option<Store>,
     hashes: TokenHashes,
     /// Recently verified tokens of the store. Only for [`Self::recognizes`].
@@ -57,20 +57,20 @@ impl Door {
         Self { store, hashes, seen: Arc::default() }
     }
 
-    /// Whether a token is worth anything. Does not check the role; [`Self::enter`] does. Costs the
-    /// store a look a second at most.
+    /// Whether a token is valid at all. Does not check the role; [`Self::enter`] does. Reads the
+    /// store at most once a second.
     pub(crate) async fn recognizes(&self, token: Option<&str>) -> bool {
         let Some(token) = token.map(str::as_bytes) else { return false };
         self.finds(|hashes| TokenHash::any_matches(hashes, token)).await
     }
 
-    /// Whether a token that was let in before is still worth anything. Costs as much.
+    /// Whether a token that was admitted before is still valid. Reads the store as rarely.
     pub(crate) async fn still_knows(&self, hash: &TokenHash) -> bool {
         self.refresh_if_old().await;
         self.hashes.current().contains(hash) || self.seen().hashes.contains(hash)
     }
 
-    /// The same as of now: for requests that change something.
+    /// Like [`Self::recognizes`], but current: for requests that change something.
     pub(crate) async fn knows_now(&self, hash: &TokenHash) -> Result<bool, StoreError> {
         if self.hashes.current().contains(hash) {
             return Ok(true);
@@ -100,7 +100,7 @@ impl Door {
             }
             seen.at = Some(Instant::now());
         }
-        // A store that hangs costs a stranger a second.
+        // A hanging store delays a stranger by a second.
         match tokio::time::timeout(SEEN_AGE, store.token_hashes()).await {
             Ok(Ok(hashes)) => {
                 self.seen().hashes = hashes.into();
@@ -142,7 +142,7 @@ pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
 }
 
-/// The token in the head of a request, for which the published API needs no scheme.
+/// The token in a request's head; the published API needs no scheme before it.
 pub(crate) fn in_head(request: &Request) -> Option<String> {
     let headers = request.headers();
     let whole = || headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
@@ -163,7 +163,7 @@ impl Visitor {
         Self { who: "configured token".to_owned(), role: Role::Admin, network: None }
     }
 
-    /// Whether they may do anything in `network`.
+    /// Whether the token permits everything in `network`.
     pub(crate) fn may_in(&self, network: &str) -> bool {
         self.network.as_deref().is_none_or(|own| own == network)
     }

@@ -1,5 +1,5 @@
 //! The operators' paths at the addresses of clients: health, metrics, and the part of `/v1/` that
-//! needs the shards alone.
+//! needs only the shards.
 //!
 //! Owns the paths there. Everything under `/v1/` needs a token of the configuration file; pushes of
 //! the main application are signed instead.
@@ -22,7 +22,7 @@ use crate::{Dashboard, access, health, metrics};
 
 /// All paths outside of `/api/` and those of web pages, for the node to mount at its root.
 ///
-/// Tokens of `hashes` open all of them, those of `lookup` attributions alone.
+/// Tokens of `hashes` may use all of them, those of `lookup` only attributions.
 pub fn data_port(
     node: Handle,
     (hashes, lookup): (TokenHashes, Vec<TokenHashes>),
@@ -47,7 +47,7 @@ pub fn data_port(
     whole_bodies(router)
 }
 
-/// `router`, which sees no request whose body could not be read: those are refused.
+/// Wraps `router`, so that it receives no request whose body could not be read; those are refused.
 pub fn whole_bodies(router: Router) -> Router {
     router.layer(middleware::from_fn(refuse_unread))
 }
@@ -70,7 +70,7 @@ struct Keys {
     lookup: Arc<[TokenHashes]>,
 }
 
-/// Lets a request through that carries `Authorization: Bearer TOKEN`.
+/// Admits a request that carries `Authorization: Bearer TOKEN`.
 async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -> Response {
     let token = access::bearer(request.headers());
     let Some(token) = token else { return unknown_token() };
@@ -126,8 +126,8 @@ async fn push(
     })
 }
 
-/// The page for a person who opens the address in a browser. Clients get it too, so it names no
-/// address.
+/// The page for a person who opens the address in a browser. Clients receive it too, so it contains
+/// no address.
 async fn first() -> Response {
     let headers = [
         (header::CONTENT_TYPE, "text/plain; charset=utf-8"),

@@ -1,8 +1,8 @@
 //! The checks that each request passes before a handler sees it.
 //!
-//! Owns the limits on requests, of known visitors and of strangers; the host names under which this
-//! address may be asked; and the memory for all bodies together. A flood of strangers does not use
-//! up the limit of those with a token. Source: docs/spec/management.md, "Limits".
+//! Owns the limits on requests, separately for known visitors and strangers; the accepted host
+//! names; and the memory for all bodies together. A flood of strangers does not exhaust the limit
+//! of requests with a token. Source: docs/spec/management.md, "Limits".
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -25,14 +25,14 @@ const STRANGERS_PART: u32 = 2;
 /// The beginning of each body lies in its connection's buffer.
 const BUFFERED_BYTES: usize = 16 * 1024;
 
-/// Set for a connection that has shown a token: it is not cut for another one. The owner of the
-/// connection adds it to the extensions of requests.
+/// Set for a connection that has presented a token; it is not closed to make room for another one.
+/// The owner of the connection adds it to the extensions of requests.
 #[derive(Clone, Debug, Default)]
 pub struct Recognized(pub Arc<AtomicBool>);
 
 #[derive(Debug)]
 pub(crate) struct Gate {
-    /// `None`: any will do.
+    /// `None` accepts any host name.
     hosts: Option<Vec<String>>,
     known: Limit,
     strangers: Limit,
@@ -53,13 +53,14 @@ impl Gate {
         }
     }
 
-    /// Takes a request of the known or of strangers; else says in how many seconds there is one.
+    /// Admits a request of a known visitor or a stranger; otherwise returns the seconds until one
+    /// would be admitted.
     pub(crate) fn take(&self, is_known: bool, now: Millis) -> Result<(), u64> {
         if is_known { self.known.take(now) } else { self.strangers.take(now) }
     }
 
-    /// Whether the request names this address. A page whose name was made to lead here (DNS
-    /// rebinding) names itself. Programs that send no name are not browsers.
+    /// Whether the request names this address. A page whose name was redirected here (DNS
+    /// rebinding) sends its own name. Programs that send no name are not browsers.
     pub(crate) fn is_meant(&self, request: &Request) -> bool {
         let Some(hosts) = &self.hosts else { return true };
         let field = request.headers().get(header::HOST).map(|host| host.to_str().unwrap_or(""));
@@ -100,7 +101,7 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Whether the body was given up because there was no room.
+    /// Whether the body was refused for lack of memory.
     pub(crate) fn is_over(&self) -> bool {
         self.is_over.load(Ordering::Relaxed)
     }
@@ -123,8 +124,8 @@ impl Room {
     }
 }
 
-/// A body that is counted, and has no trailer fields: the HTTP library takes LF alone in front of
-/// them, and would read the next request as one of them.
+/// A body that is counted and has no trailer fields: the HTTP library accepts a bare LF before them
+/// and would read the next request as one of them.
 struct Metered {
     inner: Body,
     room: Arc<Room>,

@@ -1,4 +1,4 @@
-//! `/healthz`: the process lives. `/readyz`: it belongs in the rotation.
+//! `/healthz`: whether the process is alive. `/readyz`: whether the node should receive requests.
 
 use axum::Json;
 use axum::extract::State;
@@ -17,8 +17,8 @@ pub(crate) struct Health {
     /// The time since the directory was last confirmed to be current; absent if it is a file.
     #[serde(skip_serializing_if = "Option::is_none")]
     directory_age_ms: Option<u64>,
-    /// The lead of the wall clock over the time that lockouts use: 0 unless it was set, or was
-    /// wrong at the start.
+    /// The lead of the wall clock over shard time: 0 unless the clock was set, or was wrong at the
+    /// start.
     wall_ahead_ms: i64,
 }
 
@@ -29,7 +29,8 @@ pub(crate) struct Readiness {
     durability: String,
     /// By shard.
     journals: Vec<&'static str>,
-    /// By shard: the history that the start did not read. Damage there ends no rotation.
+    /// For each shard, the history that was not read at the start. Damage there does not make the
+    /// node unready.
     histories: Vec<&'static str>,
 }
 

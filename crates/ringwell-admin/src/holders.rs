@@ -35,7 +35,7 @@ pub async fn holders(
             allocated_at: held.allocated_wall,
             locked_until: held.locked_until,
             parameters: ringwell_wire::params::decode(&held.params),
-            // The call log knows taps.
+            // The call log records taps.
             tapped_at: None,
         });
     }

@@ -58,18 +58,17 @@ const ANSWER_MAX: Duration = Duration::from_secs(15);
 /// fifty lines, of which an otherwise idle server takes a thousand.
 const BYTES_A_SECOND: u64 = 2_000;
 
-/// The requirements of the management address, for any of its services.
+/// The settings of the management address, which all of its services share.
 pub struct Entrance {
-    /// Hashes of tokens that may do everything: those of the configuration file.
+    /// Hashes of the configuration file's tokens, which may do everything.
     pub token_sha256: TokenHashes,
-    /// Requests a second with a token that are answered, and beside them half as many of strangers;
-    /// more get a 429.
+    /// The most requests a second with a token, and half as many without; more get a 429.
     pub requests_per_second: u32,
-    /// Host names under which it may be asked, beside those of this machine; `None`: any.
+    /// The accepted host names beside those of this machine; `None` accepts any.
     pub hosts: Option<Vec<String>>,
-    /// Bytes that all bodies on their way may take together; one list always fits.
+    /// The most bytes that all bodies in progress may take together; one list always fits.
     pub bodies_bytes: usize,
-    /// Pages for people.
+    /// Whether to serve the dashboard.
     pub dashboard: Option<Dashboard>,
 }
 
@@ -136,11 +135,11 @@ async fn pass(State(guard): State<Guard>, request: Request, next: Next) -> Respo
     let has_chunks = request.headers().contains_key(header::TRANSFER_ENCODING);
     let mut response = admit(&guard, request, next).await;
     let headers = response.headers_mut();
-    // Assets of the dashboard say themselves how long they last.
+    // Assets of the dashboard set their own lifetime.
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if has_chunks {
-        // An unread body may have an end that can be seen in two ways.
+        // An unread body could be read as ending in two places.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

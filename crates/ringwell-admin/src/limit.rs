@@ -1,7 +1,7 @@
 //! A limit on requests in a period.
 //!
-//! Owns one bucket: management is for few clients, and a flood of guessed tokens, each of which costs
-//! a look into the database, must not reach the store. Time comes in as an argument.
+//! Owns one bucket: management has few clients, and a flood of guessed tokens, each of which costs
+//! a query of the database, must not reach the store. Time comes in as an argument.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -22,7 +22,7 @@ impl Limit {
         Self { rate, state: Mutex::new((rate as u64 * 1000, Millis::ZERO)) }
     }
 
-    /// Takes a request out of the bucket; else says in how many seconds there is one.
+    /// Takes a request out of the bucket; otherwise returns the seconds until one is available.
     pub(crate) fn take(&self, now: Millis) -> Result<(), u64> {
         let full = u64::from(self.rate) * 1000;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
@@ -51,7 +51,7 @@ mod tests {
         assert_eq!(limit.take(start + Millis(499)), Err(1));
         assert_eq!(limit.take(start + Millis(500)), Ok(()));
         assert_eq!(limit.take(start + Millis(501)), Err(1));
-        // A long rest is worth a second, not more.
+        // A long pause fills the bucket with one second's worth, not more.
         let later = start + Millis(3_600_000);
         assert_eq!([limit.take(later), limit.take(later)], [Ok(()), Ok(())]);
         assert!(limit.take(later).is_err());

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::Site;
 
-/// An answer that comes later.
+/// An answer that arrives later.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The server behind the directory.
@@ -28,7 +28,7 @@ pub trait Live: Send + Sync {
     /// The web site of the configuration with this key.
     fn configured_site(&self, key: &str) -> Option<Site>;
 
-    /// The directory has changed, up to `version`: the server takes it without being asked twice.
+    /// Reports that the directory has changed, up to `version`: the server reloads it at once.
     fn changed(&self, version: u64);
 }
 
@@ -58,8 +58,8 @@ pub struct PoolLoad {
     pub numbers: u32,
     /// The lockout after an allocation.
     pub lifetime: Millis,
-    /// The time that the counts cover: the lifetime, or the time since the server started, or a
-    /// little more.
+    /// The period of the counts: the lifetime, or the time since the server started, or slightly
+    /// longer.
     pub over: Millis,
     /// Rows in that time, including overflow rows.
     pub asked: u64,

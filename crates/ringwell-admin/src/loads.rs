@@ -23,10 +23,10 @@ const HOURS: usize = 26;
 /// A page shows the loads of this many hours of the day.
 const DAY: usize = 24;
 
-/// Hours to come for which the same hours of the day before say what to expect.
+/// The coming hours that are forecast from the same hours of the previous day.
 const NIGHT: usize = 12;
 
-/// The most by which today may be taken to differ from the day before.
+/// The largest accepted ratio of today's load to the previous day's.
 const TREND_MAX: f64 = 2.0;
 
 /// The state that the thread of the directory and the handlers of the API share.
@@ -96,8 +96,8 @@ impl Loads {
         Some(Outlook { load: trail.load()?, trail })
     }
 
-    /// The most whole hours for which pools have been watched; a forecast of the next twelve needs
-    /// [`Loads::WATCHED_MIN`].
+    /// The most whole hours for which any pool has been watched; a forecast of the next twelve
+    /// needs [`Loads::WATCHED_MIN`].
     pub(crate) fn watched(&self) -> usize {
         self.0.values().map(|trail| trail.means.len()).max().unwrap_or(0)
     }
@@ -117,8 +117,8 @@ impl Loads {
         hours.zip(means).collect()
     }
 
-    /// Pools with more than the share `most` of overflow rows since the last question, or that
-    /// would overflow at their load.
+    /// Pools whose share of overflow rows since the last call exceeds `most`, or would at their
+    /// load.
     pub fn busy(&mut self, most: f64) -> Vec<PoolId> {
         let busy =
             self.0.iter_mut().filter_map(|(pool, trail)| trail.is_busy(most).then_some(*pool));
@@ -139,7 +139,7 @@ pub(crate) struct Outlook<'a> {
 }
 
 impl Outlook<'_> {
-    /// The load in an hour: as much above the present one as this is above the hour before.
+    /// The load in an hour: rises by as much as it rose in the last hour.
     pub(crate) fn in_an_hour(&self) -> f64 {
         let before = self.trail.means.back().map_or(self.load.load, |mean| f64::from(*mean));
         2.0 * self.load.load - before

@@ -1,24 +1,24 @@
 //! Valid telephone numbers, and their written forms, by libphonenumber's data.
 //!
-//! Used where numbers enter and are shown, never when one is handed out. Numbers without a `+` have
-//! country code 1. Source: docs/spec/directory.md, "Which numbers are taken".
+//! Used where numbers are entered and shown, never when one is handed out. Numbers without a `+`
+//! have country code 1. Source: docs/spec/directory.md, "Which numbers are taken".
 
 use phonenumber::{Mode, PhoneNumber, country};
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_directory::{Inventory, NumberCheck};
 use ringwell_store::{Change, StoreError};
 
-/// The data decides about thousands, never about single numbers of one: see the tests.
+/// The data covers blocks of a thousand numbers, never single ones: see the tests.
 const BLOCK: u64 = 1000;
 
 /// A number as people write it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
-    /// With its country code.
+    /// In international form.
     pub(crate) e164: String,
-    /// As in its country.
+    /// In national form.
     pub(crate) national: String,
-    /// Two letters, if it is in use anywhere.
+    /// The country as two letters, if the number can be in use anywhere.
     pub(crate) country: Option<String>,
 }
 
@@ -42,8 +42,8 @@ pub(crate) fn written(number: PromoNumber) -> Written {
     }
 }
 
-/// The first fault of `ranges`, unless the directory has seen all of the faulty numbers before:
-/// numbers from a configuration may be given away again.
+/// The first fault of `ranges`, ignoring numbers that the directory has seen before: numbers from a
+/// configuration may be given away again.
 ///
 /// # Errors
 /// [`StoreError::Database`].
@@ -82,7 +82,8 @@ fn invalid(range: NumberRange) -> Vec<NumberRange> {
 }
 
 fn parse(text: &str) -> Option<PhoneNumber> {
-    // With a country given, the parser takes that country's trunk prefix off foreign numbers too.
+    // With a country given, the parser removes that country's trunk prefix from foreign numbers
+    // too.
     let country = if text.starts_with('+') { None } else { Some(country::US) };
     phonenumber::parse(country, text).ok()
 }

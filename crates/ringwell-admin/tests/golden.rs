@@ -17,11 +17,11 @@ use ringwell_store::{Location, Role, Store};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
-/// May do everything.
+/// A token that may do everything.
 const ADMIN: &str = "administrator-of-the-cases";
 const NOW: Millis = Millis(1_767_225_600_000);
 
-/// A server that has handed out nothing.
+/// A server that has not handed out any number.
 struct Quiet;
 
 impl Live for Quiet {
@@ -86,7 +86,7 @@ async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
             for token in ["", "Bearer", "Bearer nobody's", "Basic bm9ib2R5OnM="] {
                 let asked = format!("{method} {path}\nauthorization: {token}\n\n{{}}");
                 let answer = ask(&router, &asked).await;
-                // There is no such method: the token is not checked.
+                // The method does not exist, so the token is not checked.
                 let is_shut =
                     ["HTTP/1.1 401", "HTTP/1.1 405"].iter().any(|it| answer.starts_with(it));
                 assert!(is_shut, "{asked}\n{answer}");

@@ -1,5 +1,5 @@
-//! Verifies requests that providers' own libraries have signed, one a line on standard input, as
-//! `clients/telephony/sign.py` writes them; and that none verifies with one byte of it flipped.
+//! Verifies requests signed by providers' own libraries, one a line on standard input, as
+//! `clients/telephony/sign.py` writes them; and checks that none verifies with one byte flipped.
 //! `cargo xtask telephony` runs both.
 
 use std::collections::BTreeMap;
@@ -88,7 +88,8 @@ fn read(text: &str) -> Option<(Line, Account, Incoming)> {
     Some((line, account, incoming))
 }
 
-/// The request with one letter of its body changed, and with one of each header that signs it.
+/// The request with one letter of its body changed, and with one letter changed in each header that
+/// signs it.
 fn flipped(incoming: &Incoming) -> Vec<Incoming> {
     let mut all = Vec::new();
     let letter = |byte: &u8| byte.is_ascii_lowercase();
@@ -104,7 +105,7 @@ fn flipped(incoming: &Incoming) -> Vec<Incoming> {
             continue;
         }
         let mut bytes = value.as_bytes().to_vec();
-        // The last letter of a base64 text may have bits that mean nothing.
+        // The last letter of a base64 text may contain unused bits.
         let place = bytes.len().saturating_sub(10);
         let Some(byte) = bytes.get_mut(place).filter(|byte| byte.is_ascii_alphanumeric()) else {
             continue;

@@ -1,4 +1,4 @@
-//! An account with a provider, as requests are checked against it.
+//! A provider account, against which requests are checked.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -6,22 +6,22 @@ use std::time::Instant;
 use ringwell_core::Throttle;
 use ringwell_directory::{CallAccount, CallProvider, Secret, UnknownNumber};
 
-/// An account with a provider.
+/// A provider account.
 #[derive(Clone)]
 pub struct Account {
-    /// Its name, part of its path.
+    /// The account's name, which is part of its path.
     pub name: String,
     /// The provider.
     pub provider: CallProvider,
-    /// The URL by which the provider reaches this server: no slash at the end.
+    /// The URL by which the provider reaches this server, without a trailing slash.
     pub public_url: String,
-    /// The secrets that sign requests: one, or two while they are rotated.
+    /// The secrets that sign requests: one, or two during a rotation.
     pub secrets: Vec<Vec<u8>>,
     /// Twilio's shared keys.
     pub shared_keys: Vec<Vec<u8>>,
     /// The answer to a caller of a number without a destination.
     pub unknown_number: UnknownNumber,
-    /// The time when a request to it was last logged as refused.
+    /// The time of the last logged refusal of a request to it.
     pub warnings: Warnings,
 }
 
@@ -70,7 +70,7 @@ impl Account {
     }
 }
 
-/// Without its secrets.
+/// Omits the secrets.
 impl std::fmt::Debug for Account {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Account").field("name", &self.name).finish_non_exhaustive()

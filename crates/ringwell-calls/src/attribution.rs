@@ -13,7 +13,7 @@ use crate::confidence::{Candidate, Confidence, confidence, probabilities};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Attributed {
-    /// It is still looked for.
+    /// The look-up is pending.
     #[default]
     Pending,
     /// A visitor was shown the number.
@@ -22,7 +22,7 @@ pub enum Attributed {
     Overflow,
     /// No visitor was shown the number.
     None,
-    /// It is unknown.
+    /// The visitor is unknown.
     Unknown,
 }
 
@@ -34,7 +34,7 @@ pub struct Attribution {
     /// The pool.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pool: Option<PoolRef>,
-    /// The allocation that is the likeliest.
+    /// The most likely allocation.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocation: Option<Allocation>,
     /// The confidence in it.
@@ -48,7 +48,7 @@ pub struct Attribution {
     pub problem: Option<String>,
 }
 
-/// A pool as calls name it.
+/// A pool as calls refer to it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PoolRef {
     /// Its id.
@@ -65,9 +65,9 @@ pub struct Allocation {
     pub allocated_ms: u64,
     /// The time until which no other visitor could have it.
     pub locked_until_ms: u64,
-    /// Whether that was over when the call began.
+    /// Whether that time was over when the call began.
     pub late: bool,
-    /// When the visitor tapped the number last before the call, in milliseconds since 1970.
+    /// When the visitor last tapped the number before the call, in milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tapped_ms: Option<u64>,
     /// The probability that this visitor is the caller, 0 to 1.
@@ -88,16 +88,16 @@ pub struct Serving {
     pub is_overflow: bool,
 }
 
-/// An allocation of a number, as the node knows it.
+/// An allocation of a number, as reported by the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
-    /// The pool that handed it out, if the record says so.
+    /// The pool that handed it out, if the record has it.
     pub pool: Option<PoolId>,
     /// The time by the wall clock.
     pub allocated_at: Millis,
     /// The time when its lockout ends or ended.
     pub locked_until: Millis,
-    /// The visitor's last tap on the number, as far as the call log has it.
+    /// The visitor's last tap on the number, if the call log has one.
     pub tapped_at: Option<Millis>,
     /// The visitor's parameters.
     pub parameters: Vec<(String, String)>,
@@ -109,7 +109,7 @@ pub enum HolderError {
     /// Asking again may help.
     #[error("{0}")]
     Unavailable(String),
-    /// The history is gone.
+    /// The history is no longer available.
     #[error("{0}")]
     Gone(String),
 }
@@ -117,7 +117,7 @@ pub enum HolderError {
 /// The answer to who held a number.
 pub type Holders<'a> = Pin<Box<dyn Future<Output = Result<Vec<Held>, HolderError>> + Send + 'a>>;
 
-/// The node's functions that calls need.
+/// The functions of the node that calls need.
 pub trait Numbers: Send + Sync {
     /// The pools that serve `number`: one, or several that share an overflow number. Never waits.
     fn pools(&self, number: PromoNumber) -> Vec<Serving>;
@@ -144,7 +144,7 @@ impl Attributed {
 }
 
 impl Attribution {
-    /// The answer for a call at `at` to a number that `serving` serve and `held` have held.
+    /// The answer for a call at `at` to a number served by `serving` and held by `held`.
     #[must_use]
     pub fn of(at: Millis, serving: &[Serving], held: &[Held]) -> Self {
         let pool_of = |it: &Serving| PoolRef { id: it.pool.0, name: it.name.clone() };
@@ -162,7 +162,7 @@ impl Attribution {
         };
         let mut all = held.iter().zip(chances).map(allocation);
         let newest = held.first();
-        // It was one visitor's before it became shared.
+        // The number was one visitor's before it became shared.
         let is_shared = serving.iter().all(|it| it.is_overflow) && !serving.is_empty();
         let counts = newest.is_some_and(|it| !is_shared || at < it.locked_until);
         if !counts {
@@ -191,13 +191,14 @@ impl Attribution {
         Self { outcome: Attributed::Unknown, pool, problem: Some(problem), ..Self::default() }
     }
 
-    /// Whether it was looked for.
+    /// Whether the look-up is pending.
     #[must_use]
     pub fn is_known(&self) -> bool {
         self.outcome != Attributed::Pending
     }
 
-    /// Removes what identifies the visitors of allocations that were made at `at`; whether there was one.
+    /// Removes the data that identify the visitors of allocations that were made at `at`; returns
+    /// whether there were any.
     pub(crate) fn forget(&mut self, at: &[u64]) -> bool {
         let all = self.allocation.iter_mut().chain(&mut self.earlier);
         let theirs = all.filter(|it| at.contains(&it.allocated_ms) && !it.parameters.is_empty());

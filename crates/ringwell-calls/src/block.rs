@@ -1,7 +1,7 @@
 //! The list of callers who are not connected.
 //!
-//! Knows no database. A number, the beginning of a number, a SIP address or everyone who withholds the
-//! number; for one pool, or for all. Source: docs/spec/calls.md, "Blocked callers".
+//! Knows no database. A number, a prefix of numbers, a SIP address, or all withheld numbers; for
+//! one pool or for all. Source: docs/spec/calls.md, "Blocked callers".
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::digest;
 use crate::provider::Refusal;
 
-/// Entries of a list.
+/// The most entries of a list.
 pub const BLOCKS_MAX: usize = 10_000;
 /// The longest note.
 pub const NOTE_BYTES_MAX: usize = 200;
@@ -18,27 +18,27 @@ pub const NOTE_BYTES_MAX: usize = 200;
 const WITHHELD: &str = "withheld";
 /// Digits of a number.
 const DIGITS_MAX: usize = 15;
-/// Fewer digits than any country's whole numbers have: meant as a beginning.
+/// Fewer digits than a whole number of any country, so such an entry must be a prefix.
 const DIGITS_MIN: usize = 7;
 
-/// Whom an entry names: as it is written and stored.
+/// The callers that an entry names, as written and stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// Whom it names.
+    /// The callers that it names.
     pub caller: Pattern,
-    /// The pool whose numbers it is about; `None` for all.
+    /// The pool whose numbers it applies to; `None` for all.
     pub pool: Option<u64>,
     /// The answer to a blocked caller.
     pub answer: Refusal,
-    /// For people.
+    /// A note for people.
     pub note: Option<String>,
 }
 
-/// All entries, as calls are compared with them.
+/// All entries, in the form in which calls are compared with them.
 #[derive(Clone, Debug, Default)]
 pub struct Blocks(HashMap<Pattern, Vec<Block>>);
 
@@ -70,7 +70,7 @@ impl Pattern {
         &self.0
     }
 
-    /// Every pattern that names `caller`, the most exact first.
+    /// Every pattern that matches `caller`, the most exact first.
     fn all_of(caller: &Caller) -> Vec<Self> {
         match caller {
             Caller::Withheld => vec![Self(WITHHELD.to_owned())],
@@ -84,7 +84,7 @@ impl Pattern {
     }
 }
 
-/// A SIP address as entries have it: without port and parameters, its host in lower case.
+/// A SIP address as stored in entries: without port and parameters, with its host in lower case.
 fn plain(address: &str) -> String {
     let (scheme, rest) = address.split_once(':').unwrap_or(("sip", address));
     let rest = rest.split([';', '?']).next().unwrap_or_default();
@@ -117,8 +117,8 @@ impl Blocks {
         Self(all)
     }
 
-    /// The entry that a call by `caller` to a number that `serving` serve is refused by: the most exact
-    /// one, and of those the one for the pool.
+    /// The entry that refuses a call by `caller` to a number served by `serving`: the most exact
+    /// one, and of equals the one for the pool.
     #[must_use]
     pub fn find(&self, caller: &Caller, serving: &[Serving]) -> Option<&Block> {
         if self.0.is_empty() {
@@ -135,7 +135,7 @@ impl Blocks {
 }
 
 impl Refusal {
-    /// As the API names it.
+    /// The name that the API uses.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {

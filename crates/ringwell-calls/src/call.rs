@@ -8,8 +8,7 @@
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
-/// The end of a call. The order is the strength of the evidence: if reports disagree, the greatest
-/// wins.
+/// The end of a call. Ordered by strength of evidence: if reports disagree, the greatest wins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
@@ -62,23 +61,23 @@ pub struct CallEvent {
 pub enum State {
     /// No destination has answered yet.
     Ringing,
-    /// The parties talk.
+    /// The parties are talking.
     Answered,
-    /// It is over.
+    /// The call is over.
     Ended,
 }
 
-/// Everything reported of one call so far. All moments are the earliest reported.
+/// All facts reported about one call so far. Each time is the earliest reported.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The beginning, if it was reported.
     started_ms: Option<u64>,
-    /// The earliest report of any kind: the beginning of a call whose own was lost.
+    /// The earliest report of any kind: the beginning of a call whose first report was lost.
     first_ms: Option<u64>,
     ringing_ms: Option<u64>,
     answered_ms: Option<u64>,
     ended_ms: Option<u64>,
-    /// The best that a destination did, if none answered.
+    /// The furthest that any destination got, if none answered.
     leg: Option<Outcome>,
     /// Its end, if the provider has reported one.
     end: Option<Outcome>,
@@ -127,7 +126,7 @@ impl State {
 }
 
 impl EventKind {
-    /// Its name in the timeline.
+    /// The name in the timeline.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -175,8 +174,8 @@ impl Facts {
         Millis(self.started_ms.or(self.first_ms).unwrap_or_default())
     }
 
-    /// The time when a destination answered. Without such a report, an answered call's talk time
-    /// before its end says it.
+    /// The time when a destination answered. Without such a report, it is computed from an answered
+    /// call's talk time and end.
     #[must_use]
     pub fn answered_at(&self) -> Option<Millis> {
         let from_end = || {
@@ -212,7 +211,8 @@ impl Facts {
         if is_answered {
             return Some(Outcome::Answered);
         }
-        // The provider says only that it is over: before any destination gave up, the caller did.
+        // The provider reports only that the call is over: if no destination gave up first, the
+        // caller did.
         self.end.or(self.leg).or(Some(Outcome::CallerGaveUp))
     }
 
@@ -226,7 +226,7 @@ impl Facts {
         until.map(|until| Millis(until.0.saturating_sub(self.started_at().0)))
     }
 
-    /// Seconds of talk of a call that is over: as the provider counts them if it does.
+    /// Seconds of talk of a call that is over, as counted by the provider if it reports them.
     #[must_use]
     pub fn talk_seconds(&self) -> Option<u32> {
         let ended = self.ended_at()?;

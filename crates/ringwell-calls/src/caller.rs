@@ -1,7 +1,7 @@
 //! The caller's number as providers send it: E.164, a SIP address, a marker for "withheld", junk.
 //!
 //! Independent of the viewer's permissions. A caller without a valid number is still a caller: the
-//! phone rings for them too.
+//! call is connected all the same.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::{self, Mac};
 
-/// Digits of an E.164 number without its `+`.
+/// The most digits of an E.164 number without its `+`.
 const DIGITS: std::ops::RangeInclusive<usize> = 3..=15;
-/// A longer SIP address is kept cut off.
+/// The longest stored SIP address; the rest is cut off.
 const SIP_BYTES_MAX: usize = 128;
 /// The providers' markers for a withheld number. `266696687` spells ANONYMOUS on a keypad.
 const WITHHELD: [&str; 10] = [
@@ -31,7 +31,7 @@ const WITHHELD: [&str; 10] = [
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Caller {
-    /// Not known: withheld, missing or unreadable.
+    /// Unknown: withheld, missing or unreadable.
     #[default]
     Withheld,
     /// `+` and up to 15 digits.
@@ -47,11 +47,11 @@ impl Caller {
     #[must_use]
     pub fn read(text: &str) -> Self {
         let text = text.trim();
-        // PostgreSQL stores no NUL, and no address has a control character.
+        // PostgreSQL cannot store NUL, and no address contains control characters.
         if text.len() > 1024 || text.chars().any(char::is_control) {
             return Self::Withheld;
         }
-        // A name and its address, as SIP has it in `From`: `"Jane" <sip:jane@pbx.example>`.
+        // A name and its address, as in SIP's `From`: `"Jane" <sip:jane@pbx.example>`.
         let address = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
         let text = address.map_or(text, |(address, _)| address.trim());
         let address = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));
@@ -79,7 +79,7 @@ impl Caller {
         }
     }
 
-    /// The same caller in the form of a log that must not have the number.
+    /// The same caller in the form of a log that must not contain the number.
     #[must_use]
     pub fn hashed(&self, key: &[u8]) -> Self {
         match self {
@@ -90,7 +90,7 @@ impl Caller {
         }
     }
 
-    /// The column that calls of one caller share; `None` for callers without a number.
+    /// The column value that all calls of one caller share; `None` for callers without a number.
     #[must_use]
     pub fn to_column(&self) -> Option<String> {
         match self {
@@ -114,7 +114,7 @@ impl Caller {
     }
 }
 
-/// Masked: nothing that shows a caller by accident shows the number.
+/// Masked, so that no output shows the number by accident.
 impl fmt::Display for Caller {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -161,7 +161,7 @@ pub fn masked(number: &str) -> String {
     format!("{head}***{tail}")
 }
 
-/// The longest beginning of at most `most` bytes that is text.
+/// The longest prefix of at most `most` bytes that is valid UTF-8.
 pub(crate) fn cut(text: &str, most: usize) -> &str {
     &text[..text.floor_char_boundary(most)]
 }

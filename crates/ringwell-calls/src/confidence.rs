@@ -1,8 +1,8 @@
-//! The probability that the visitor who was shown a number last is the one who calls it.
+//! The probability that the last visitor who was shown a number is its caller.
 //!
 //! Pure arithmetic over the allocations of the number before the call: the probability of each is
-//! that of a caller who waits this long before dialling, times the weight of other evidence.
-//! Source: docs/spec/calls.md, "Confidence".
+//! proportional to that of a caller who waits this long before dialling, times the weight of other
+//! evidence. Source: docs/spec/calls.md, "Confidence".
 
 use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 /// Most callers dial at once, some after a while, a few keep the number for hours.
 const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
 
-/// Allocations that are looked at, the newest first.
+/// The most allocations that are examined, the newest first.
 pub const CANDIDATES_MAX: usize = 4;
 
 /// Below this the call is shown with its candidates and counts for none of them.
 pub const ABSTAIN_BELOW: f64 = 0.5;
 
-/// A visitor who tapped the number so shortly before the call is most likely the caller.
+/// A visitor who tapped the number within this time before the call is most likely the caller.
 const TAP_COUNTS: Millis = Millis(120_000);
 /// Weight of such a tap.
 const TAP_WEIGHT: f64 = 50.0;
@@ -46,8 +46,8 @@ pub fn density(delay_s: f64) -> f64 {
     DELAYS.iter().map(|(share, mean)| share / mean * (-delay_s / mean).exp()).sum()
 }
 
-/// The probability of each of `candidates` for a call at `at`, in their order. Sums to 1, or to less if
-/// there are as many as are looked at: visitors before them may have called, too.
+/// The probability of each of `candidates` for a call at `at`, in their order. Sums to 1, or to
+/// less if the list is full, because earlier visitors may have called too.
 #[must_use]
 pub fn probabilities(at: Millis, candidates: &[Candidate]) -> Vec<f64> {
     let score = |it: &Candidate| {
@@ -59,8 +59,9 @@ pub fn probabilities(at: Millis, candidates: &[Candidate]) -> Vec<f64> {
     scores.iter().map(|score| if sum > 0.0 { score / sum } else { 0.0 }).collect()
 }
 
-/// The score of all visitors before `candidates`, if there may be some: the number went out as often
-/// before as since. Without them, a number that goes from hand to hand would seem surer than it is.
+/// The score of all visitors before `candidates`, if there may be some: assumes that the number
+/// went out as often before as after. Without them, the confidence in a number that is handed out
+/// often would be too high.
 fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let (Some(newest), Some(oldest)) = (candidates.first(), candidates.last()) else { return 0.0 };
     if candidates.len() < CANDIDATES_MAX {
@@ -71,7 +72,7 @@ fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let delay = delay_s(at, oldest.allocated_at);
     let of = |(share, mean): &(f64, f64)| {
         let fall = (-gap / mean).exp();
-        // Allocations of one moment say nothing of how often the number goes out.
+        // Allocations at the same time do not show how often the number goes out.
         if fall < 1.0 { share / mean * (-delay / mean).exp() * fall / (1.0 - fall) } else { 0.0 }
     };
     DELAYS.iter().map(of).sum()
@@ -158,18 +159,18 @@ mod tests {
         assert_eq!(confidence(at, &[], false), None);
     }
 
-    /// A number that goes out every twenty minutes: four candidates, and many before them.
+    /// A number that is handed out every twenty minutes: four candidates, and many before them.
     #[test]
     fn visitors_before_the_oldest_candidate_count_too() {
         let at = Millis(100_000_000);
         let ages = |count: u64| (0..count).map(|it| 600 + it * 1_200).collect::<Vec<_>>();
         let four = probabilities(at, &candidates(&ages(4), at));
-        // The result of a look at all of them.
+        // The result of examining all of them.
         let all: f64 = (0..200_u32).map(|it| density(600.0 + f64::from(it) * 1_200.0)).sum();
         assert!((four[0] - density(600.0) / all).abs() < 1e-4, "{four:?}");
         let three = probabilities(at, &candidates(&ages(3), at));
         assert!((three.iter().sum::<f64>() - 1.0).abs() < 1e-9 && four.iter().sum::<f64>() < 0.99);
-        // All at one moment.
+        // All at the same time.
         assert!(
             probabilities(at, &candidates(&[60; 4], at)).iter().all(|it| (it - 0.25).abs() < 1e-9)
         );
@@ -185,7 +186,7 @@ mod tests {
         assert!(after.value > 0.999 && before.value < 0.95, "{before:?} {after:?}");
         let said = "called 30 min after the number was shown, 10 s after the visitor tapped it; ";
         assert!(after.reason.starts_with(said), "{}", after.reason);
-        // A tap of an hour ago only shows when the visitor looked at the number.
+        // A tap an hour ago shows only when the visitor looked at the number.
         all[0].tapped_at = None;
         all[1].tapped_at = Some(Millis(at.0 - 3_500_000));
         let old = confidence(at, &all, false).unwrap();

@@ -9,7 +9,7 @@ use subtle::ConstantTimeEq;
 /// The kind of HMAC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Mac {
-    /// HMAC-SHA1, where a provider signs with it.
+    /// HMAC-SHA1, for providers that sign with it.
     Sha1,
     /// HMAC-SHA256.
     Sha256,
@@ -60,13 +60,13 @@ pub fn from_base64(text: &str) -> Option<Vec<u8>> {
     STANDARD.decode(text).ok()
 }
 
-/// Reads base64 as JWTs have it.
+/// Reads base64 in the form that JWTs use.
 #[must_use]
 pub fn from_base64_url(text: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text).ok()
 }
 
-/// Base64 as JWTs have it.
+/// Base64 in the form that JWTs use.
 #[must_use]
 pub fn base64_url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
@@ -80,7 +80,7 @@ pub fn ed25519(private: &[u8], text: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     Some((pair.sign(text).as_ref().to_vec(), pair.public_key().as_ref().to_vec()))
 }
 
-/// Whether both are the same, in a time that does not depend on where they differ.
+/// Whether both are equal; the time does not depend on where they differ.
 #[must_use]
 pub fn same(one: &[u8], other: &[u8]) -> bool {
     one.ct_eq(other).into()

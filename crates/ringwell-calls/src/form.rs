@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode;
 
-/// Fields that are read; a provider sends about sixty.
+/// The most fields that are read; a provider sends about sixty.
 const FIELDS_MAX: usize = 1_000;
 
 /// Names and values in the order in which they came.

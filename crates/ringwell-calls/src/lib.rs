@@ -1,8 +1,8 @@
 //! Calls: telephony providers, the call log, attribution at the ring, webhooks out.
 //!
-//! Owns calls and their events, from the first ring to the last webhook. The node is asked through
-//! [`Numbers`]; sockets are the program's. Runs on a separate thread, away from the shards. Source:
-//! docs/spec/calls.md.
+//! Owns calls and their events, from the first ring to the last webhook. It queries the node
+//! through [`Numbers`]; the program owns the sockets. Runs on a separate thread, away from the
+//! shards. Source: docs/spec/calls.md.
 
 pub mod account;
 pub mod attribution;

@@ -1,8 +1,8 @@
 //! The call log: calls, their timelines, events and webhooks in SQLite or PostgreSQL.
 //!
-//! Owns the tables. Knows no provider and no HTTP; time comes in as an argument.
-//! Invariants: a provider's call has one row; an event is written in the transaction of the change
-//! that it belongs to; `place` of events rises in the order in which they become visible.
+//! Owns the tables. Knows no provider and no HTTP; time comes in as an argument. Invariants: a
+//! provider's call has one row; an event is written in the same transaction as its change; `place`
+//! of events rises in the order in which they become visible.
 
 mod blocks;
 mod change;
@@ -50,16 +50,16 @@ pub struct Log {
 /// The reason why the log did not carry out a request. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum LogError {
-    /// The database cannot be reached, or gave up. Asking again later may help.
+    /// The database cannot be reached, or it failed. Asking again later may help.
     #[error("the call log's database does not answer: {0}")]
     Database(#[from] sqlx::Error),
-    /// It could not be opened.
+    /// The log could not be opened.
     #[error("the call log cannot be opened: {0}")]
     Open(StoreError),
-    /// The data read differ from the data written.
+    /// The data that were read differ from the data that were written.
     #[error("the call log is damaged: {0}")]
     Damaged(String),
-    /// There is no randomness for ids and secrets.
+    /// The system provides no random bytes for ids and secrets.
     #[error("the system gives no random bytes")]
     NoRandomness,
 }
@@ -87,8 +87,8 @@ impl LogError {
     }
 }
 
-/// Whether an error with this code is about the statement or its values: it would come again. A
-/// full disk, a lock, a failed read and a server that stops are not.
+/// Whether an error with this code concerns the statement or its values, and so would occur again.
+/// A full disk, a lock, a failed read and a stopping server are not permanent.
 fn is_about_statement(code: &str) -> bool {
     // PostgreSQL's SQLSTATE has five characters: unsupported features, data, constraints, syntax
     // and names, limits.
@@ -109,7 +109,7 @@ impl Log {
         Ok(Self { database: Database::open(location, &SCHEMA).await? })
     }
 
-    /// Waits until all uses have ended, and closes it.
+    /// Waits until all operations have ended, and closes the log.
     pub async fn close(&self) {
         self.database.close().await;
     }
@@ -132,7 +132,7 @@ pub(crate) fn from_ms(value: i64) -> Millis {
     Millis(u64::try_from(value).unwrap_or_default())
 }
 
-/// Random letters and digits behind a prefix.
+/// A prefix followed by random letters and digits.
 pub(crate) fn random_id(prefix: &str) -> Result<String, LogError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| LogError::NoRandomness)?;

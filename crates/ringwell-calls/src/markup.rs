@@ -70,8 +70,7 @@ impl Element {
     }
 }
 
-/// Escapes the characters that XML gives a meaning; leaves out control characters, which are
-/// illegal in documents.
+/// Escapes XML's special characters; omits control characters, which documents must not contain.
 fn escaped(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {

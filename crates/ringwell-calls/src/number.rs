@@ -1,4 +1,4 @@
-//! The number that was called, between E.164 as providers write it and the directory's own form.
+//! Conversion of called numbers between E.164 as providers write it and the directory's own form.
 
 use ringwell_core::PromoNumber;
 
@@ -13,8 +13,8 @@ pub fn called(text: &str) -> Option<String> {
     }
 }
 
-/// The number that a filter names, as [`called`]. Ten digits are a number of country code 1, as in an
-/// allocation's answer; a `+` of a URL that was not encoded arrives as a blank.
+/// The number that a filter names, converted like [`called`]. Ten digits are a number of country
+/// code 1, as in an allocation's answer; an unencoded `+` of a URL arrives as a blank.
 #[must_use]
 pub fn asked(text: &str) -> Option<String> {
     let digits = text.trim();
@@ -26,7 +26,7 @@ pub fn asked(text: &str) -> Option<String> {
     called(&format!("+{}", digits.trim_start_matches('+')))
 }
 
-/// The promo number that `e164` is, if it can be one.
+/// The promo number of `e164`, if it can be one.
 #[must_use]
 pub fn promo_number(e164: &str) -> Option<PromoNumber> {
     PromoNumber::parse(e164).ok()

@@ -1,5 +1,5 @@
-//! Providers: how each proves its identity, its reports, and the document that connects a call in
-//! its language.
+//! Providers: for each, the authentication of requests, its reports, and the document that connects
+//! a call in its language.
 //!
 //! Pure: requests and times come in, reports and documents go out. Knows no database and no
 //! attribution. Source: docs/spec/calls.md, "Providers".
@@ -27,10 +27,10 @@ use crate::account::Account;
 use crate::call::CallEvent;
 use crate::form::Form;
 
-/// The largest name of a call at a provider, in bytes.
+/// The longest id of a call at a provider, in bytes.
 const CALL_ID_BYTES_MAX: usize = 200;
 
-/// One request of a provider, as it came.
+/// One request of a provider, as received.
 #[derive(Clone, Debug)]
 pub struct Incoming {
     /// GET or POST.
@@ -41,16 +41,16 @@ pub struct Incoming {
     pub headers: HeaderMap,
     /// The body.
     pub body: Vec<u8>,
-    /// The time when it came.
+    /// The time of its arrival.
     pub received: Millis,
 }
 
-/// The subject of a request, by the last part of its path.
+/// The subject of a request, given by the last part of its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hook {
-    /// A call has arrived: how is it connected?
+    /// A call has arrived; the answer connects it.
     Answer,
-    /// A destination is done: what next?
+    /// A destination is done; the answer names the next step.
     Dial,
     /// An event, for information.
     Status,
@@ -70,13 +70,13 @@ pub struct Leg {
 /// The contents of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The provider's name of the call: of the caller's leg, also in reports about the other one.
+    /// The provider's id of the call: of the caller's leg, also in reports about the other leg.
     pub call: String,
     /// The event, if it is relevant.
     pub events: Vec<CallEvent>,
-    /// The called number, as sent.
+    /// The called number, as received.
     pub to: Option<String>,
-    /// The caller, as sent.
+    /// The caller, as received.
     pub from: Option<String>,
     /// The network's verdict on the caller's number.
     pub stir: Option<Stir>,
@@ -84,7 +84,7 @@ pub struct Report {
     pub leg: Leg,
 }
 
-/// STIR/SHAKEN: whether the network vouches for the caller's number.
+/// STIR/SHAKEN: whether the network attests the caller's number.
 #[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Stir {
     /// The verdict as the provider words it.
@@ -133,8 +133,8 @@ impl Incoming {
         Form::read(self.query().as_bytes())
     }
 
-    /// Names and values of the body; empty unless it is a form. The body of a GET counts for nothing:
-    /// signatures of GET do not cover it.
+    /// Names and values of the body; empty unless it is a form. The body of a GET is ignored,
+    /// because signatures of GET do not cover it.
     #[must_use]
     pub fn form(&self) -> Form {
         if self.method == Method::POST && self.is_form() {
@@ -148,7 +148,7 @@ impl Incoming {
         self.header("content-type").starts_with("application/x-www-form-urlencoded")
     }
 
-    /// The value of a header field; empty if it is missing or no text.
+    /// The value of a header field; empty if it is missing or not text.
     #[must_use]
     pub fn header(&self, name: &str) -> &str {
         self.headers.get(name).and_then(|value| value.to_str().ok()).unwrap_or_default()
@@ -185,7 +185,8 @@ pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report,
     let report = match account.provider {
         CallProvider::Twilio | CallProvider::SignalWire => {
             let report = twilio::read(hook, request)?;
-            // The signed string has no ends of fields: what follows a name could be read into it.
+            // The signed string does not delimit fields, so the text after a name could be read as
+            // part of it.
             if !twilio::is_sid(&report.call) {
                 return Err(Unreadable::NoCall);
             }

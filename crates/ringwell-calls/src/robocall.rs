@@ -1,4 +1,4 @@
-//! The score for a robot as the caller: pure arithmetic over the known calls of the caller.
+//! The score for a robot as the caller: pure arithmetic over the caller's known calls.
 //!
 //! Source: docs/spec/calls.md, "Robocalls".
 
@@ -6,11 +6,11 @@ use ringwell_core::Millis;
 
 use crate::provider::Stir;
 
-/// Earlier calls of a caller that are looked at: the newest of the last thirty days.
+/// The most earlier calls of a caller that are examined: the newest of the last thirty days.
 pub const CALLS_MAX: i64 = 50;
 /// The age of the oldest call that counts.
 pub const SPAN: Millis = Millis(30 * DAY);
-/// Too few seconds for a caller to say anything.
+/// Too short for a caller to say anything, in seconds.
 const SHORT_SECONDS: u32 = 6;
 const HOUR: u64 = 60 * 60 * 1000;
 const DAY: u64 = 24 * HOUR;
@@ -31,7 +31,7 @@ pub struct Earlier {
 pub struct Robocall {
     /// 0 to 100.
     pub score: u8,
-    /// Its parts, named as in the table of the specification.
+    /// The names of the parts that make it up, as in the table of the specification.
     pub reasons: Vec<String>,
 }
 
@@ -70,7 +70,8 @@ pub fn score(
     Robocall { score, reasons: found().map(|(_, name, _)| (*name).to_owned()).collect() }
 }
 
-/// The verdict in one spelling: providers write `TN-Validation-Failed-A`, `Failed`, `no-tn-validation`.
+/// The verdict in a common spelling: providers write `TN-Validation-Failed-A`, `Failed`,
+/// `no-tn-validation`.
 fn verdict(stir: &Stir) -> String {
     stir.verstat.as_deref().unwrap_or_default().to_ascii_lowercase()
 }

@@ -1,4 +1,4 @@
-//! The destinations of a call: those that the configuration gives a number or its pool.
+//! The destinations of a call: those that the configuration assigns to a number or its pool.
 //!
 //! Pure: the time is an argument. Source: docs/spec/calls.md, "Where a call goes".
 
@@ -26,7 +26,7 @@ pub struct Plan {
 #[derive(Clone, Debug)]
 pub struct Routes(Vec<(DestinationRule, TimeZone)>);
 
-/// There is no such time zone.
+/// The time zone does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("calls.destination.time_zone: there is no time zone {0} on this machine")]
 pub struct NoTimeZone(String);

@@ -1,7 +1,7 @@
-//! A program of the user's that decides where a call goes, asked within a budget.
+//! The user's program that decides a call's destination, queried within a time limit.
 //!
-//! Owns question and answer. If its answer is late or unusable, the configuration decides. Source:
-//! docs/spec/calls.md, "A program that routes".
+//! Owns the query and its answer. If the answer is late or unusable, the configuration decides.
+//! Source: docs/spec/calls.md, "A program that routes".
 
 use std::collections::{HashMap, VecDeque};
 
@@ -17,15 +17,15 @@ use crate::route::Plan;
 use crate::webhook::send::{Post, Sender};
 use crate::webhook::sign;
 
-/// Destinations of one answer, as of a rule in the configuration.
+/// The most destinations of one answer, as in a rule of the configuration.
 const TARGETS_MAX: usize = 10;
 const WHISPER_BYTES_MAX: usize = 200;
-/// The ringing time of a destination, in seconds.
+/// The range of a destination's ringing time, in seconds.
 const TIMEOUT_S: std::ops::RangeInclusive<u64> = 5..=120;
-/// Calls whose answers are remembered, for their next destinations.
+/// The most calls whose answers are remembered for their next destinations.
 const REMEMBERED_MAX: usize = 10_000;
 
-/// A program's answer. Members that are not there are as the configuration has them.
+/// A program's answer. Missing members default to the configuration's values.
 #[derive(Debug, Default, Deserialize)]
 struct Answer {
     #[serde(default)]
@@ -35,7 +35,7 @@ struct Answer {
     caller_id: Option<String>,
 }
 
-/// Asks where `call` goes, whose default is `plan`. `None` leaves it to the default.
+/// Queries the destination of `call`, whose default is `plan`. `None` selects the default.
 ///
 /// # Errors
 /// The reason why there is no answer, for the operator.
@@ -100,8 +100,8 @@ fn read(body: &[u8], default: Option<&Plan>) -> Result<Option<Plan>, String> {
     }))
 }
 
-/// Answers for calls that may still need their next destinations. A process that starts again has
-/// forgotten them: for the rest of those calls the configuration decides.
+/// Answers for calls that may still need their next destinations. A restarted process has forgotten
+/// them; the configuration then decides the rest of those calls.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
     plans: HashMap<String, Plan>,

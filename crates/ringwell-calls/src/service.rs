@@ -1,8 +1,8 @@
 //! The service of calls: an incoming call becomes a routing decision, every report a change in the
 //! log.
 //!
-//! It fails open: if attribution or log are late or down, the caller is still connected, and the
-//! log is completed when possible. Source: docs/decisions/035-calls-fail-open.md.
+//! It fails open: if attribution or log are late or unavailable, the caller is still connected, and
+//! the log is completed when possible. Source: docs/decisions/035-calls-fail-open.md.
 
 mod attribute;
 mod blocks;
@@ -37,7 +37,7 @@ use crate::webhook::send::{Sender, System};
 
 pub use pools::Exhausting;
 
-/// A report that is not stored after this time is answered as if it had not come.
+/// A report that is not stored within this time is answered as not received.
 const STORE_MAX: Duration = Duration::from_secs(10);
 
 /// At the end of the process, changes that wait for the log are dropped after this time.
@@ -55,18 +55,18 @@ struct Inner {
     writer: Writer,
     /// The count of stored calls.
     changes: Arc<AtomicU64>,
-    /// Taps on their way to the log.
+    /// Taps waiting for the log.
     taps: mpsc::Sender<Tap>,
     numbers: Arc<dyn Numbers>,
     settings: RwLock<Arc<Settings>>,
     sender: Sender,
-    /// Answers of the user's program.
+    /// Remembered answers of the user's program.
     routed: Mutex<Remembered>,
-    /// Told when there may be something to send.
+    /// Notified when a delivery may be due.
     stored: Arc<Notify>,
     /// The month's key by which callers are hashed.
     caller_key: Mutex<Option<(String, Vec<u8>)>>,
-    /// Callers who are not connected.
+    /// The list of blocked callers.
     blocks: RwLock<Arc<Blocks>>,
     /// Calls whose visitors are being looked up.
     looking: Mutex<HashSet<String>>,
@@ -79,7 +79,7 @@ struct Settings {
     routing: Option<RoutingSettings>,
     deadline: Duration,
     caller_ids: CallerIds,
-    /// Calls are redacted, calls are removed, and events are removed after these times.
+    /// The ages at which calls are redacted, calls are removed, and events are removed.
     ages: [Duration; 3],
 }
 
@@ -96,37 +96,37 @@ impl Settings {
     }
 }
 
-/// A call, or a report about one, as it came from a provider or a switch.
+/// A call, or a report about one, as received from a provider or a switch.
 #[derive(Clone, Debug, Default)]
 pub struct IncomingCall {
     /// The account that has reported it.
     pub account: String,
     /// The account's provider.
     pub provider: String,
-    /// The provider's name of the call.
+    /// The provider's id of the call.
     pub provider_call: String,
-    /// The called number, as sent.
+    /// The called number, as received.
     pub to: Option<String>,
-    /// The caller, as sent.
+    /// The caller, as received.
     pub from: Option<String>,
     /// The network's verdict on the caller's number.
     pub stir: Option<Stir>,
     /// The report.
     pub events: Vec<CallEvent>,
-    /// The time when it came.
+    /// The time of its arrival.
     pub received: Millis,
 }
 
 /// The destination of a call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Decision {
-    /// Ringwell's name of the call.
+    /// Ringwell's id of the call.
     pub call: String,
     /// The number that was called, E.164 with `+`.
     pub number: Option<String>,
     /// The caller.
     pub caller: Caller,
-    /// The destinations; `None` if nothing is known of the number.
+    /// The destinations; `None` if the number is unknown.
     pub plan: Option<Plan>,
     /// The visitor who was shown the number, if known in time.
     pub attribution: Option<Attribution>,
@@ -134,7 +134,7 @@ pub struct Decision {
     pub refused: Option<Refusal>,
 }
 
-/// A report could not be stored in time. It may be later.
+/// A report could not be stored in time. It may be stored later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the report is not stored yet")]
 pub struct NotStored;
@@ -185,7 +185,7 @@ impl Service {
         Ok(service)
     }
 
-    /// Stores all reports, and closes the log. Reports that come later are not stored.
+    /// Stores all reports, and closes the log. Later reports are not stored.
     pub async fn close(&self) {
         if tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await.is_err() {
             let lost = self.inner.writer.waiting();
@@ -204,11 +204,11 @@ impl Service {
         Arc::clone(&self.inner.settings.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Goes on with other accounts, destinations, ages and rules for webhooks. Address and database
-    /// stay.
+    /// Switches to other accounts, destinations, ages and rules for webhooks. Address and database
+    /// do not change.
     ///
     /// # Errors
-    /// [`NoTimeZone`]; everything stays.
+    /// [`NoTimeZone`]; then nothing changes.
     pub fn reload(&self, calls: &Calls) -> Result<(), NoTimeZone> {
         let settings = Arc::new(Settings::new(calls)?);
         *self.inner.settings.write().unwrap_or_else(PoisonError::into_inner) = settings;
@@ -216,7 +216,7 @@ impl Service {
         Ok(())
     }
 
-    /// Rises whenever calls of this process have been stored.
+    /// Changes whenever calls of this process have been stored.
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.inner.changes.load(Ordering::Relaxed)
@@ -250,10 +250,10 @@ impl Service {
     }
 
     /// Decides where an incoming call goes, and logs it. Returns before the deadline, even if
-    /// something is late or down.
+    /// another part is late or unavailable.
     pub async fn incoming(&self, call: IncomingCall) -> Decision {
         let began_at = Instant::now();
-        // The log gets the last quarter.
+        // The last quarter is reserved for the log.
         let settings = self.settings();
         let found_by = began_at + settings.deadline * 3 / 4;
         let until = began_at + settings.deadline;
@@ -278,7 +278,7 @@ impl Service {
         change.attribution = found.ok().and_then(Result::ok);
         let plan = match settings.routing.as_ref().filter(|_| block.is_none()) {
             None => plan,
-            // The log gets the last tenth.
+            // The last tenth is reserved for the log.
             Some(routing) => {
                 let until = began_at + settings.deadline * 9 / 10;
                 self.routed(routing, &mut change, plan, until).await
@@ -295,7 +295,7 @@ impl Service {
         Decision { call: id, number, caller, plan, attribution, refused }
     }
 
-    /// The destination by the user's program; `plan` if it does not answer in time.
+    /// The destination chosen by the user's program; `plan` if it does not answer in time.
     async fn routed(
         &self,
         routing: &RoutingSettings,
@@ -331,7 +331,7 @@ impl Service {
         routed.or_else(|| self.plan_of(number, at))
     }
 
-    /// The destination of a call to `number` that came in at `at`. Waits for nothing.
+    /// The destination of a call to `number` that came in at `at`. Does not wait.
     #[must_use]
     pub fn plan_of(&self, number: Option<&str>, at: Millis) -> Option<Plan> {
         self.plan(number, &self.serving(number), at)
@@ -363,7 +363,7 @@ impl Service {
             None => None,
             Some(caller) => Some(self.stored_caller(caller, call.received).await),
         };
-        // PostgreSQL stores no NUL, and a call must not be lost because of one.
+        // PostgreSQL cannot store NUL, and no call may be lost because of one.
         let plain = |text: &str| text.replace(char::is_control, "");
         let reported = |event: &CallEvent| ReportedEvent {
             event: CallEvent { key: plain(&event.key), ..event.clone() },
@@ -387,8 +387,8 @@ impl Service {
         }
     }
 
-    /// Gives `change` to the writer; whether it was stored by `until`. It is stored later if
-    /// necessary, and missing facts are then looked up.
+    /// Submits `change` to the writer; returns whether it was stored by `until`. It is stored later
+    /// if necessary, and missing facts are then looked up.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
         let Ok(answer) = self.inner.writer.submit(change.clone()) else {
             tracing::error!(call = change.id(), "a call is not logged: too many wait already");
@@ -443,7 +443,7 @@ pub(crate) fn trace(
     Some(span)
 }
 
-/// The moment, by the wall clock.
+/// The time by the wall clock.
 pub(crate) fn now() -> Millis {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     Millis(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))

@@ -1,4 +1,4 @@
-//! The call log in a real PostgreSQL: every statement that SQLite takes.
+//! Tests the call log in a real PostgreSQL: every statement that SQLite accepts.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -129,7 +129,7 @@ async fn two_servers_on_one_database_deliver_each_event_once() {
     while sent.0.lock().unwrap().len() < 150 && tokio::time::Instant::now() < until {
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // A duplicate would be sent within the next look at the log.
+    // A duplicate would be sent at the next reading of the log.
     tokio::time::sleep(Duration::from_secs(2)).await;
     let all = sent.0.lock().unwrap().clone();
     let mut counts = std::collections::BTreeMap::new();

@@ -1,4 +1,4 @@
-//! Bugs that the simulator must find, so that it is known that it could.
+//! Planted bugs that the simulator must find; this shows that it can.
 //!
 //! This module exists only if the build has `--cfg canary`. Source: docs/spec/simulation.md,
 //! "Planted bugs".
@@ -8,14 +8,14 @@ use core::sync::atomic::{AtomicU8, Ordering};
 use crate::Millis;
 use crate::slot::Slot;
 
-/// A number is free while its lockout has a millisecond to go.
+/// Treats a number as free one millisecond before its lockout ends.
 pub const LOCK_COMPARE: u8 = 1;
-/// The last one among the free numbers of a pool goes out.
+/// Hands out the last of a pool's free numbers instead of the first.
 pub const NOT_FIFO: u8 = 2;
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);
 
-/// Plants one of them in this process; zero: none.
+/// Plants one of the bugs in this process; zero plants none.
 pub fn plant(which: u8) {
     PLANTED.store(which, Ordering::SeqCst);
 }

@@ -1,4 +1,4 @@
-//! When allocations happened by the clock of another node, and by this one's.
+//! Times of allocations by another node's clock and by this node's.
 //!
 //! A number that comes with its pool from another node keeps the time that its allocation has
 //! there: that time and the number name the allocation in both journals. But the clocks of nodes
@@ -12,12 +12,13 @@ use alloc::collections::BTreeMap;
 
 use crate::{Millis, PromoNumber, Slot};
 
-/// By number: when its allocation was by the other clock, and by this one.
+/// For each number, the time of its allocation by the other clock and by this one.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ForeignTimes(BTreeMap<PromoNumber, (Millis, Millis)>);
 
 impl ForeignTimes {
-    /// The allocation of `number` that another clock has at `allocated_at` was `local_at` by this one.
+    /// Records that the allocation of `number`, dated `allocated_at` by another clock, was made at
+    /// `local_at` by this one.
     pub(crate) fn note(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         if allocated_at == local_at {
             self.forget(number);
@@ -26,7 +27,7 @@ impl ForeignTimes {
         }
     }
 
-    /// By this clock, when the allocation of `slot` was.
+    /// Returns the time of the allocation of `slot` by this clock.
     pub(crate) fn local_at(&self, slot: &Slot) -> Millis {
         match self.0.get(&slot.number) {
             Some((allocated_at, local_at)) if *allocated_at == slot.allocated_at => *local_at,
@@ -34,8 +35,8 @@ impl ForeignTimes {
         }
     }
 
-    /// The number was handed out here, or left. Returns when its allocation was by this clock, if
-    /// another clock had dated it.
+    /// Forgets the times of a number that was handed out here or has left. Returns the time of its
+    /// allocation by this clock, if another clock has dated it.
     #[inline]
     pub(crate) fn forget(&mut self, number: PromoNumber) -> Option<Millis> {
         if self.0.is_empty() {

@@ -11,7 +11,7 @@ use core::num::NonZeroU64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PromoNumber(NonZeroU64);
 
-/// The first rule that a text breaks which should have been a promo number.
+/// The first rule broken by a text that is not a promo number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NumberError {
     /// The text is not ten bytes long and has no country code.
@@ -19,7 +19,7 @@ pub enum NumberError {
         /// The number of digits.
         bytes: usize,
     },
-    /// Something else than `0` to `9`.
+    /// A character other than `0` to `9`.
     NotADigit,
     /// Area codes do not start with 0 or 1.
     AreaCode,
@@ -27,7 +27,7 @@ pub enum NumberError {
     International,
 }
 
-/// Numbers of country code 1 as their E.164 digits: one more than a billion tens.
+/// Added to the ten digits of a number of country code 1 to get its E.164 digits.
 const NANP: u64 = 10_000_000_000;
 
 impl PromoNumber {
@@ -44,7 +44,7 @@ impl PromoNumber {
     const LAST: u64 = 999_999_999_999_999;
     /// Added to the E.164 digits in a [code](Self::to_code) of another country.
     const CODE: u64 = 1_000_000_000_000_000;
-    /// No promo number: fills slots that belong to no pool.
+    /// Not a promo number: fills slots that belong to no pool.
     pub(crate) const NOBODY: Self = Self(NonZeroU64::MIN);
 
     const fn constant(value: u64) -> Self {
@@ -78,7 +78,8 @@ impl PromoNumber {
 
     /// Reads the digits after `+`.
     fn parse_international(text: &str) -> Result<Self, NumberError> {
-        // "+49 (0)30": the zero is dialled inside of the country only, and no part of the number.
+        // As in "+49 (0)30": the zero is dialled only within the country and is not part of the
+        // number.
         if text.contains("(0") {
             return Err(NumberError::International);
         }
@@ -166,7 +167,8 @@ const fn begins_with_one(mut value: u64) -> bool {
     value == 1
 }
 
-/// As [`PromoNumber::parse`] reads it: ten digits with country code 1, else `+` and all digits.
+/// Writes the form that [`PromoNumber::parse`] reads: ten digits with country code 1, else `+` and
+/// all digits.
 impl fmt::Display for PromoNumber {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.to_nanp() {
@@ -195,7 +197,7 @@ impl fmt::Display for NumberError {
 
 impl core::error::Error for NumberError {}
 
-/// Promo numbers in a row: `count` of them from `first`.
+/// Consecutive promo numbers: `count` of them from `first`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct NumberRange {
     first: PromoNumber,
@@ -208,7 +210,8 @@ impl NumberRange {
     #[must_use]
     pub fn new(first: PromoNumber, count: u32) -> Option<Self> {
         let last = first.to_e164() + u64::from(count.checked_sub(1)?);
-        // Between two numbers of one length and not of country code 1 there are only numbers.
+        // Between two valid numbers of the same length, neither of country code 1, every integer is
+        // a valid number.
         let is_alike = |last: PromoNumber| {
             last.to_nanp().is_some() == first.to_nanp().is_some()
                 && last.0.ilog10() == first.0.ilog10()
@@ -231,7 +234,7 @@ impl NumberRange {
     /// range between them.
     pub fn parse(text: &str) -> Result<Option<Self>, NumberError> {
         let text = text.trim();
-        // One number may have hyphens itself.
+        // A single number may contain hyphens itself.
         if let Ok(one) = PromoNumber::parse(text) {
             return Ok(Self::new(one, 1));
         }
@@ -249,7 +252,7 @@ impl NumberRange {
     /// The highest number.
     #[must_use]
     pub const fn last(self) -> PromoNumber {
-        // `new` has seen that this is a number.
+        // `new` has checked that this is a number.
         match PromoNumber::from_e164(self.first.to_e164() + self.count as u64 - 1) {
             Some(last) => last,
             None => self.first,
@@ -278,7 +281,7 @@ impl NumberRange {
         })
     }
 
-    /// The numbers in rising order.
+    /// Iterates over the numbers in rising order.
     pub fn iter(self) -> impl Iterator<Item = PromoNumber> + Clone {
         (self.first.to_e164()..=self.last().to_e164()).filter_map(PromoNumber::from_e164)
     }

@@ -1,8 +1,8 @@
 //! The order of choice of a pool whose ring was broken by a keep-alive, release or new lifetime.
 //!
-//! An indexed binary heap over the pool's slots: the root has been free longest. Owns places only;
-//! the keys stay in the slots. Invariant: `place[heap[i]] == i`, and no child comes before its
-//! parent. Memory: 8 bytes a number, taken once; no allocation afterwards.
+//! An indexed binary heap over the pool's slots: the root has been free longest. Owns only
+//! positions in the heap; the keys stay in the slots. Invariant: `place[heap[i]] == i`, and no
+//! child comes before its parent. Memory: 8 bytes a number, allocated once.
 
 use alloc::vec::Vec;
 
@@ -29,7 +29,7 @@ impl Order {
         Self { heap, place }
     }
 
-    /// The slot whose turn it is.
+    /// Returns the slot that goes out next.
     pub(crate) fn first(&self) -> u32 {
         self.heap[0]
     }

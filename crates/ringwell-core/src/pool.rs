@@ -1,11 +1,11 @@
 //! One ring pool: the promo number that goes out next.
 //!
-//! Owns the order of choice; the numbers' states are in the shard's slots, where a pool has a run.
-//! While every lockout has the same length and runs to its end, the order of expiry is the order of
-//! allocation, and a head that walks round the run is enough. The first change that breaks this
-//! (keep-alive, release, another lifetime) replaces the head by an [`Order`]; both choose the same
-//! number, which a property test shows. Invariant: the number chosen has been free longest. Source:
-//! docs/spec/allocation.md, "Choosing a number".
+//! Owns the order of choice; the numbers' states are in the shard's slots, of which a pool has one
+//! run. While every lockout has the same length and runs to its end, the order of expiry is the
+//! order of allocation, and a head that walks round the run is enough. The first change that breaks
+//! this (keep-alive, release, another lifetime) replaces the head by an [`Order`]; both choose the
+//! same number, which a property test shows. Invariant: the number chosen has been free longest.
+//! Source: docs/spec/allocation.md, "Choosing a number".
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -40,9 +40,10 @@ pub(crate) struct Pool {
     /// The end of the lockout of the slot before the head: the ring stays valid while no lockout
     /// ends before it.
     last_until: Millis,
-    /// Some visitor asked for a number to keep: look before each allocation.
+    /// Whether any visitor has asked for a number to keep; if so, the table of visitors is searched
+    /// before each allocation.
     pub(crate) sticky: bool,
-    /// No pool: its index is free.
+    /// A vacant index, without a pool.
     is_vacant: bool,
     /// Numbers handed out, modulo 2^32.
     pub(crate) allocated: u32,
@@ -59,8 +60,8 @@ pub struct Exhausted {
 }
 
 impl Pool {
-    /// The pool of `spec`, whose numbers are `all[base..base + count]`; finds out where the ring
-    /// stands, or that it is broken.
+    /// Makes the pool of `spec`, whose numbers are `all[base..base + count]`; finds the ring's
+    /// head, or that the ring is broken.
     pub(crate) fn new(spec: &PoolSpec, base: u32, count: u32, all: &[Slot]) -> Self {
         let mut pool = Self {
             id: spec.id,
@@ -80,7 +81,7 @@ impl Pool {
         match ring_head(slots) {
             _ if slots.is_empty() => {}
             Some(head) => {
-                // The one before the head comes free last.
+                // The slot before the head comes free last.
                 let last = head.checked_sub(1).unwrap_or(count - 1);
                 (pool.head, pool.last_until) = (head, slots[last as usize].locked_until);
             }
@@ -89,7 +90,7 @@ impl Pool {
         pool
     }
 
-    /// Stands at an index that no pool has.
+    /// Fills an index that has no pool.
     pub(crate) fn vacant() -> Self {
         Self {
             id: PoolId(0),
@@ -107,7 +108,7 @@ impl Pool {
         }
     }
 
-    /// Whether there is no pool here.
+    /// Whether this index has no pool.
     pub(crate) fn is_vacant(&self) -> bool {
         self.is_vacant
     }
@@ -125,7 +126,7 @@ impl Pool {
     #[inline]
     pub(crate) fn choose(&self, all: &[Slot], now: Millis) -> Result<u32, Exhausted> {
         if self.count == 0 {
-            // Numbers may arrive at any time, which cannot be predicted.
+            // Numbers may be added at any time, which cannot be predicted.
             return Err(Exhausted { until: now + self.lifetime });
         }
         let place = self.order.as_ref().map_or(self.head, |order| order.first());
@@ -142,7 +143,8 @@ impl Pool {
     pub(crate) fn allocated(&mut self, all: &[Slot], slot: u32, until: Millis) {
         let place = slot - self.base;
         match &mut self.order {
-            // The lifetime was longer before a restart: this one is free before those.
+            // The lifetime was longer before a restart, so this number is free before those
+            // allocated earlier.
             None if until < self.last_until => self.changed(all, slot),
             None => {
                 self.head = if place + 1 == self.count { 0 } else { place + 1 };
@@ -196,12 +198,12 @@ fn run(all: &[Slot], base: u32, count: u32) -> &[Slot] {
 }
 
 /// The ring's position if the slots, walked from there, come free in rising order. Among equals the
-/// one with the lower place comes first.
+/// number with the lower place comes first.
 fn ring_head(slots: &[Slot]) -> Option<u32> {
     let (first, last) = (slots.first()?, slots.last()?);
     let mut pairs = slots.windows(2);
     let Some(fall) = pairs.position(|pair| pair[0].turn() > pair[1].turn()) else { return Some(0) };
-    // After one fall in the order, the walk wraps from the last slot to the first.
+    // The order may fall once, where the walk wraps from the last slot to the first.
     let is_ring = pairs.all(|pair| pair[0].turn() <= pair[1].turn()) && last.turn() < first.turn();
     is_ring.then(|| u32::try_from(fall + 1).ok()).flatten()
 }

@@ -19,11 +19,11 @@ use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
-/// Slots beyond twice those in use that there is room for before the list is copied, which takes a
-/// millisecond for some 100,000. Slots that are never touched take no memory.
+/// Spare slots, beyond twice those in use, that fit before the list must be copied; copying some
+/// 100,000 takes a millisecond. Slots that are never touched take no memory.
 const SLOTS_SPARE: usize = 1 << 21;
 
-/// The same of pools.
+/// The same for pools.
 const POOLS_SPARE: usize = 1 << 18;
 
 /// Collects facts; [`Rebuild::finish`] makes the shard.
@@ -51,7 +51,7 @@ pub struct Fact {
 }
 
 impl Rebuild {
-    /// Starts from the directory: every number free and never handed out.
+    /// Starts from the directory: every number is free and was never handed out.
     ///
     /// # Panics
     /// If there are more than `u32::MAX` numbers, or a number is in two pools; the directory
@@ -80,7 +80,7 @@ impl Rebuild {
         }
     }
 
-    /// As [`Self::learn`], of an allocation by its own record.
+    /// Like [`Self::learn`], for an allocation with its own record.
     pub fn allocated(&mut self, hint: u32, fact: Fact) {
         let position = fact.slot.position;
         let known = self.find(hint, fact.slot.number).map(|slot| self.slots[slot as usize]);
@@ -120,8 +120,8 @@ impl Rebuild {
         }
     }
 
-    /// From a snapshot, after the numbers: when, by this node's clock, an allocation of `number` was
-    /// that another clock has at `allocated_at`.
+    /// Restores from a snapshot, after the numbers, that the allocation of `number` dated
+    /// `allocated_at` by another clock was made at `local_at` by this one.
     pub fn restore_foreign(&mut self, number: PromoNumber, allocated_at: Millis, local_at: Millis) {
         match self.retired.get_mut(&number) {
             Some(retired) if retired.slot.allocated_at == allocated_at => {
@@ -210,7 +210,7 @@ impl Rebuild {
     /// in this journal, if there is one.
     ///
     /// # Panics
-    /// Never: an invariant of the shard is asserted.
+    /// Only if an invariant of the shard is broken.
     pub fn adopt(&mut self, from: &Retired) {
         let Some(index) = self.find(u32::MAX, from.slot.number) else { return };
         let known = self.slots[index as usize];
@@ -252,7 +252,7 @@ impl Rebuild {
     /// The shard, ready to serve.
     ///
     /// # Panics
-    /// Never: [`Rebuild::new`] has made the slots from the same list.
+    /// Never, because [`Rebuild::new`] has made the slots from the same list.
     #[must_use]
     pub fn finish(self) -> Shard {
         let Self { specs, slots, runs, visitors, retired, foreign_times, recent, holds } = self;
@@ -280,7 +280,7 @@ impl Rebuild {
         }
         assert!(base as usize == shard.slots.len(), "a slot is in no pool");
         shard.has_orders = shard.pools.iter().any(Pool::has_order);
-        // A visitor whose lockout ran out got another number later: that one counts.
+        // A visitor whose lockout ended may have got another number later; the later number counts.
         let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
         visitors.sort_by_key(|&(slot, _)| {
             let slot = &shard.slots[slot as usize];
@@ -302,7 +302,7 @@ impl Rebuild {
         assert!(self.slots[slot as usize].number == fact.slot.number, "a fact of another number");
         self.slots[slot as usize] = fact.slot;
         self.foreign_times.note(fact.slot.number, fact.slot.allocated_at, local_at);
-        // A visitor belongs to one pool: in another, another visitor may have the same name.
+        // A visitor belongs to one pool; in another pool the same name may mean another visitor.
         match fact.visitor.filter(|_| self.pool_at(slot) == Some(fact.pool)) {
             Some(visitor) => self.visitors.insert(slot, visitor),
             None => self.visitors.remove(&slot),
@@ -324,8 +324,8 @@ impl Rebuild {
     }
 }
 
-/// An empty list with room for `count`, as many again, and `spare`; if the system gives out that
-/// little, for `count`.
+/// An empty list with room for twice `count` plus `spare`, or for `count` if the system does not
+/// provide that much memory.
 fn with_room<T>(count: usize, spare: usize) -> Vec<T> {
     let mut list = Vec::new();
     if list.try_reserve_exact(2 * count + spare).is_err() {

@@ -2,7 +2,7 @@
 //! can be undone.
 //!
 //! Owns a ring of the last [`RECENT_MAX`] allocations, in the order of their records. Knows nothing
-//! of the numbers: an allocation is known by the position of its record, which never comes twice.
+//! of the numbers: an allocation is identified by the position of its record, which is unique.
 //! Source: docs/decisions/020-allocations-no-one-saw.md.
 
 use alloc::boxed::Box;
@@ -11,37 +11,38 @@ use alloc::vec;
 
 use crate::{Millis, Position, Slot};
 
-/// Allocations that can be undone: more than a shard makes within a deadline and the second in
-/// which answers over a link may come too late. 4 MiB a shard once it has made as many.
+/// The most allocations that can be undone: more than a shard makes within a deadline plus the
+/// second in which answers over a link may come too late. 4 MiB a shard once it has made that many.
 pub const RECENT_MAX: usize = 1 << 17;
 
 /// A number's newest allocation before another took its place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Before {
-    /// The time when it was made; zero: the number had never been handed out.
+    /// The time when it was made; zero if the number had never been handed out.
     pub allocated_at: Millis,
     /// The time when that was by this node's clock. Differs if another node's clock reported it.
     pub local_at: Millis,
     /// The time when its lockout ended.
     pub locked_until: Millis,
-    /// The newest record of the number then.
+    /// The number's newest record at that time.
     pub position: Position,
 }
 
-/// The position of an allocation's record, then of the allocation that it replaced: `allocated_at`,
-/// `locked_until` and the position of its newest record. Plain integers, so that an empty ring is
-/// zeroed memory that costs nothing until it is written.
+/// The position of an allocation's record, followed by the replaced allocation: its `allocated_at`,
+/// its `locked_until` and the position of its newest record. Plain integers, so that an empty ring
+/// is zeroed memory that costs nothing until it is written.
 type Entry = [u64; 4];
 
 /// The latest allocations, each with the state before it.
 #[derive(Debug)]
 pub(crate) struct Recent {
-    /// A ring; entries that were never written are zero. An array, so that a place in it needs no check.
+    /// A ring; entries that were never written are zero. An array, so that indexing it needs no
+    /// bounds check.
     entries: Box<[Entry; RECENT_MAX]>,
-    /// Index of the next entry, or the end of the ring, which wraps to its start.
+    /// Index of the next entry; wraps to the start at the end of the ring.
     next: usize,
-    /// By the position of the new allocation: the time of the previous one by this clock, if it was
-    /// received with another node's clock.
+    /// By the position of the new allocation: the time of the previous one by this clock, if
+    /// another node's clock had dated it.
     foreign_times: BTreeMap<Position, Millis>,
 }
 
@@ -54,7 +55,7 @@ impl Default for Recent {
 }
 
 impl Recent {
-    /// The allocation whose record is at `position` takes the place of `before`.
+    /// Records that the allocation whose record is at `position` replaces `before`.
     #[inline]
     pub(crate) fn push(&mut self, position: Position, before: &Slot) {
         let Slot { allocated_at, locked_until, position: previous, .. } = *before;
@@ -63,7 +64,8 @@ impl Recent {
         self.next = next + 1;
     }
 
-    /// By this clock, the allocation before the one at `position` was at `local_at`.
+    /// Records that the allocation before the one at `position` was made at `local_at` by this
+    /// clock.
     pub(crate) fn foreign_time(&mut self, position: Position, local_at: Millis) {
         if self.foreign_times.len() == RECENT_MAX {
             self.foreign_times.pop_first();
@@ -71,7 +73,7 @@ impl Recent {
         self.foreign_times.insert(position, local_at);
     }
 
-    /// The state before the allocation whose record is at `position`, if it is still known.
+    /// Returns the state before the allocation whose record is at `position`, if it is still known.
     pub(crate) fn before(&self, position: Position) -> Option<Before> {
         // Positions rise within each part; the second is all zeros until the ring has been filled.
         let (newer, older) = self.entries.split_at(self.next);

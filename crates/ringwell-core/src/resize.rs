@@ -1,4 +1,4 @@
-//! Pools that come, change and go while their shard serves.
+//! Adding, changing and removing pools while their shard serves.
 //!
 //! The numbers of a pool are replaced as a whole: they get a new run of slots, and numbers that
 //! stay move their state into it. Numbers that leave are retired with their known state, and resume
@@ -14,10 +14,10 @@ use crate::shard::{Retired, Shard};
 use crate::slot::Slot;
 use crate::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, VisitorId};
 
-/// Slots that [`Shard::make_room`] makes in one go: some ten microseconds.
+/// Slots that [`Shard::make_room`] makes in one step, which takes some ten microseconds.
 const ROOM_PIECE: u32 = 1024;
 
-/// A pool cannot have this number: it is in another pool's rotation.
+/// The reason why a pool cannot have a number: another pool has it in rotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InRotation {
     /// The number.
@@ -27,15 +27,15 @@ pub struct InRotation {
 }
 
 impl Shard {
-    /// Whether the pool at this index has the id `id`. Indices are used again by other pools.
+    /// Whether the pool at this index has the id `id`. Indices are reused by other pools.
     #[inline]
     #[must_use]
     pub fn is_pool(&self, pool: u32, id: PoolId) -> bool {
         self.pools.get(pool as usize).is_some_and(|known| known.is(id))
     }
 
-    /// Makes a piece of the room that a pool of `spec` will take: memory that is used for the first
-    /// time takes longest, and a large pool has megabytes. `false` if there is enough.
+    /// Makes part of the room that a pool of `spec` will take, because the first use of memory
+    /// takes longest and a large pool has megabytes. Returns `false` if there is enough.
     pub fn make_room(&mut self, spec: &PoolSpec) -> bool {
         let (count, end) = (count_of(spec), u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         if count <= ROOM_PIECE || self.vacant.has(count) {
@@ -47,16 +47,16 @@ impl Shard {
         true
     }
 
-    /// The pool at index `pool` is as `spec` says from now on: a new one, or one with other numbers
-    /// or another lifetime. Lockouts that run keep their ends. Numbers that the change moved, and
-    /// that have a known state, are added to `moved`.
+    /// Sets the pool at index `pool` to `spec`: a new pool, or one with other numbers or another
+    /// lifetime. Current lockouts keep their ends. Numbers that the change moved, and that have a
+    /// known state, are added to `moved`.
     ///
     /// # Errors
     /// [`InRotation`] if another pool has one of the numbers; nothing has been changed then.
     ///
     /// # Panics
-    /// If another pool is at this index, or with more numbers than a shard can count: the directory
-    /// excludes both.
+    /// If another pool is at this index, or if `spec` has more numbers than a shard can count; the
+    /// directory excludes both.
     pub fn put_pool(
         &mut self,
         pool: u32,
@@ -95,7 +95,7 @@ impl Shard {
         put.sticky = is_sticky || !visitors.is_empty();
         self.has_orders |= put.has_order();
         self.pools[pool as usize] = put;
-        // A visitor whose lockout ran out got another number later: that one counts.
+        // A visitor whose lockout ended may have got another number later; the later number counts.
         visitors.sort_by_key(|(slot, _)| {
             let state = &self.slots[*slot as usize];
             (self.foreign_times.local_at(state), state.position, *slot)
@@ -106,11 +106,11 @@ impl Shard {
         Ok(())
     }
 
-    /// The pool is not this shard's any more. The state of its numbers stays, and so does the end
-    /// of its hold; the numbers are added to `moved`.
+    /// Removes a pool from this shard. The state of its numbers stays, and so does the end of its
+    /// hold; the numbers are added to `moved`.
     ///
     /// # Panics
-    /// Never: an invariant of the shard is asserted.
+    /// Only if an invariant of the shard is broken.
     pub fn remove_pool(&mut self, pool: u32, moved: Option<&mut Vec<PromoNumber>>) {
         let old = self.ranges(pool);
         self.retire(pool, &old, moved);
@@ -129,7 +129,7 @@ impl Shard {
     /// visitor keeps the visitor that is known here. Returns the resulting state if it changed.
     ///
     /// # Panics
-    /// Never: an invariant of the shard is asserted.
+    /// Only if an invariant of the shard is broken.
     pub fn adopt(&mut self, now: Millis, from: &Retired) -> Option<Retired> {
         let number = from.slot.number;
         let slot = self.newest(number).unwrap_or(Slot::new(number));
@@ -148,7 +148,7 @@ impl Shard {
         merged.local_at = if is_same {
             before
         } else {
-            // Events here in the same millisecond come after it.
+            // Later events of this shard in the same millisecond come after it.
             from.local_at.min(now - Millis(1)).max(before)
         };
         assert!(merged.slot.locked_until >= slot.locked_until, "a lockout was shortened");
@@ -166,7 +166,8 @@ impl Shard {
         if keeps_visitor {
             (merged.pool, merged.visitor) = (owner.id, self.visitors.visitor(place.slot));
         }
-        // A repeated report that the number's visitor had before another: the later one counts.
+        // The report repeats that the number's visitor had another number before; the later number
+        // counts.
         let is_newest = |visitor: &VisitorId| {
             let other = self.visitors.slot(place.pool, *visitor);
             let at = |slot: u32| self.foreign_times.local_at(&self.slots[slot as usize]);
@@ -195,7 +196,7 @@ impl Shard {
         ranges
     }
 
-    /// The first of `count` slots in a row that no pool has.
+    /// Returns the first of `count` consecutive vacant slots.
     fn room(&mut self, count: u32) -> u32 {
         if let Some(base) = self.vacant.take(count) {
             return base;
@@ -235,7 +236,7 @@ impl Shard {
         visitors
     }
 
-    /// Takes the pool's numbers, which are `old`, out of rotation and gives its slots up.
+    /// Takes the pool's numbers, which are `old`, out of rotation and vacates its slots.
     fn retire(&mut self, pool: u32, old: &[NumberRange], mut moved: Option<&mut Vec<PromoNumber>>) {
         let Some(owner) = self.pools.get(pool as usize) else { return };
         let (id, range, is_sticky) = (owner.id, owner.slot_range(), owner.sticky);
@@ -299,7 +300,7 @@ fn note(moved: &mut Option<&mut Vec<PromoNumber>>, number: PromoNumber) {
     }
 }
 
-/// The place of `number` in `range`, which it is in.
+/// The place of `number` in `range`, which contains it.
 fn offset(range: NumberRange, number: PromoNumber) -> u32 {
     u32::try_from(number.to_e164() - range.first().to_e164()).unwrap_or_default()
 }
@@ -307,7 +308,7 @@ fn offset(range: NumberRange, number: PromoNumber) -> u32 {
 /// The count of numbers in a pool.
 ///
 /// # Panics
-/// If there are more than a shard can count.
+/// If there are more numbers than a shard can count.
 pub(crate) fn count_of(spec: &PoolSpec) -> u32 {
     let count: u64 = spec.numbers.iter().map(|range| u64::from(range.count())).sum();
     let count = u32::try_from(count).ok();

@@ -1,9 +1,9 @@
 //! Locations of the numbers in rotation: runs of consecutive numbers, each with its slots and its
 //! pool.
 //!
-//! A pool's numbers come as ranges, and the numbers of a range have slots in a row: so a range is
-//! one entry, however long it is. Does not depend on the contents of the slots. Invariant: no
-//! number is in two runs.
+//! A pool's numbers come as ranges, and the numbers of a range have consecutive slots, so a range
+//! of any length is one entry. Does not depend on the contents of the slots. Invariant: no number
+//! is in two runs.
 
 use alloc::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ struct Run {
 #[derive(Debug, Default)]
 pub(crate) struct Runs(BTreeMap<PromoNumber, Run>);
 
-/// A number's place.
+/// The location of a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RunSlot {
     pub(crate) slot: u32,
@@ -57,7 +57,7 @@ impl Runs {
         self.0.get(&first).map(|run| run.range)
     }
 
-    /// The first number of `range` that is in a pool other than `pool`.
+    /// The first number of `range` that belongs to a pool other than `pool`.
     pub(crate) fn taken(&self, range: NumberRange, pool: u32) -> Option<PromoNumber> {
         let before = self.0.range(..=range.first()).next_back();
         let within = self.0.range(range.first()..=range.last());
@@ -66,10 +66,11 @@ impl Runs {
         Some(run.range.first().max(range.first()))
     }
 
-    /// The numbers of `range` have slots from `slot` on, and are in `pool`.
+    /// Adds a run: the numbers of `range` have consecutive slots starting at `slot`, and belong to
+    /// `pool`.
     ///
     /// # Panics
-    /// If one of them is in a run already: the directory excludes it, and callers look before.
+    /// If one of them is in a run already; the directory excludes this, and callers check first.
     pub(crate) fn insert(&mut self, range: NumberRange, slot: u32, pool: u32) {
         assert!(self.taken(range, u32::MAX).is_none(), "a number is in two pools");
         self.0.insert(range.first(), Run { range, slot, pool });

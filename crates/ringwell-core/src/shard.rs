@@ -1,8 +1,9 @@
-//! One shard: its pools and their numbers, and the four things that can happen to a number.
+//! One shard: its pools and their numbers, and the four operations on a number.
 //!
-//! Single-threaded: one input at a time, each at a given `now`, which never falls. Knows nothing of
-//! how time is read, how records are kept, or who asked. Each change takes the position of its
-//! record. Invariant: a number is in at most one live allocation. Source: docs/spec/allocation.md.
+//! Single-threaded: takes one input at a time, each with its time `now`, which never decreases.
+//! Does not know how time is read, how records are stored, or where requests come from. Each change
+//! takes the position of its record. Invariant: a number is in at most one live allocation. Source:
+//! docs/spec/allocation.md.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
@@ -17,7 +18,7 @@ use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
 
-/// Holds of pools that are not here: some three megabytes.
+/// The most holds of pools that are not here: some three megabytes.
 pub(crate) const HOLDS_KEPT_MIN: usize = 65_536;
 
 /// A shard's state of the numbers that it owns, and of numbers that it handed out earlier.
@@ -25,7 +26,7 @@ pub(crate) const HOLDS_KEPT_MIN: usize = 65_536;
 pub struct Shard {
     pub(crate) slots: Vec<Slot>,
     pub(crate) pools: Vec<Pool>,
-    /// The index of each pool: holds name pools by their ids.
+    /// The index of each pool, by its id; holds name pools by their ids.
     pub(crate) places: BTreeMap<PoolId, u32>,
     pub(crate) runs: Runs,
     pub(crate) vacant: Vacant,
@@ -33,17 +34,17 @@ pub struct Shard {
     pub(crate) retired: BTreeMap<PromoNumber, Retired>,
     /// Times of numbers in rotation whose allocation was dated by another node's clock.
     pub(crate) foreign_times: ForeignTimes,
-    /// No pool here is held beyond this moment.
+    /// The time after which no pool here is held.
     pub(crate) held_here: Millis,
     /// The allocations that the newest ones replaced.
     pub(crate) recent: Recent,
-    /// The time until which every pool is held, also one that is still to come.
+    /// The time until which every pool is held, including pools that are added later.
     pub(crate) held_all: Millis,
-    /// The time until which pools that are not here are held, should they come.
+    /// The time until which pools that are not here will be held if they are added.
     pub(crate) holds_elsewhere: BTreeMap<PoolId, Millis>,
-    /// This many are kept even after they end.
+    /// This many are kept even after they have ended.
     pub(crate) holds_kept: usize,
-    /// At least one pool's ring was broken, so that the pool has its own order.
+    /// Whether at least one pool's ring was broken, so that the pool has its own order.
     pub(crate) has_orders: bool,
 }
 
@@ -57,10 +58,10 @@ pub struct PoolCounts {
     pub exhausted: u32,
 }
 
-/// A number that is in none of the shard's pools any more. It keeps its history.
+/// A number that is no longer in any of the shard's pools. It keeps its history.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retired {
-    /// Its newest allocation here.
+    /// Its newest allocation in this shard.
     pub slot: Slot,
     /// The time when that was by this node's clock. Differs if another node's clock reported it.
     pub local_at: Millis,
@@ -70,7 +71,7 @@ pub struct Retired {
     pub visitor: Option<VisitorId>,
 }
 
-/// A number that has just been handed out, or kept.
+/// A number that has just been handed out or kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
     /// Index of the number in the shard.
@@ -84,13 +85,13 @@ pub struct Grant {
 }
 
 impl Shard {
-    /// The indices of pools are below this. Some may be of no pool.
+    /// The upper bound of pools' indices. Some indices may be vacant.
     #[must_use]
     pub fn pools_end(&self) -> u32 {
         u32::try_from(self.pools.len()).unwrap_or(u32::MAX)
     }
 
-    /// All slots; some may be of no pool.
+    /// All slots, of which some may be vacant.
     #[must_use]
     pub fn slots(&self) -> &[Slot] {
         &self.slots
@@ -105,7 +106,8 @@ impl Shard {
     /// The id of a pool.
     ///
     /// # Panics
-    /// If there is no such pool: the directory and the shard were built from different lists.
+    /// If there is no such pool, which means that the directory and the shard were built from
+    /// different lists.
     #[must_use]
     pub fn pool_id(&self, pool: u32) -> PoolId {
         self.pools[pool as usize].id
@@ -114,7 +116,7 @@ impl Shard {
     /// The count of requests for numbers of `pool` since it came to this shard.
     ///
     /// # Panics
-    /// As [`Self::pool_id`].
+    /// Panics like [`Self::pool_id`].
     #[must_use]
     pub fn counts(&self, pool: u32) -> PoolCounts {
         let Pool { allocated, exhausted, .. } = self.pools[pool as usize];
@@ -124,7 +126,7 @@ impl Shard {
     /// The time when the next number of `pool` goes out; `None` if one is free now.
     ///
     /// # Panics
-    /// As [`Self::pool_id`].
+    /// Panics like [`Self::pool_id`].
     #[must_use]
     pub fn next_free(&self, pool: u32, now: Millis) -> Option<Millis> {
         self.pools[pool as usize].choose(&self.slots, now).err().map(|exhausted| exhausted.until)
@@ -133,14 +135,14 @@ impl Shard {
     /// The time for which `pool` guarantees an allocation.
     ///
     /// # Panics
-    /// As [`Self::pool_id`].
+    /// Panics like [`Self::pool_id`].
     #[must_use]
     pub fn lifetime(&self, pool: u32) -> Millis {
         self.pools[pool as usize].lifetime
     }
 
     /// The memory that the next allocation from `pool` almost always reads first, for prefetching;
-    /// a pool whose ring was broken reads another slot. Does not read it.
+    /// a pool whose ring was broken reads another slot. Does not read that memory.
     #[inline]
     #[must_use]
     pub fn next_slot(&self, pool: u32) -> Option<&Slot> {
@@ -153,7 +155,7 @@ impl Shard {
     /// [`Exhausted`] if every number is locked out.
     ///
     /// # Panics
-    /// As [`Self::pool_id`].
+    /// Panics like [`Self::pool_id`].
     #[inline]
     pub fn allocate(
         &mut self,
@@ -186,12 +188,12 @@ impl Shard {
         Ok(Grant { slot: chosen, number, locked_until, previous })
     }
 
-    /// The number that `visitor` holds in `pool`, with its lockout extended by a lifetime from
-    /// `now`; `None` if the visitor no longer holds one, or if the pool is held: then another
-    /// visitor may have the number since.
+    /// Extends the lockout of the number that `visitor` holds in `pool` to a lifetime from `now`;
+    /// `None` if the visitor no longer holds one, or if the pool is held, because then another
+    /// visitor may have got the number in between.
     ///
     /// # Panics
-    /// As [`Self::pool_id`].
+    /// Panics like [`Self::pool_id`].
     pub fn keep(
         &mut self,
         now: Millis,
@@ -207,8 +209,8 @@ impl Shard {
         self.extend(now, kept, position)
     }
 
-    /// Locks the number of `slot` for a lifetime from `now`, as part of its newest allocation,
-    /// whether its lockout is over or not. `None` if there is no such slot.
+    /// Locks the number of `slot` for a lifetime from `now`, as part of its newest allocation, even
+    /// if its lockout is over. `None` if there is no such slot.
     pub fn extend(&mut self, now: Millis, slot: u32, position: Position) -> Option<Grant> {
         let pool = self.pool_of(slot)?;
         let owner = &mut self.pools[pool as usize];
@@ -222,8 +224,8 @@ impl Shard {
         Some(Grant { slot, number, locked_until, previous })
     }
 
-    /// Whether the lockout of `slot` is the one that its visitor's request at `seen_at` began or
-    /// extended. `false` also if the pool has another lifetime since.
+    /// Whether the lockout of `slot` is still the one that its visitor's request at `seen_at` began
+    /// or extended. Also `false` if the pool's lifetime has changed in between.
     #[must_use]
     pub fn is_unseen_since(&self, slot: u32, seen_at: Millis) -> bool {
         let Some(pool) = self.pool_of(slot) else { return false };
@@ -256,9 +258,10 @@ impl Shard {
         Some(Grant { slot, number, locked_until: until, previous })
     }
 
-    /// Like [`Self::release`], for an allocation that no visitor has seen: the previous one becomes
-    /// the number's newest again, and is returned too. `None` also if the number has been kept
-    /// since, or too many allocations have come: then the lockout runs to its end.
+    /// Like [`Self::release`], for an allocation that no visitor has seen: the previous allocation
+    /// becomes the number's newest again and is returned as well. Also `None` if the number has
+    /// been kept in between or too many allocations have followed; the lockout then runs to its
+    /// end.
     pub fn withdraw(
         &mut self,
         now: Millis,
@@ -273,7 +276,8 @@ impl Shard {
         Some((grant, before))
     }
 
-    /// Nothing goes out of `pool` before `until`, also if it comes here later; `None`: of any pool.
+    /// Hands out nothing of `pool` before `until`, even if the pool is added later; `None` means
+    /// any pool.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
         self.held_here = self.held_here.max(until);
         let Some(id) = pool else {
@@ -308,8 +312,8 @@ impl Shard {
         self.pool_of(slot).is_some_and(|pool| self.pools[pool as usize].held_until > now)
     }
 
-    /// The holds that end after `now`: first the one for every pool (`None`), which covers pools
-    /// that are still to come; then pools that are held longer, including pools that are not here.
+    /// The holds that end after `now`: first the one for every pool (`None`), which includes pools
+    /// added later; then pools that are held longer, including pools that are not here.
     pub fn holds(&self, now: Millis) -> impl Iterator<Item = (Option<PoolId>, Millis)> {
         let pools = if self.held_here > now { &self.pools[..] } else { &[] };
         let here = pools.iter().map(|pool| (Some(pool.id), pool.held_until));
@@ -333,8 +337,9 @@ impl Shard {
         }
     }
 
-    /// When the newest allocation of the number in `slot` was, by this node's clock: comparisons with
-    /// other moments of this shard need it, as `allocated_at` may be another clock's.
+    /// The time of the newest allocation of the number in `slot` by this node's clock. Comparisons
+    /// with other times of this shard need it, because `allocated_at` may come from another node's
+    /// clock.
     ///
     /// # Panics
     /// If there is no such slot.
@@ -343,7 +348,7 @@ impl Shard {
         self.foreign_times.local_at(&self.slots[slot as usize])
     }
 
-    /// As [`Self::local_at`], whether the number is in rotation or retired.
+    /// Like [`Self::local_at`], for numbers in rotation and retired ones.
     #[must_use]
     pub fn newest_local_at(&self, number: PromoNumber) -> Option<Millis> {
         match self.find(number) {
@@ -360,7 +365,7 @@ impl Shard {
         self.foreign_times.iter().chain(retired)
     }
 
-    /// As [`Self::newest`]; faster if the number is in the slot that `hint` names.
+    /// Like [`Self::newest`]; faster if the number is in the slot that `hint` names.
     #[must_use]
     pub fn newest_hinted(&self, hint: u32, number: PromoNumber) -> Option<Slot> {
         match self.find_hinted(hint, number) {
@@ -369,7 +374,7 @@ impl Shard {
         }
     }
 
-    /// The visitor who has a number, whether it is in rotation or retired. `hint` is as of
+    /// The visitor of a number, in rotation or retired. `hint` has the same meaning as in
     /// [`Self::newest_hinted`].
     #[must_use]
     pub fn newest_visitor(&self, hint: u32, number: PromoNumber) -> Option<VisitorId> {
@@ -389,7 +394,7 @@ impl Shard {
     /// The slots of a pool, counted in the shard.
     ///
     /// # Panics
-    /// As [`Self::pool_id`].
+    /// Panics like [`Self::pool_id`].
     #[must_use]
     pub fn pool_slots(&self, pool: u32) -> core::ops::Range<u32> {
         self.pools[pool as usize].slot_range()
@@ -408,7 +413,7 @@ impl Shard {
         self.visitors.visitor(slot)
     }
 
-    /// Numbers that are in none of the pools any more, in rising order, from those after `after`.
+    /// Retired numbers after `after`, in rising order.
     pub fn retired_after(&self, after: Option<PromoNumber>) -> impl Iterator<Item = &Retired> {
         let from = after.map_or(Bound::Unbounded, Bound::Excluded);
         self.retired.range((from, Bound::Unbounded)).map(|(_, retired)| retired)
@@ -428,18 +433,18 @@ impl Shard {
     /// The count of numbers of `pool` that are locked out at `now`.
     ///
     /// # Panics
-    /// As [`Self::pool_id`].
+    /// Panics like [`Self::pool_id`].
     #[must_use]
     pub fn locked(&self, pool: u32, now: Millis) -> usize {
         self.pools[pool as usize].slots(&self.slots).iter().filter(|s| !s.is_free(now)).count()
     }
 
-    /// The record of the number's newest allocation was copied to `position`: it points there
-    /// from now on. Among numbers that came free in the same millisecond it moves to the end.
-    /// `hint` is where the number was when the record was written.
+    /// Changes the position of the number's newest record to `position`, where it was copied. Among
+    /// numbers that came free in the same millisecond it moves to the end. `hint` is where the
+    /// number was when the record was written.
     ///
     /// # Panics
-    /// Never: an invariant of the shard is asserted.
+    /// Only if an invariant of the shard is broken.
     pub fn carried(&mut self, hint: u32, number: PromoNumber, position: Position) {
         let Some(slot) = self.find_hinted(hint, number) else {
             if let Some(retired) = self.retired.get_mut(&number) {
@@ -449,7 +454,7 @@ impl Shard {
         };
         assert!(position > self.slots[slot as usize].position, "a copy lies before its original");
         self.slots[slot as usize].position = position;
-        // Rings do not look at positions, and to find a number's pool takes a search.
+        // Rings do not depend on positions, and finding a number's pool takes a search.
         if self.has_orders
             && let Some(pool) = self.pool_of(slot)
         {

@@ -10,11 +10,11 @@ use crate::{Millis, Position, PromoNumber};
 pub struct Slot {
     /// The number itself.
     pub number: PromoNumber,
-    /// The time when the newest allocation was made; zero: never.
+    /// The time when the newest allocation was made; zero if never.
     pub allocated_at: Millis,
-    /// From this time on the number may go to another visitor.
+    /// The time from which the number may go to another visitor.
     pub locked_until: Millis,
-    /// The newest record in the journal that touched the number.
+    /// The position of the newest record about the number.
     pub position: Position,
 }
 
@@ -30,7 +30,7 @@ impl Slot {
         }
     }
 
-    /// A slot that no pool has.
+    /// A vacant slot, without a pool.
     pub(crate) const VACANT: Self = Self::new(PromoNumber::NOBODY);
 
     /// Whether anything is known of the number beyond that it exists.
@@ -46,8 +46,8 @@ impl Slot {
         self.locked_until <= now
     }
 
-    /// The order of a pool's numbers: the one that has been free longest comes first; ties go to
-    /// the one allocated first. Total within a pool together with the place in the pool.
+    /// The order of a pool's numbers: the one that has been free longest comes first; among equals,
+    /// the one allocated first. Total within a pool when combined with the place in the pool.
     pub(crate) fn turn(&self) -> (Millis, Position) {
         (self.locked_until, self.position)
     }

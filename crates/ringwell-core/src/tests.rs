@@ -1,4 +1,4 @@
-//! The rules of allocation as tables, and against a reference model.
+//! Tests of the allocation rules, by tables and against a reference model.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -222,7 +222,7 @@ fn among_numbers_that_come_free_at_once_a_carried_one_goes_out_last() {
     for position in 1..=9 {
         shard.allocate(start, 0, None, Position(position)).unwrap();
     }
-    // Ends the ring's order: from here on a heap orders the slots.
+    // Breaks the ring's order: from here on a heap orders the slots.
     shard.release(Millis(1_000_001), 8, start, Position(10)).unwrap();
     shard.carried(0, PromoNumber::from_e164(FIRST).unwrap(), Position(11));
     let again = (12..=20).map(|position| {
@@ -277,11 +277,11 @@ fn a_lockout_that_another_shard_extended_comes_back_with_the_number() {
         own.finish().slots()[0]
     };
     let (short, here) = known(100, 150, 7, 1);
-    // The same allocation, kept alive by its visitor over there.
+    // The other shard reports the same allocation, kept alive by its visitor.
     let (_, there) = known(100, 170, 3, 1);
     assert_eq!(adopted(here, there), crate::Slot { locked_until: Millis(170), ..short });
     assert_eq!(adopted(there, here).locked_until, Millis(170));
-    // A later allocation: the earlier record here can still be found.
+    // The other shard reports a later allocation; the earlier record here can still be found.
     let (_, there) = known(160, 165, 3, 2);
     let (at, until) = (Millis(160), Millis(165));
     let slot = crate::Slot { allocated_at: at, locked_until: until, ..short };
@@ -361,7 +361,8 @@ proptest! {
     fn two_live_allocations_never_share_a_number(steps in steps()) {
         let mut shard = two_pools();
         let mut now = Millis(1_000);
-        // The model: the end of each number's lockout, and the time since which it is free.
+        // The model: the end of each number's lockout, and the time since which the number has been
+        // free.
         let mut locked: BTreeMap<PromoNumber, Millis> = BTreeMap::new();
         for (at, step) in steps.iter().enumerate() {
             let position = Position(at as u64 + 1);
@@ -401,7 +402,7 @@ proptest! {
         }
     }
 
-    /// The walking head of an unbroken ring and the heap of a broken one agree.
+    /// The moving head of an unbroken ring and the heap of a broken one choose the same numbers.
     #[test]
     fn the_ring_and_the_heap_choose_the_same_number(
         waits in proptest::collection::vec(0..12_u64, 1..150)

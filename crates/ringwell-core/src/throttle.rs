@@ -21,7 +21,7 @@ impl Default for Throttle {
 }
 
 impl Throttle {
-    /// One line in `pause`.
+    /// Lets through one line per `pause`.
     #[must_use]
     pub const fn every(pause: Duration) -> Self {
         Self { pause, last: Cell::new(None), left_out: Cell::new(0) }

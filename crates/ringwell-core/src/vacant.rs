@@ -1,23 +1,23 @@
-//! Runs of slots that no pool has: where a pool that grows finds room.
+//! Vacant runs of slots, where pools that grow find room.
 //!
-//! Slots are never moved on their own account: a pool that changes its numbers takes another run
-//! and leaves the old one here. However many runs there are, each step is a few look-ups.
-//! Invariants: runs do not touch or overlap; both orders have the same runs.
+//! Slots never move: a pool whose numbers change takes another run and returns the old one. Each
+//! step takes a few look-ups, regardless of the number of runs. Invariants: runs do not touch or
+//! overlap; both indexes contain the same runs.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
 #[derive(Debug, Default)]
 pub(crate) struct Vacant {
-    /// Lengths of free runs by their first slot.
+    /// The length of each vacant run, by its first slot.
     lengths: BTreeMap<u32, u32>,
-    /// Lengths and first slots.
+    /// The vacant runs as pairs of length and first slot.
     by_length: BTreeSet<(u32, u32)>,
-    /// Free slots.
+    /// The count of vacant slots.
     count: usize,
 }
 
 impl Vacant {
-    /// `count` slots in a row, if there are any: of the shortest run that is long enough.
+    /// Takes `count` consecutive slots from the shortest run that is long enough, if there is one.
     pub(crate) fn take(&mut self, count: u32) -> Option<u32> {
         let &(length, base) = self.by_length.range((count, 0)..).next()?;
         assert!(self.remove(base) == Some(length), "the two orders differ");
@@ -27,23 +27,23 @@ impl Vacant {
         Some(base)
     }
 
-    /// The count of consecutive free slots before `end`.
+    /// The count of consecutive vacant slots before `end`.
     pub(crate) fn before(&self, end: u32) -> u32 {
         let last = self.lengths.range(..end).next_back();
         last.filter(|(base, length)| *base + *length == end).map_or(0, |(_, length)| *length)
     }
 
-    /// Whether there are `count` slots in a row.
+    /// Whether there are `count` consecutive vacant slots.
     pub(crate) fn has(&self, count: u32) -> bool {
         self.by_length.last().is_some_and(|(length, _)| *length >= count)
     }
 
-    /// The count of free slots.
+    /// The count of vacant slots.
     pub(crate) fn count(&self) -> usize {
         self.count
     }
 
-    /// The run from `base` on is free now. Joined with its neighbours.
+    /// Returns the run from `base` on, which is now vacant. Merges it with its neighbours.
     pub(crate) fn give(&mut self, mut base: u32, mut count: u32) {
         let next = self.lengths.range(base..).next();
         assert!(next.is_none_or(|(next, _)| *next >= base + count), "slots were given up twice");
@@ -66,7 +66,7 @@ impl Vacant {
         self.count += length as usize;
     }
 
-    /// The run from `base` on; its length, if there is one.
+    /// Removes the run that begins at `base` and returns its length, if there is one.
     fn remove(&mut self, base: u32) -> Option<u32> {
         let length = self.lengths.remove(&base)?;
         assert!(self.by_length.remove(&(length, base)), "the two orders differ");

@@ -1,16 +1,16 @@
-//! Small values that the whole program shares.
+//! Small values used throughout the program.
 
 use core::fmt;
 use core::ops::{Add, Sub};
 
 /// Milliseconds: a length of time, or a point of shard time since 1970-01-01 UTC.
 ///
-/// Shard time never goes backwards, also across restarts. Source: docs/spec/allocation.md, "Time".
+/// Shard time never goes backwards, even across restarts. Source: docs/spec/allocation.md, "Time".
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millis(pub u64);
 
 impl Millis {
-    /// No time, or 1970-01-01.
+    /// Zero: no time, or 1970-01-01.
     pub const ZERO: Self = Self(0);
 
     /// The time from `earlier` to `self`, zero if `earlier` is later.
@@ -23,7 +23,7 @@ impl Millis {
 impl Add for Millis {
     type Output = Self;
 
-    /// Saturates: a lockout that would end after the end of time never ends.
+    /// Saturates at the maximum: such a lockout never ends.
     fn add(self, rhs: Self) -> Self {
         Self(self.0.saturating_add(rhs.0))
     }
@@ -61,7 +61,7 @@ impl fmt::Display for PoolId {
 pub struct Position(pub u64);
 
 impl Position {
-    /// Before every record: the number was never allocated.
+    /// The position before every record: the number was never allocated.
     pub const NONE: Self = Self(0);
 }
 

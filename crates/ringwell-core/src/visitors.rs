@@ -1,6 +1,6 @@
-//! The number of each visitor who asked to keep one.
+//! The numbers of visitors who asked to keep them.
 //!
-//! Independent of time: the slot shows the caller whether a lockout still runs. Invariant: the two
+//! Independent of time: callers see by the slot whether a lockout still runs. Invariant: the two
 //! maps are each other's inverse, so there is at most one entry a number.
 
 use alloc::collections::BTreeMap;
@@ -14,17 +14,17 @@ pub(crate) struct Visitors {
 }
 
 impl Visitors {
-    /// The slot that `visitor` was given last in `pool`.
+    /// The slot that `visitor` got last in `pool`.
     pub(crate) fn slot(&self, pool: u32, visitor: VisitorId) -> Option<u32> {
         self.slots.get(&(pool, visitor)).copied()
     }
 
-    /// The visitor who was given `slot`.
+    /// The visitor who got `slot`.
     pub(crate) fn visitor(&self, slot: u32) -> Option<VisitorId> {
         self.visitors.get(&slot).map(|&(_, visitor)| visitor)
     }
 
-    /// `slot` of `pool` went to `visitor`, or to a visitor who did not ask to keep it.
+    /// Records that `slot` of `pool` went to `visitor`, or to a visitor who did not ask to keep it.
     pub(crate) fn assign(&mut self, pool: u32, slot: u32, visitor: Option<VisitorId>) {
         if let Some(old) = self.visitors.remove(&slot) {
             let back = self.slots.remove(&old);

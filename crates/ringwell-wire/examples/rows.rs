@@ -1,4 +1,5 @@
-//! Nanoseconds a row of reading and writing batches, beside the JSON library in the same run.
+//! Measures reading and writing batches in nanoseconds a row, with a JSON library in the same run
+//! for comparison.
 //!
 //! ```text
 //! cargo run --release -p ringwell-wire --example rows [-- BATCHES A ROUND]
@@ -20,7 +21,7 @@ use serde::Deserialize;
 const ROWS: usize = 40;
 const POOLS: usize = 200;
 const ROUNDS: usize = 15;
-/// Batches in a round, if the first argument does not say it.
+/// Batches in a round, unless the first argument gives another count.
 const BATCHES: usize = 4_000;
 
 /// A row as the JSON library reads it: text copied, nothing split.
@@ -70,7 +71,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Runs `once` on every body in turn and prints the cost of a row.
+/// Runs `once` on each body in turn and prints the cost of a row.
 fn measure(name: &str, batches: usize, bodies: &[Bytes], once: &mut dyn FnMut(&Bytes)) {
     let mut round = || {
         let started = Instant::now();
@@ -84,7 +85,7 @@ fn measure(name: &str, batches: usize, bodies: &[Bytes], once: &mut dyn FnMut(&B
     println!("{name:<26} {:6.1} ns/row best, {:6.1} middle", rounds[0], rounds[ROUNDS / 2]);
 }
 
-/// The batch that asks the pools from `turn * ROWS + 1` on.
+/// The batch that asks for the pools from `turn * ROWS + 1` on.
 fn body(turn: usize) -> Bytes {
     let row = |row: usize| {
         let pool = turn * ROWS + row + 1;

@@ -22,7 +22,7 @@ use crate::span::Span;
 pub struct Ask {
     /// The pool.
     pub pool: PoolId,
-    /// The pool as sent.
+    /// The pool's id as sent.
     pub pool_text: Span,
     /// The key; empty if it is missing.
     pub key: Span,
@@ -32,13 +32,13 @@ pub struct Ask {
     pub visitor: Option<Span>,
     /// Has `%` or `+`: the key must be decoded before a comparison.
     pub(crate) key_is_escaped: bool,
-    /// The whole query was looked through for `ring_pool_key` and the visitor. Otherwise the key is
-    /// the query's first parameter, and may be there again.
+    /// Whether the whole query was searched for `ring_pool_key` and the visitor. If not, the key is
+    /// the query's first parameter, and may occur again.
     pub(crate) is_settled: bool,
 }
 
 impl Ask {
-    /// Decodes the key if it was escaped: its text is then at the end of `text`.
+    /// Decodes an escaped key; the decoded text is then at the end of `text`.
     pub(crate) fn decode_key(&mut self, text: &mut Vec<u8>) {
         if self.key_is_escaped {
             let decoded = params::decode_bytes(self.key.of(text));
@@ -57,7 +57,7 @@ impl Ask {
         }
     }
 
-    /// Whether there is any parameter beside the keys and our own.
+    /// Whether there is any parameter other than the keys and our own.
     pub(crate) fn has_params(&self, text: &[u8]) -> bool {
         let pairs = |part: &Span| part.of(text).split(|byte| *byte == b'&');
         let is_param = |pair: &[u8]| {
@@ -68,25 +68,26 @@ impl Ask {
     }
 }
 
-/// Ringwell's own parameter: the visitor who asks to keep the number.
+/// Ringwell's own parameter, which names the visitor who asks to keep the number.
 pub(crate) const VISITOR_NAME: &[u8] = b"ringwell_visitor";
 
-/// A visitor's name may be this long; longer ones are ignored.
+/// The longest name of a visitor; longer ones are ignored.
 pub const VISITOR_BYTES_MAX: usize = 128;
 
 pub(crate) const KEY_NAME: &[u8] = b"ring_pool_key";
 
-/// The beginning of every `ring_pool_key` and visitor behind a query's first parameter.
+/// The first bytes of `ring_pool_key` and of the visitor's parameter after a query's first
+/// parameter.
 const MARK: &[u8] = b"&ring";
 static FIND_MARK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(MARK));
 
-/// Whether any query in `text` may have more of our names than the key at its beginning. One search
-/// covers a whole batch, so that rows need not be searched.
+/// Whether any query in `text` may contain more of our parameters than the key at its beginning.
+/// One search covers a whole batch, so that rows need no searches of their own.
 pub(crate) fn has_mark(text: &[u8]) -> bool {
     FIND_MARK.find(text).is_some()
 }
 
-/// Reads `api_suffix`, which stands at `at` in `text`.
+/// Reads `api_suffix`, which begins at `at` in `text`.
 pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     let bad = RowError::InvalidInput(InputFault::Suffix);
     let suffix = at.of(text);
@@ -108,8 +109,8 @@ pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
     if is_known { Ok(parse_query(text, query, pool, pool_text)) } else { Err(bad) }
 }
 
-/// The part behind everything that clients put in front of the pool: a scheme and a host, the API's
-/// date, the collection.
+/// The part after the optional prefixes before the pool: a scheme and a host, the API's date, the
+/// collection.
 pub(crate) fn pool_path(suffix: &[u8]) -> &[u8] {
     let mut rest = suffix;
     if let Some(host) = behind_scheme(suffix) {
@@ -127,7 +128,7 @@ pub(crate) fn pool_path(suffix: &[u8]) -> &[u8] {
     rest.strip_prefix(b"ring_pools/").unwrap_or(rest)
 }
 
-/// The part behind `http://` or `https://`, in letters of any case.
+/// The part after `http://` or `https://`, in any case.
 fn behind_scheme(suffix: &[u8]) -> Option<&[u8]> {
     let (first, rest) = suffix.split_first_chunk::<4>()?;
     if !first.eq_ignore_ascii_case(b"http") {
@@ -136,7 +137,7 @@ fn behind_scheme(suffix: &[u8]) -> Option<&[u8]> {
     rest.strip_prefix(b"s").or_else(|| rest.strip_prefix(b"S")).unwrap_or(rest).strip_prefix(b"://")
 }
 
-/// The pool's id and how many digits it has.
+/// The pool's id and its count of digits.
 #[inline]
 pub(crate) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     let mut id: u64 = 0;
@@ -164,13 +165,13 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
     if let Some(start) = key {
         let from = start + KEY_NAME.len() + 1;
         let value = &text[from..end];
-        // One search finds the end of nearly every key, and that it need not be decoded.
+        // One search finds the end of nearly every key and shows that it needs no decoding.
         let stop = memchr3(b'&', b'%', b'+', value);
         ask.key_is_escaped = stop.is_some_and(|stop| value[stop] != b'&');
         let stop = if ask.key_is_escaped { memchr(b'&', value) } else { stop };
         let stop = stop.map_or(end, |length| from + length);
         ask.key = Span::new(from, stop);
-        // Without the `&` that is between a part and the key.
+        // Excludes the `&` between a part and the key.
         let before = Span::new(at.start(), start.saturating_sub(1).max(at.start()));
         ask.params = [before, Span::new((stop + 1).min(end), end)];
     }
@@ -200,8 +201,8 @@ fn find_ours(text: &[u8], at: Span) -> (Option<usize>, Option<usize>) {
     }
 }
 
-/// The separator in front of a pair that may be one of ours, from `from` up to and without `end`.
-/// Queries are short, so that a search for [`MARK`] would cost more to begin than to do.
+/// The separator before a pair that may be one of ours, searched in `from..to`. Queries are short,
+/// so setting up a search for [`MARK`] would cost more than this loop.
 #[inline]
 fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
     let is = |block: [u8; 16], byte: u8| {
@@ -209,7 +210,7 @@ fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
     };
     let mut at = from;
     while at < end {
-        // Mostly there is more behind the query.
+        // The query is usually followed by more text.
         let Some(window) = text[at..].first_chunk::<17>() else {
             let is_mark = |pair: &[u8]| pair == &MARK[..2];
             return text[at..end].windows(2).position(is_mark).map(|length| at + length);
@@ -224,7 +225,7 @@ fn next_mark(text: &[u8], from: usize, end: usize) -> Option<usize> {
     None
 }
 
-/// The part behind `NAME=`.
+/// The part after `NAME=`.
 #[inline]
 fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     pair.strip_prefix(name)?.strip_prefix(b"=")

@@ -1,9 +1,9 @@
 //! A bulk request: bytes in, rows out.
 //!
-//! A batch is read in one pass ([`crate::scan`]), without copying unless its JSON has escapes; an
-//! invalid or unusual batch is read again by the JSON library ([`crate::relaxed`]). All rows are
-//! read before any is applied. A batch is reused for the next request: it allocates only to grow,
-//! and for decoded text.
+//! A batch is read in one pass ([`crate::scan`]), without copying unless its JSON has escapes;
+//! invalid or unusual batches are read again by the JSON library ([`crate::relaxed`]). All rows are
+//! read before any row is applied. A batch is reused for the next request: it allocates only to
+//! grow, and for decoded text.
 
 use bytes::{Buf as _, Bytes};
 
@@ -15,13 +15,13 @@ use crate::{legacy, relaxed, scan};
 /// The limits of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Rows in a batch.
+    /// The most rows in a batch.
     pub rows_max: usize,
-    /// Bytes of one `api_suffix`.
+    /// The most bytes of one `api_suffix`.
     pub suffix_bytes_max: usize,
-    /// Bytes of one `request_id`, as JSON.
+    /// The most bytes of one `request_id`, as JSON.
     pub request_id_bytes_max: usize,
-    /// Refuse rows without a parameter beside the key.
+    /// Whether to refuse rows without a parameter other than the key.
     pub strict_params: bool,
 }
 
@@ -45,10 +45,10 @@ pub struct Row {
     pub ask: Result<Ask, RowError>,
 }
 
-/// Some clients on Windows begin their JSON with it.
+/// Some Windows clients begin their JSON with it.
 const BYTE_ORDER_MARK: &[u8] = "\u{feff}".as_bytes();
 
-/// A batch and the text that its rows point into.
+/// A batch, and the text that its rows refer to.
 #[derive(Debug, Default)]
 pub struct Batch {
     text: Bytes,
@@ -56,7 +56,7 @@ pub struct Batch {
 }
 
 impl Batch {
-    /// Reads a body; a byte order mark before it is passed over.
+    /// Reads a body and skips a byte order mark before it.
     ///
     /// # Errors
     /// [`RequestError`] if it is not a batch. A fault in one row is recorded in the row.
@@ -104,14 +104,14 @@ impl Batch {
         &self.rows
     }
 
-    /// Lets go of the text; keeps the room for rows.
+    /// Drops the text; keeps the memory for rows.
     pub fn clear(&mut self) {
         self.text = Bytes::new();
         self.rows.clear();
     }
 
-    /// Few batches have visitors or repeated keys. One search finds out, so that the others do not
-    /// pay for each row. The search begins at `from` in the text.
+    /// Few batches have visitors or repeated keys. One search of the whole text spares the other
+    /// batches a search per row. The search begins at `from` in the text.
     fn settle(&mut self, from: usize) {
         if !ask::has_mark(self.text.get(from..).unwrap_or_default()) {
             return;

@@ -9,11 +9,11 @@ use ringwell_core::PoolId;
 
 use crate::span::Span;
 
-/// The reason why one row got no number. The other rows of its batch are answered.
+/// The reason why one row got no number. The other rows of its batch are still answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowError {
-    /// The key does not open the pool, or there is no such pool: the client cannot distinguish the
-    /// two.
+    /// The key is not valid for the pool, or the pool does not exist; clients cannot distinguish
+    /// the two.
     InvalidKey {
         /// The key as sent.
         key: Span,
@@ -41,7 +41,7 @@ pub enum RowError {
     },
     /// An internal fault, logged under this handle.
     InternalServiceError {
-        /// The handle.
+        /// The handle, by which the log line can be found.
         handle: u64,
     },
 }
@@ -51,7 +51,7 @@ pub enum RowError {
 pub enum InputFault {
     /// The row is not a JSON object, or has a member twice.
     NotAnObject,
-    /// `api_suffix` is missing or no string.
+    /// `api_suffix` is missing or not a string.
     NoSuffix,
     /// `api_suffix` is not `<pool>/allocate_number.json?…`.
     Suffix,
@@ -59,7 +59,7 @@ pub enum InputFault {
     SuffixLength,
     /// `request_id` is an object, an array, or longer than the server takes.
     RequestId,
-    /// There is no parameter beside the key, and the server is strict.
+    /// Strict mode: the row has no parameter other than the key.
     NoParameter,
 }
 
@@ -70,61 +70,61 @@ pub enum RequestError {
     NotJson,
     /// The body is JSON, but not a batch.
     NotABatch,
-    /// There is no row.
+    /// The batch has no rows.
     NoRows,
-    /// There are more rows than the server takes.
+    /// The batch has more rows than the server accepts.
     TooManyRows {
         /// The accepted count.
         limit: usize,
     },
     /// The JSON is nested more deeply than the server reads.
     TooDeep,
-    /// The body is larger than the server takes.
+    /// The body is larger than the server accepts.
     TooLarge {
         /// The accepted bytes.
         limit: usize,
     },
-    /// Path and query are longer than the server takes.
+    /// Path and query are longer than the server accepts.
     UriTooLong {
-        /// As many bytes are taken.
+        /// The most bytes accepted.
         limit: usize,
     },
     /// The body did not arrive in time.
     TooSlow,
-    /// The bodies of all requests on their way take as much memory as they may.
+    /// The bodies of all requests in progress have reached their memory limit.
     NoRoom,
     /// The body ended too early, its chunks are malformed, or trailer fields follow them.
     Broken,
     /// The request's head is malformed, or can be read in two ways.
     Malformed,
-    /// The request's head is longer, or has more fields, than the server takes.
+    /// The request's head is longer, or has more fields, than the server accepts.
     HeadTooLarge,
-    /// The body has a coding that the server does not read.
+    /// The body has a content coding that the server does not support.
     Coding,
-    /// The body is not in the coding that its head names.
+    /// The body is not in the coding that its head declares.
     Undecodable,
-    /// A web page of another origin asks, and none is allowed to.
+    /// The request comes from a web page of an origin that is not allowed.
     Origin,
-    /// The idempotency key is longer than the server takes.
+    /// The idempotency key is longer than the server accepts.
     KeyTooLong {
-        /// As many bytes are taken.
+        /// The most bytes accepted.
         limit: usize,
     },
     /// The version in the path is not a date.
     BadVersion,
-    /// There is nothing at this path.
+    /// The path does not exist.
     NotFound,
-    /// The path takes another method.
+    /// The path does not accept this method.
     Method {
-        /// The one that it takes.
+        /// The method that it accepts.
         allow: &'static str,
     },
-    /// The pool's numbers go out by the bulk endpoint only.
+    /// The pool's numbers are available only through the bulk endpoint.
     OnlyBulk,
 }
 
 impl RowError {
-    /// As `error_class` says it.
+    /// The name of the error class, as in `error_class`.
     #[must_use]
     pub const fn class(&self) -> &'static str {
         match self {
@@ -136,7 +136,7 @@ impl RowError {
         }
     }
 
-    /// The status of a single allocation with this error.
+    /// The HTTP status of a single allocation with this error.
     #[must_use]
     pub const fn status(&self) -> u16 {
         match self {
@@ -147,7 +147,7 @@ impl RowError {
         }
     }
 
-    /// When to ask again, in seconds, if asking again may help.
+    /// The seconds after which to ask again, if that may help.
     #[must_use]
     pub const fn retry_after_s(&self) -> Option<u64> {
         match self {
@@ -160,7 +160,7 @@ impl RowError {
         }
     }
 
-    /// In words. The spans point into `text`.
+    /// The message. The spans point into `text`.
     #[must_use]
     pub fn message(&self, text: &[u8]) -> String {
         match self {
@@ -231,7 +231,8 @@ impl RequestError {
         }
     }
 
-    /// Whether the rest of the connection cannot be trusted or is not worth reading.
+    /// Whether the connection must be closed, because the rest of its input cannot be trusted or is
+    /// not worth reading.
     #[must_use]
     pub const fn closes(&self) -> bool {
         matches!(
@@ -245,7 +246,7 @@ impl RequestError {
         )
     }
 
-    /// When to ask again, in seconds, if asking again may help.
+    /// The seconds after which to ask again, if that may help.
     #[must_use]
     pub const fn retry_after_s(&self) -> Option<u64> {
         if matches!(self, Self::NoRoom) { Some(1) } else { None }
@@ -315,7 +316,7 @@ impl RequestError {
     #[must_use]
     pub fn body(&self) -> Vec<u8> {
         let (class, message) = (self.class(), self.message());
-        // The one documented body of this shape has the message first.
+        // The only documented body of this shape has the message first.
         let mut out = b"{\"errors\":{\"invalid_data\":".to_vec();
         crate::response::json_string(&mut out, &message);
         out.extend_from_slice(b",\"class\":\"");

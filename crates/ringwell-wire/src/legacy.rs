@@ -1,7 +1,7 @@
 //! The single allocation: `GET /api/<date>/ring_pools/<id>/allocate_number.{json,xml,csv}`.
 //!
-//! Its answers have no mark for an overflow number: the call succeeds with it. Errors are XML, or
-//! plain text for the other two formats.
+//! Its answers do not mark overflow numbers: the call succeeds with one. Errors are XML, or plain
+//! text for the other two formats.
 
 use ringwell_core::{PoolId, PromoNumber};
 
@@ -10,7 +10,7 @@ use crate::error_class::{InputFault, RowError};
 use crate::response::{Tracking, formatted, json_string};
 use crate::span::Span;
 
-/// The form of the answer to a single allocation.
+/// The format of the answer to a single allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
     /// `.json`
@@ -22,7 +22,7 @@ pub enum Format {
 }
 
 impl Format {
-    /// In any case: some clients shout.
+    /// Any case is accepted, because some clients send capitals.
     pub(crate) fn of_extension(extension: &[u8]) -> Option<Self> {
         let named: [(&[u8], _); 3] =
             [(b"json", Self::Json), (b"xml", Self::Xml), (b"csv", Self::Csv)];
@@ -48,7 +48,7 @@ impl Format {
         }
     }
 
-    /// A number.
+    /// Writes a number.
     #[must_use]
     pub fn number(self, number: PromoNumber, tracking: Option<Tracking<'_>>) -> Vec<u8> {
         let (formatted, url) =
@@ -76,7 +76,7 @@ impl Format {
         }
     }
 
-    /// An error. Its spans point into `text`.
+    /// Writes an error. Its spans point into `text`.
     #[must_use]
     pub fn error(self, error: &RowError, text: &[u8]) -> Vec<u8> {
         let (class, message) = (error.class(), error.message(text));
@@ -129,7 +129,7 @@ fn xml_text(text: &str) -> String {
             '&' => out.push_str("&amp;"),
             '<' => out.push_str("&lt;"),
             '>' => out.push_str("&gt;"),
-            // XML 1.0 has no such characters.
+            // XML 1.0 does not allow these characters.
             '\u{fffe}' | '\u{ffff}' => out.push('\u{fffd}'),
             c if c.is_control() && !matches!(c, '\n' | '\t') => out.push('\u{fffd}'),
             c => out.push(c),
@@ -138,7 +138,7 @@ fn xml_text(text: &str) -> String {
     out
 }
 
-/// Only the tracker's own address can contain a comma or a quote: everything behind it is escaped.
+/// Only the tracker's own address can contain a comma or a quote: everything after it is escaped.
 fn csv_text(text: String) -> String {
     if text.contains([',', '"']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }

@@ -1,9 +1,9 @@
 //! National formats of numbers outside country code 1.
 //!
-//! By libphonenumber's data, which takes thousands of instructions a number. The format does not
-//! depend on a number's last two digits, so each thread caches the last texts by hundreds: a pool
-//! of 500 numbers needs five. Numbers of country code 1 never come here. Invariant: the same number
-//! gives the same text, with any contents of the cache.
+//! Uses libphonenumber's data, which costs thousands of instructions a number. The format does not
+//! depend on a number's last two digits, so each thread caches the latest texts, one for each
+//! hundred numbers: a pool of 500 numbers needs five. Numbers of country code 1 never come here.
+//! Invariant: the same number gives the same text, with any contents of the cache.
 
 use std::cell::RefCell;
 
@@ -13,10 +13,10 @@ use ringwell_core::PromoNumber;
 const KEPT: usize = 1024;
 /// Longer texts are not cached: a national form has 15 digits, a trunk prefix and separators.
 const TEXT_BYTES_MAX: usize = 40;
-/// The digits that do not count.
+/// The last digits, which do not affect the format.
 const FREE: u64 = 100;
 
-/// A text and its hundred; zero for none.
+/// A text and its hundred; zero for an empty cell.
 #[derive(Clone, Copy)]
 struct Kept {
     hundred: u64,

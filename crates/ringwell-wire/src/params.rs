@@ -6,9 +6,10 @@ use percent_encoding::percent_decode;
 
 use crate::ask::{KEY_NAME, VISITOR_NAME};
 
-/// Decodes a query: `%20` and `+`, the last of parameters with one name, in their order. Invalid
-/// UTF-8 becomes replacement characters; broken escapes stay unchanged. Left out are our own
-/// `ringwell_visitor`, and a `ring_pool_key` that was there twice: it may be a secret.
+/// Decodes a query, including `%20` and `+`, into parameters in their order; of equal names the
+/// last one counts. Invalid UTF-8 becomes replacement characters; broken escapes stay unchanged.
+/// Omits our own `ringwell_visitor`, and a `ring_pool_key` that occurred twice, because it may be a
+/// secret.
 #[must_use]
 pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
     let mut seen = BTreeSet::new();
@@ -26,7 +27,7 @@ pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
     parameters
 }
 
-/// The meaning of an escaped text. Broken escapes stay unchanged.
+/// The decoded form of an escaped text. Broken escapes stay unchanged.
 pub(crate) fn decode_bytes(raw: &[u8]) -> Vec<u8> {
     let spaced: Vec<u8> = raw.iter().map(|b| if *b == b'+' { b' ' } else { *b }).collect();
     percent_decode(&spaced).collect()

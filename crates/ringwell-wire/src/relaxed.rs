@@ -1,5 +1,5 @@
-//! The careful way through a body or one of its rows, by the JSON library: unusual shapes, and the
-//! texts of errors.
+//! The slow reader of a body or of one row, which uses the JSON library: handles unusual shapes and
+//! produces the texts of errors.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -13,19 +13,19 @@ use crate::batch::{Limits, Row, parse_row};
 use crate::error_class::{InputFault, RequestError, RowError};
 use crate::span::Span;
 
-/// Objects and arrays within each other, at most.
+/// The deepest nesting of objects and arrays.
 const DEPTH_MAX: usize = 8;
 
 #[derive(Deserialize)]
 struct Body<'a> {
     #[serde(borrow)]
     requests: Option<Vec<&'a RawValue>>,
-    /// The published prose calls it so once.
+    /// The published documentation uses this name once.
     #[serde(borrow)]
     request: Option<Vec<&'a RawValue>>,
 }
 
-/// The members of a row that mean something. If a member occurs twice, the last one counts.
+/// The recognized members of a row. If a member occurs twice, the last one counts.
 #[derive(Default)]
 struct Members<'a> {
     api_suffix: Option<&'a RawValue>,
@@ -85,7 +85,8 @@ pub(crate) fn parse(
         serde_json::error::Category::Data => RequestError::NotABatch,
         _ => RequestError::NotJson,
     })?;
-    // The library would also take `[[row, row], null]`: the members in a row, without their names.
+    // The library would also accept `[[row, row], null]`: the members in order, without their
+    // names.
     if !body.trim_start().starts_with('{') {
         return Err(RequestError::NotABatch);
     }
@@ -98,8 +99,8 @@ pub(crate) fn parse(
     Ok(text.into())
 }
 
-/// The value at the beginning of `rest`, and the text behind it; `None` if the value is malformed,
-/// or nested too deeply with `depth` objects and arrays around it.
+/// The value at the beginning of `rest`, and the text after it; `None` if the value is malformed,
+/// or nested too deeply inside `depth` objects and arrays.
 pub(crate) fn raw(rest: &[u8], around: usize) -> Option<(&RawValue, &[u8])> {
     let mut values = serde_json::Deserializer::from_slice(rest).into_iter::<&RawValue>();
     let raw = values.next()?.ok()?;
@@ -137,7 +138,7 @@ fn append(text: &mut Vec<u8>, piece: &[u8]) -> Span {
     Span::new(start, text.len())
 }
 
-/// The nesting depth of objects and arrays, outside of strings.
+/// The nesting depth of objects and arrays, excluding brackets in strings.
 fn depth(body: &[u8]) -> usize {
     let (mut depth, mut deepest) = (0_usize, 0);
     let (mut in_string, mut escaped) = (false, false);

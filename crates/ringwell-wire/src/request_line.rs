@@ -1,19 +1,20 @@
 //! Request lines of clients that do not escape their query: PHP's `file_get_contents` sends a URL
 //! unchanged.
 //!
-//! A line is repaired only if it can be read in one way: the query of a single allocation, with raw
-//! blanks, quotes and similar characters in it alone. Every other line stays unchanged, and the
-//! HTTP library refuses it. Source: docs/decisions/031-raw-bytes-in-a-query.md.
+//! A line is repaired only if it has a single reading: the query of a single allocation in which
+//! only raw blanks, quotes and similar characters are wrong. Every other line stays unchanged, and
+//! the HTTP library refuses it. Source: docs/decisions/031-raw-bytes-in-a-query.md.
 
 use memchr::memchr;
 use memchr::memmem;
 
 use crate::route::{Route, route};
 
-/// Both end a request line.
+/// Both bytes end a request line.
 const VERSIONS: [&[u8]; 2] = [b" HTTP/1.1", b" HTTP/1.0"];
 
-/// The line with its query percent-encoded; `None` if it must stay unchanged. `line` has its CRLF.
+/// The line with its query percent-encoded; `None` if it must stay unchanged. `line` includes its
+/// CRLF.
 #[must_use]
 pub fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let inside = line.strip_suffix(b"\r\n")?;
@@ -21,7 +22,7 @@ pub fn repaired(line: &[u8]) -> Option<Vec<u8>> {
     let target = VERSIONS.iter().find_map(|version| target_and_version.strip_suffix(*version))?;
     let (path, query) = target.split_at_checked(memchr(b'?', target)?)?;
     let is_single = matches!(route(str::from_utf8(path).ok()?), Ok(Route::Allocate { .. }));
-    // A second version: a proxy in front may have seen another end of the line.
+    // A second version means that a proxy in front may have ended the line elsewhere.
     let is_ambiguous = memmem::find(query, b" HTTP/").is_some();
     if !is_single || is_ambiguous || !path.iter().all(u8::is_ascii_graphic) {
         return None;

@@ -1,6 +1,6 @@
 //! Answers as bytes: the bulk response, row by row.
 //!
-//! Members are in the documented order. `overflow` is there only when true; a `request_id` only
+//! Members are in the documented order. `overflow` is present only when true; `request_id` only
 //! when one was sent.
 
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
@@ -17,12 +17,12 @@ pub enum Answer<'a> {
     Number {
         /// The number.
         number: PromoNumber,
-        /// It is the pool's overflow number.
+        /// Whether it is the pool's overflow number.
         overflow: bool,
         /// The base of its tracking URL; `None` for an empty URL.
         tracking: Option<Tracking<'a>>,
     },
-    /// None, and why.
+    /// No number, and the reason.
     Error(RowError),
 }
 
@@ -39,16 +39,16 @@ pub struct Tracking<'a> {
 const QUERY_VALUE: &AsciiSet =
     &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
 
-/// The rest of a row after its id, with an empty tracking URL; the comma may be a brace instead.
+/// The end of a row after its id, with an empty tracking URL; a brace may replace the comma.
 const NUMBER_ROW: &[u8; 87] =
     br#","promo_number_formatted":"000-000-0000","promo_number":"0000000000","tracking_url":""}"#;
 const FORMATTED_AT: usize = 27;
 const BARE_AT: usize = 57;
 
-/// The beginning of a row with room for a short id; the comma may be a bracket instead.
+/// The beginning of a row with room for a short id; a bracket may replace the comma.
 const ID_ROW: &[u8; 31] = br#",{"request_id":0000000000000000"#;
 const ID_AT: usize = 15;
-/// Ids as long as a register are copied without a call.
+/// Ids no longer than a register are copied without a call.
 const SHORT_ID: usize = ID_ROW.len() - ID_AT;
 
 impl<'a> Tracking<'a> {
@@ -60,7 +60,7 @@ impl<'a> Tracking<'a> {
         url
     }
 
-    /// Gives the URL's pieces to `put`, in their order.
+    /// Passes the URL's pieces to `put` in their order.
     fn write(&self, number: PromoNumber, mut put: impl FnMut(&str)) {
         let (page, fragment) = self.landing();
         let (ten, long);
@@ -87,7 +87,7 @@ impl<'a> Tracking<'a> {
         utf8_percent_encode(fragment, QUERY_VALUE).for_each(put);
     }
 
-    /// The landing page up to its fragment, and the fragment: a query goes before it.
+    /// Splits the landing page before its fragment, where the query goes.
     fn landing(&self) -> (&'a str, &'a str) {
         let cut = self.destination.find('#').unwrap_or(self.destination.len());
         self.destination.split_at(cut)
@@ -104,7 +104,7 @@ pub struct BulkResponse<'a> {
 }
 
 impl<'a> BulkResponse<'a> {
-    /// Begins one. The rows' spans point into `text`.
+    /// Begins a response. The rows' spans point into `text`.
     #[must_use]
     pub fn new(out: &'a mut Vec<u8>, text: &'a [u8]) -> Self {
         out.extend_from_slice(b"{\"responses\":");
@@ -118,7 +118,7 @@ impl<'a> BulkResponse<'a> {
         match answer {
             Answer::Number { number, overflow, tracking } => {
                 number_row(out, before, *number);
-                // Without its end.
+                // Leaves the row open.
                 out.truncate(out.len() - 2);
                 if let Some(tracking) = tracking {
                     tracking.write(*number, |piece| json_text(out, piece));
@@ -169,7 +169,7 @@ impl<'a> BulkResponse<'a> {
         b','
     }
 
-    /// Ends it.
+    /// Ends the response.
     pub fn finish(self) {
         if self.before_row == b'[' {
             self.out.push(b'[');
@@ -178,7 +178,7 @@ impl<'a> BulkResponse<'a> {
     }
 }
 
-/// Appends `bytes`, to be changed in place: copying bytes that were just changed stalls.
+/// Appends `bytes`, which are then changed in place: copying bytes just after a change would stall.
 #[inline]
 fn extend<'a, const N: usize>(out: &'a mut Vec<u8>, bytes: &[u8; N]) -> &'a mut [u8; N] {
     out.extend_from_slice(bytes);
@@ -186,7 +186,7 @@ fn extend<'a, const N: usize>(out: &'a mut Vec<u8>, bytes: &[u8; N]) -> &'a mut 
     appended
 }
 
-/// The members of a number behind `before`, with an empty tracking URL, and the row's end.
+/// The members of a number after `before`, with an empty tracking URL, and the row's end.
 #[inline]
 fn number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
     let Some(digits) = number.to_nanp() else { return long_number_row(out, before, number) };
@@ -204,13 +204,13 @@ fn number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
 fn long_number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
     out.push(before);
     out.extend_from_slice(b"\"promo_number_formatted\":\"");
-    // Digits and separators: nothing to escape.
+    // Digits and separators need no escapes.
     national::write(out, number);
     let rest = format!("\",\"promo_number\":\"{number}\",\"tracking_url\":\"\"}}");
     out.extend_from_slice(rest.as_bytes());
 }
 
-/// Ten digits, the number that they are, as text.
+/// The ten digits of a number as text.
 #[inline]
 pub(crate) fn ten_digits(number: u64) -> [u8; 10] {
     let mut digits = [b'0'; 10];
@@ -219,7 +219,7 @@ pub(crate) fn ten_digits(number: u64) -> [u8; 10] {
     digits
 }
 
-/// All pairs of digits.
+/// All pairs of digits, as text.
 const PAIRS: [[u8; 2]; 100] = {
     let mut pairs = [[b'0'; 2]; 100];
     let mut value = 0;
@@ -230,9 +230,9 @@ const PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// Eight digits as text, the first in the lowest byte: halves, then pairs, then digits, each step
-/// for all parts of the word at once. Divides by multiplication, which is exact for this few
-/// digits. Nothing wraps: to say so spares the checks.
+/// Eight digits as text, the first in the lowest byte: splits into halves, then pairs, then digits,
+/// each step for all parts of the word at once. Divides by multiplication, which is exact for this
+/// few digits. Nothing overflows; wrapping operations avoid the checks.
 #[inline]
 const fn eight_digits(value: u64) -> u64 {
     let halves = (value / 10_000) | ((value % 10_000) << 32);
@@ -243,7 +243,7 @@ const fn eight_digits(value: u64) -> u64 {
     digits | 0x3030_3030_3030_3030
 }
 
-/// `NNN-NNN-NNNN`; of other countries the national form.
+/// `NNN-NNN-NNNN`; for other countries the national form.
 pub(crate) fn formatted(number: PromoNumber) -> String {
     if number.to_nanp().is_none() {
         return national::national(number);

@@ -5,21 +5,22 @@ use memchr::memchr;
 use crate::error_class::RequestError;
 use crate::legacy::Format;
 
-/// A path under `/api/`.
+/// A recognized path under `/api/`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route<'a> {
     /// `/api/<date>/bulk.json`
     Bulk,
     /// `/api/<date>/ring_pools/<id>/allocate_number.<format>`
     Allocate {
-        /// The pool as sent.
+        /// The pool's id as sent.
         pool: &'a str,
         /// The form of the answer.
         format: Format,
     },
 }
 
-/// The path of the published API in a path, if it is one: base URLs that end in a slash give two.
+/// The part of a path that belongs to the published API, if any; base URLs that end in a slash lead
+/// to two slashes.
 #[must_use]
 pub fn api_path(path: &str) -> Option<&str> {
     let mut path = path;
@@ -32,8 +33,8 @@ pub fn api_path(path: &str) -> Option<&str> {
 /// Reads a path. A trailing slash and extensions in capitals are accepted.
 ///
 /// # Errors
-/// [`RequestError::BadVersion`] if the second part is no date, [`RequestError::NotFound`]
-/// if there is nothing at this path.
+/// [`RequestError::BadVersion`] if the second part is not a date, [`RequestError::NotFound`] if the
+/// path does not exist.
 pub fn route(path: &str) -> Result<Route<'_>, RequestError> {
     let rest = api_path(path).ok_or(RequestError::NotFound)?;
     let slash = memchr(b'/', rest.as_bytes()).ok_or(RequestError::NotFound)?;

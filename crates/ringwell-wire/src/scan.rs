@@ -1,10 +1,11 @@
-//! The fast way through a body: the documented shape, in any style of JSON, read in one pass.
+//! The fast reader of a body: accepts the documented shape in any style of JSON and reads it in one
+//! pass.
 //!
-//! Rows as most clients write them point into the body ([`usual`]); a row of another style is read
-//! out of line, its escapes decoded behind the body ([`row`]); a row that is unusual beyond that is
-//! read by the JSON library, alone. Gives up only where the body is not well-formed, no batch, or
-//! names its rows by an escape or twice: [`crate::relaxed`] then reads it again and finds the
-//! words. Invariant: `relaxed` reads every body that it accepts as the same rows.
+//! Rows as most clients write them refer to the body itself ([`usual`]). A row of another style is
+//! read by a separate function, with its escapes decoded after the body ([`row`]). The JSON library
+//! reads the remaining unusual rows one by one. Gives up only if the body is malformed, is not a
+//! batch, or names its rows with an escape or twice; [`crate::relaxed`] then reads it again and
+//! produces the error. Invariant: `relaxed` reads every body that it accepts as the same rows.
 
 mod row;
 mod text;
@@ -17,13 +18,13 @@ use text::{after, blanks, plain};
 /// A member of the body is within the body's object.
 const MEMBER_DEPTH: usize = 1;
 
-/// The body's members beside the rows.
+/// The body's members other than the rows.
 #[derive(Debug, Default)]
 pub(crate) struct Scanned {
-    /// The text that the rows point into: the body, and behind it the decoded strings. Empty if
-    /// nothing was: then they point into the body itself.
+    /// The text that the rows refer to: the body followed by the decoded strings. Empty if nothing
+    /// was decoded; the rows then refer to the body itself.
     pub(crate) decoded: Vec<u8>,
-    /// Before this place no query has to be looked through for our parameters.
+    /// Queries before this offset need no search for our parameters.
     pub(crate) queries_from: usize,
 }
 
@@ -33,17 +34,18 @@ struct Scanner<'a> {
     limits: &'a Limits,
     usual: usual::Reader<'a>,
     rows: &'a mut Vec<Row>,
-    /// See [`Scanned::decoded`]; longer, so that whole blocks can be written.
+    /// See [`Scanned::decoded`]; longer than its contents, so that whole blocks can be written.
     decoded: Vec<u8>,
     /// The end of the decoded strings.
     decoded_end: usize,
-    /// A suffix had an escape: the next one is decoded at once.
+    /// Whether a suffix had an escape; if so, the next one is decoded without trying the fast way.
     has_escapes: bool,
-    /// A suffix that is in the body has to be looked through for our parameters.
+    /// Whether suffixes in the body must be searched for our parameters.
     is_unsettled: bool,
 }
 
-/// Reads `body` into `rows`; `None` if it is not for this reader, with some rows read perhaps.
+/// Reads `body` into `rows`; on `None`, which means that this reader does not support it, some rows
+/// may have been read.
 pub(crate) fn scan(body: &[u8], limits: &Limits, rows: &mut Vec<Row>) -> Option<Scanned> {
     let usual = usual::Reader::new(body, limits)?;
     let mut scanner = Scanner {
@@ -70,7 +72,7 @@ impl<'a> Scanner<'a> {
             let name = after(blanks(rest), b"\"")?;
             let behind = plain(name)?;
             let name = &name[..name.len() - behind.len()];
-            // A name with an escape may mean anything.
+            // A name with an escape could be any name.
             rest = blanks(after(blanks(after(behind, b"\"")?), b":")?);
             rest = match name {
                 b"requests" | b"request" if has_rows => return None,
@@ -94,11 +96,11 @@ impl<'a> Scanner<'a> {
     fn rows(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
         let mut rest = after(rest, b"[")?;
         loop {
-            // The careful way reports the error, also if the count is not the only one.
+            // The slow reader reports the error, because the count may not be the only one.
             if self.rows.len() == self.limits.rows_max {
                 return None;
             }
-            // Clients escape all rows or none.
+            // Clients usually escape all rows or none.
             let usual = if self.has_escapes { None } else { self.usual.read(rest) };
             rest = match usual {
                 Some((row, behind)) => {

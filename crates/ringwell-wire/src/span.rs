@@ -1,4 +1,4 @@
-//! A piece of a text, by its place: rows travel between threads without their text being copied.
+//! A part of a text, by its offsets: rows travel between threads without copying their text.
 
 /// A range in a batch's text. Texts are shorter than 4 GiB.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -8,11 +8,11 @@ pub struct Span {
 }
 
 impl Span {
-    /// Nothing.
+    /// The empty span.
     pub const EMPTY: Self = Self { start: 0, end: 0 };
 
-    /// From `start` up to and without `end`. Limits keep texts far below 4 GiB; a range beyond that
-    /// would be empty.
+    /// From `start` up to but not including `end`. Limits keep texts far below 4 GiB; a range
+    /// beyond that would be empty.
     #[inline]
     #[must_use]
     pub fn new(start: usize, end: usize) -> Self {
@@ -20,13 +20,13 @@ impl Span {
         Self { start: place(start), end: place(end) }
     }
 
-    /// As [`Self::new`], for places that are known to fit.
+    /// Like [`Self::new`], for offsets that are known to fit.
     #[inline]
     pub(crate) const fn between(start: u32, end: u32) -> Self {
         Self { start, end }
     }
 
-    /// The piece itself; empty if `text` is not the text that the span was made for.
+    /// The text of the span; empty if `text` is not the text that the span was made for.
     #[inline]
     #[must_use]
     pub fn of(self, text: &[u8]) -> &[u8] {
@@ -47,14 +47,14 @@ impl Span {
         self.start >= self.end
     }
 
-    /// The beginning.
+    /// The offset of its first byte.
     #[inline]
     #[must_use]
     pub const fn start(self) -> usize {
         self.start as usize
     }
 
-    /// The end.
+    /// The offset after its last byte.
     #[inline]
     #[must_use]
     pub const fn end(self) -> usize {

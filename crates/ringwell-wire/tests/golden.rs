@@ -1,7 +1,7 @@
 //! The cases of `fixtures/api/` as far as the codec goes: no HTTP, no journal, no clock.
 //!
-//! A model of the pools, just enough to hand out their numbers in order, stands in for the rest.
-//! The program's own test sends the same cases over a socket, without exceptions.
+//! A minimal model of the pools, which hands out their numbers in order, replaces the rest. The
+//! program's own test sends the same cases over a socket, without exceptions.
 
 #![expect(clippy::disallowed_methods, reason = "reads the files of the cases")]
 #![expect(
@@ -21,7 +21,7 @@ use ringwell_wire::{
     Answer, Ask, Batch, BulkResponse, Limits, RequestError, Route, RowError, Tracking, route,
 };
 
-/// Aspects that the codec cannot show: a limit of HTTP, a memory of batches, a drill.
+/// Aspects that the codec alone cannot show: limits of HTTP, remembered batches, drills.
 fn is_above_the_codec(case: &cases::Case) -> bool {
     let mut headers = case.exchanges.iter().flat_map(|(request, _)| &request.headers);
     !case.environment.is_empty()

@@ -96,12 +96,13 @@ async fn change(
         return Err(NoPage::Forbidden("The form was sent by another site, or is too old."));
     }
     if session.role < Role::Write {
-        return Err(NoPage::Forbidden("The token of this session may look, and change nothing."));
+        return Err(NoPage::Forbidden("The token of this session may only read."));
     }
     ui.still_may(session).await?;
     let context = ui.context.as_ref();
     let kept = context.ok_or(NoPage::Missing(
-        "Ring pools and sites stand in the configuration: change them there, then send SIGHUP.",
+        "Ring pools and sites are defined in the configuration: change them there, then send \
+            SIGHUP.",
     ));
     let pool = |id: &str| {
         let missing = NoPage::Missing("There is no such ring pool.");
@@ -111,7 +112,9 @@ async fn change(
         ["pools", id, "size"] => {
             let (id, kept) = (pool(id)?, kept?);
             let wanted = field("numbers").parse().ok().filter(|n| (1..=NUMBERS_MAX).contains(n));
-            let wrong = || NoPage::Wrong("Write how many numbers it is to have.".to_owned());
+            let wrong = || {
+                NoPage::Wrong("Enter the count of numbers that the pool should have.".to_owned())
+            };
             resize(kept, session, id, wanted.ok_or_else(wrong)?).await?;
             Ok(Done::Back(format!("../{id}")))
         }

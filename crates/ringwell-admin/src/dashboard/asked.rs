@@ -1,4 +1,4 @@
-//! The inputs of every page, and its result: contents, or the reason why there are none.
+//! The inputs of every page, and its result: contents, or an error.
 
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
@@ -14,10 +14,10 @@ use super::session::Session;
 use super::table::Table;
 use crate::Context;
 
-/// Longer than any typed text; the rest is cut off.
+/// Longer than any text that people type; the rest is cut off.
 const QUERY_TEXT_MAX: usize = 100;
 
-/// A page without its frame, and the contents of its twins.
+/// The contents of a page without its frame, and of its JSON and CSV forms.
 pub(super) struct View {
     pub(super) title: String,
     pub(super) body: Markup,
@@ -27,16 +27,16 @@ pub(super) struct View {
     pub(super) live: Vec<(String, String)>,
 }
 
-/// The reason why there is no page.
+/// The reason why a page cannot be shown.
 #[derive(Debug)]
 pub(super) enum NoPage {
     /// The page does not exist.
     Missing(&'static str),
-    /// Not for this session.
+    /// This session may not see it.
     Forbidden(&'static str),
     /// The request is invalid.
     Wrong(String),
-    /// Not now.
+    /// It is temporarily unavailable.
     Unavailable(String),
 }
 
@@ -101,7 +101,7 @@ pub(super) fn pairs(query: Option<&str>) -> Vec<(String, String)> {
         let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
         (decode(name), decode(value))
     };
-    // More than any form has.
+    // More fields than any form has.
     pairs.take(20).map(split).collect()
 }
 

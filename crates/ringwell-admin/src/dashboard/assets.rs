@@ -1,7 +1,7 @@
 //! The files that pages load: a style, a script, and a library for charts.
 //!
 //! Owns their bytes and how long browsers keep them. Addresses carry a digest of all files, so that
-//! changed files have new addresses. uPlot is vendored as published: `assets/uplot.LICENSE`.
+//! changed files have new addresses. uPlot is included as published: `assets/uplot.LICENSE`.
 
 use std::io::Write;
 use std::sync::OnceLock;
@@ -35,7 +35,7 @@ const fn asset(name: &'static str, kind: &'static str, bytes: &'static [u8]) -> 
     Asset { name, kind, bytes, gzip: OnceLock::new() }
 }
 
-/// Stands in the addresses of the files.
+/// The digest in the addresses of the files.
 pub(super) fn version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
     VERSION.get_or_init(|| {

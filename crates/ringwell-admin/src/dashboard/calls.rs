@@ -154,7 +154,7 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
     for EndpointRow { id, url, is_enabled, reason, failing_since, pending, failed, .. } in &found {
         let state = match (is_enabled, failing_since) {
             (false, _) => format!("✖ off: {}", reason.as_deref().unwrap_or("switched off")),
-            (true, Some(_)) => "▲ does not take events: look whether it runs".to_owned(),
+            (true, Some(_)) => "▲ does not take events: check that it runs".to_owned(),
             (true, None) => "✔ takes events".to_owned(),
         };
         table.rows.push(vec![
@@ -291,13 +291,13 @@ fn state(call: &CallRow) -> String {
     outcome.unwrap_or_else(|| call.facts.state().name().replace('_', " "))
 }
 
-/// The result of the attribution, in words that answer "why not?".
+/// The result of the attribution, with the reason if the visitor is unknown.
 fn why(call: &CallRow) -> String {
     use ringwell_calls::Attributed;
     let attribution = &call.attribution;
     match attribution.outcome {
         Attributed::Allocated => "known".to_owned(),
-        Attributed::Pending => "is looked for".to_owned(),
+        Attributed::Pending => "is pending".to_owned(),
         Attributed::Overflow => "unknown: an overflow number, which many visitors see".to_owned(),
         Attributed::None => "unknown: no visitor was shown the number before the call".to_owned(),
         Attributed::Unknown => {

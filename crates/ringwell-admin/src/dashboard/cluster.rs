@@ -103,9 +103,9 @@ const SLOW_PERCENT: u64 = 1;
 fn state(node: &OtherNode, deadline_ms: f64) -> (&'static str, &'static str) {
     let is_late = node.p99_ms.is_some_and(|p99| p99 > deadline_ms / 4.0);
     if !node.answers {
-        ("✖ does not answer", "Look whether it runs, and whether the network reaches it.")
+        ("✖ does not answer", "Check that it runs, and that the network reaches it.")
     } else if is_late || node.slow * 100 > node.requests * SLOW_PERCENT {
-        ("▲ slow", "Look at its processor and its disk, and at the network to it.")
+        ("▲ slow", "Check its processor and disk, and the network to it.")
     } else {
         ("✔ answers", "")
     }

@@ -1,9 +1,9 @@
 //! The dashboard: pages for people, on the management address.
 //!
 //! Owns paths under `/ui/`, sessions, and the forms of pages; each page has a `.json` and a `.csv`
-//! twin. The node, the store and `ringwell-plan` supply rules and figures. Pages only read; changes
-//! are forms of theirs (`actions.rs`). Invariant: nothing is shown without a session, and nothing
-//! that was sent is shown unescaped. Source: docs/dashboard.md.
+//! twin. The node, the store and `ringwell-plan` supply rules and figures. Pages only read; their
+//! forms make changes (`actions.rs`). Invariant: nothing is shown without a session, and no
+//! received text is shown unescaped. Source: docs/dashboard.md.
 
 mod actions;
 mod asked;
@@ -45,7 +45,7 @@ use crate::Context;
 use crate::access::{Door, Visitor};
 use crate::loads::SharedLoads;
 
-/// No script, style or address but our own; no text becomes markup by script.
+/// Allows only our own scripts, styles and addresses, and no script that turns text into markup.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src 'self' data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'; \
     require-trusted-types-for 'script'";
@@ -85,18 +85,18 @@ impl Dashboard {
         }))
     }
 
-    /// The node runs. Only the first of several calls counts.
+    /// Starts serving the node's pages. Only the first of several calls takes effect.
     pub fn attach(&self, node: Handle) {
-        // A later one is the same node, by another of its threads.
+        // A later call passes the same node from another of its threads.
         let _ = self.0.node.set(node);
     }
 
-    /// Shows calls as well. If called several times, the first call counts.
+    /// Adds the pages of calls. If called several times, the first call counts.
     pub fn attach_calls(&self, calls: Service) {
         let _ = self.0.calls.set(calls);
     }
 
-    /// Looks at the node again and again, until it ends.
+    /// Samples the node repeatedly until it ends.
     pub async fn run(&self) {
         loop {
             if let Some(node) = self.0.node.get() {
@@ -106,8 +106,8 @@ impl Dashboard {
         }
     }
 
-    /// The path, from the root of the address on, that logs in its first visitor, as the token of
-    /// that hash would. `None` if too many such paths are waiting.
+    /// The path, from the root of the address, that logs in its first visitor with the permissions
+    /// of that token. `None` if too many such paths are waiting.
     #[must_use]
     pub fn login_path(&self, token: TokenHash) -> Option<String> {
         let code = self.0.sessions.link(Visitor::configured(), token)?;
@@ -154,7 +154,7 @@ impl Ui {
     /// The visitor, if logged in with a token that is still valid.
     async fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let session = self.sessions().of(headers)?;
-        // A token that was just made is not among those that were read a second ago.
+        // A token that was just made is not among those read a second ago.
         if self.door.still_knows(&session.token).await || self.still_may(&session).await.is_ok() {
             return Some(session);
         }
@@ -248,7 +248,8 @@ async fn asset(Path(name): Path<String>, headers: HeaderMap) -> Response {
     assets::get(&name, &headers)
 }
 
-/// To another page, by a relative address: a proxy may serve this under another path.
+/// Redirects to another page by a relative address, because a proxy may serve this under another
+/// path.
 fn redirect(to: &str) -> Response {
     let Ok(to) = HeaderValue::try_from(to) else { return StatusCode::NOT_FOUND.into_response() };
     (StatusCode::SEE_OTHER, [(header::LOCATION, to)]).into_response()

@@ -1,4 +1,4 @@
-//! The first page: whether all is well, and otherwise how to respond.
+//! The first page: whether all is well, and otherwise what to do.
 
 use maud::{Markup, html};
 use ringwell_node::{Handle, HistoryState, JournalState, Phase};
@@ -13,10 +13,10 @@ use super::table::{Cell, Table};
 use super::words::{Cause, bytes, count, rate, several, share};
 use crate::loads::Loads;
 
-/// Overflow a second that is worth a finding.
+/// The overflow a second from which a finding is shown.
 const RATE_MIN: f64 = 0.01;
 
-/// Something that is not as it should be.
+/// A condition that needs attention.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     /// `red` or `amber`.
@@ -24,7 +24,7 @@ pub(super) struct Finding {
     what: String,
     /// The advice.
     advice: String,
-    /// The page that says more.
+    /// The page with details.
     page: &'static str,
 }
 
@@ -99,7 +99,7 @@ fn list(findings: &[Finding]) -> Markup {
             }
         }
         @if findings.is_empty() {
-            li.green { b { "✔ Every visitor gets a number of their own." } }
+            li.green { b { "✔ Every visitor gets their own number." } }
         }
     } }
 }
@@ -149,7 +149,7 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
     }
     for link in sample.shards.iter().flat_map(|shard| &shard.links).filter(|link| link.is_shut) {
         let what = format!("Node {} does not answer", link.node);
-        add("red", what, "Look whether it runs, and whether the network reaches it.", "cluster");
+        add("red", what, "Check that it runs, and that the network reaches it.", "cluster");
     }
     if sample.exhausting > 0 {
         let pools = several(sample.exhausting as u64, "ring pool");
@@ -260,8 +260,8 @@ fn night_words(sample: &Sample) -> String {
             several(sample.watched as u64, "hour")
         );
     }
-    "As the same hours of the day before went, times how much busier or quieter the last hour was than \
-     the same hour then (at most twice or half as busy)."
+    "Estimated from the same hours of the previous day, times the ratio of the last hour to the \
+        same hour then (between half and twice)."
         .to_owned()
 }
 

@@ -30,10 +30,10 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
     let number = parse_number(text).map_err(|problem| NoPage::Wrong(problem.to_string()))?;
     let at = match at_text {
         "" => now(),
-        // As a form's field for times sends it: without a zone, which then means UTC.
+        // A form's field for times sends it without a zone; it is then in UTC.
         text => parse_moment(text).or_else(|| parse_moment(&format!("{text}:00Z"))).ok_or_else(
             || {
-                let text = "Write the time as 2026-11-21T06:30:00Z, or in seconds since 1970.";
+                let text = "Enter the time as 2026-11-21T06:30:00Z, or in seconds since 1970.";
                 NoPage::Wrong(text.to_owned())
             },
         )?,
@@ -121,7 +121,7 @@ fn verdict(newest: Option<&Held>, at: Millis, missing: Option<Missing>, is_share
                 Some(Missing::TooLong) => "The look-up took too long.",
                 Some(Missing::Damaged) => "The history of that time cannot be read.",
                 None if is_shared => "It is an overflow number: many visitors see it at once.",
-                None => "No visitor has had it up to then.",
+                None => "No visitor had it up to then.",
             } }
         },
     }

@@ -44,7 +44,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
     let sizing = match line {
         Some(line) if line.load > 0.0 => {
             let load = busiest.max(line.load);
-            // Formulas of many steps: not on the thread that others wait for.
+            // Formulas of many steps run on another thread, so that others need not wait.
             tokio::task::spawn_blocking(move || size(&line, load)).await.ok().flatten()
         }
         _ => None,
@@ -271,7 +271,7 @@ fn rests(rested: Option<&Rested>) -> Table {
     let columns =
         [("since", "Time since a visitor held it"), ("numbers", "Numbers"), ("share", "Share")];
     let mut table = Table::new("How long its numbers have rested", &columns);
-    let Some(rested) = rested else { return table.or(html! { "Another node has the pool." }) };
+    let Some(rested) = rested else { return table.or(html! { "Another node serves the pool." }) };
     let of = |bound: u64| {
         if bound == 1 { "1 lifetime".to_owned() } else { format!("{bound} lifetimes") }
     };

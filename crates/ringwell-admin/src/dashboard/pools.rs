@@ -40,7 +40,7 @@ impl Health {
         }
     }
 
-    /// For people; the sign says the same without colour.
+    /// For people; the sign carries the same meaning without colour.
     pub(super) fn html(self) -> Markup {
         let text = match self {
             Self::TooSmall => "✖ too small",
@@ -112,7 +112,7 @@ fn nothing(are_none: bool) -> Markup {
         @if are_none {
             "This server has no ring pools yet. Make one with " code { "ringwell pools create --help" }
             ", or list them in the configuration."
-        } @else { "No ring pool is like that." }
+        } @else { "No ring pool matches." }
     }
 }
 

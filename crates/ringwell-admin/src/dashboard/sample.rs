@@ -1,9 +1,9 @@
 //! The node's state, sampled at an interval, independent of the number of pages that show it.
 //!
 //! Owns the newest look and the curve of the last quarter of an hour. Asks the shards once a second
-//! while a page is open, else every five; all pools every five, or so seldom that a look takes one
-//! part in a hundred of the time. Invariant: nothing here grows with
-//! time or with the number of readers.
+//! while a page is open, else every five seconds; all pools every five seconds, or less often if
+//! sampling would take more than one part in a hundred of the time. Invariant: nothing here grows
+//! with time or with the number of readers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -24,9 +24,9 @@ use super::words::Cause;
 use crate::loads::{Outlook, SharedLoads};
 use crate::now;
 
-/// While a page is open.
+/// The interval while a page is open.
 const OFTEN: Duration = Duration::from_secs(1);
-/// The interval without viewers; and for all pools in any case, unless a look takes long.
+/// The interval without viewers; also for all pools, unless sampling takes long.
 const SELDOM: Duration = Duration::from_secs(5);
 /// Looks at all pools take at most this fraction of the time (one part in …).
 const LOOK_PART: u32 = 100;
@@ -61,7 +61,7 @@ pub(super) struct Point {
 pub(crate) enum Health {
     /// More than [`OVERFLOW_MAX`] of the recent visitors got no number.
     TooSmall,
-    /// It will come to that within an hour, as its load goes.
+    /// It will be so within an hour at its present trend.
     Exhausting,
     Fine,
     Idle,
@@ -75,7 +75,7 @@ pub(super) struct PoolLine {
     pub(super) lifetime: Millis,
     /// Numbers that would be locked out on average.
     pub(super) load: f64,
-    /// The same in an hour, as it goes.
+    /// The same in an hour at its present trend.
     pub(super) load_in_an_hour: f64,
     /// The time that the load was measured over: the lifetime, unless the server started later.
     pub(super) over: Millis,
@@ -88,7 +88,7 @@ pub(super) struct PoolLine {
     pub(super) tonight: Option<Tonight>,
 }
 
-/// Pools to look at first, chosen once a look and not once a page.
+/// The pools that need attention most, chosen once per sample rather than once per page.
 #[derive(Debug, Default)]
 pub(super) struct Top {
     /// The pools with the most overflow.
@@ -98,7 +98,7 @@ pub(super) struct Top {
 }
 
 impl Top {
-    /// Pools of each list.
+    /// The most pools of each list.
     const LENGTH: usize = 10;
 
     fn of(pools: &[PoolLine]) -> Self {
@@ -110,7 +110,7 @@ impl Top {
     }
 }
 
-/// When a pool will be too small, as the day before went.
+/// The time when a pool will be too small, judged by the previous day.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Tonight {
     /// The clock hour that begins then is the first.
@@ -119,7 +119,7 @@ pub(super) struct Tonight {
     pub(super) load: f64,
 }
 
-/// A look at the whole node.
+/// One sample of the whole node.
 #[derive(Debug, Default)]
 pub(super) struct Sample {
     pub(super) at: Millis,
@@ -128,7 +128,7 @@ pub(super) struct Sample {
     /// Since the start, by [`Cause::ALL`].
     pub(super) overflow: [u64; 4],
     pub(super) allocated: u64,
-    /// Of the last minute, in milliseconds; `None` without requests.
+    /// Of the last minute, in milliseconds; `None` if there were no requests.
     pub(super) p99_ms: Option<f64>,
     /// The other nodes of the cluster, by name.
     pub(super) others: Vec<OtherNode>,
@@ -207,7 +207,7 @@ pub(super) struct Sampler {
     loads: SharedLoads,
 }
 
-/// Somebody who watches.
+/// A subscription to the samples.
 #[derive(Debug)]
 pub(super) struct Watcher(Arc<Sampler>);
 
@@ -239,7 +239,7 @@ impl Sampler {
         self.curve.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The samples to come; `None` if `most` watch already.
+    /// The coming samples; `None` if there are `most` subscribers already.
     pub(super) fn watch(
         self: &Arc<Self>,
         most: usize,
@@ -249,7 +249,7 @@ impl Sampler {
         (before < most).then(|| (watcher, self.newest.subscribe()))
     }
 
-    /// Looks again and again until the node has ended.
+    /// Samples repeatedly until the node has ended.
     pub(super) async fn run(&self, node: &Handle, calls: &OnceLock<Service>) {
         let mut before: Option<(Instant, Counts)> = None;
         let mut latency: VecDeque<(Instant, Histogram<u64>)> = VecDeque::new();
@@ -304,7 +304,7 @@ impl Sampler {
         curve.push_back(point);
     }
 
-    /// Waits until the next look is due.
+    /// Waits until the next sample is due.
     async fn rest(&self, began: Instant) {
         loop {
             tokio::time::sleep_until(Instant::now() + OFTEN).await;
@@ -471,9 +471,10 @@ fn line(pool: &PoolAsked, outlook: Option<&Outlook<'_>>) -> PoolLine {
     }
 }
 
-/// The first of the next twelve hours in which the pool is too small, as the day before went.
+/// The first of the next twelve hours in which the pool will be too small, judged by the previous
+/// day.
 fn runs_out(numbers: u32, outlook: &Outlook<'_>) -> Option<Tonight> {
-    // Overflow grows with the load: most pools are done after one look at the formula.
+    // Overflow grows with the load, so most pools need only one evaluation of the formula.
     let most = outlook.night().map(|(_, load)| load).fold(0.0, f64::max);
     if predicted(numbers, most) <= OVERFLOW_MAX {
         return None;
@@ -483,8 +484,8 @@ fn runs_out(numbers: u32, outlook: &Outlook<'_>) -> Option<Tonight> {
     first.map(|(at, _)| Tonight { at, load: most })
 }
 
-/// The share of visitors without a number. Spares the formula where it says nothing: a pool of many
-/// numbers at a third of its load.
+/// The share of visitors without a number. Skips the formula where its result is certain: a pool of
+/// many numbers at a third of its load.
 pub(super) fn predicted(numbers: u32, load: f64) -> f64 {
     if load <= 0.0 || (numbers > 50 && load < f64::from(numbers) / 3.0) {
         return 0.0;

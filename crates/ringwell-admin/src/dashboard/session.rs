@@ -38,7 +38,7 @@ pub(super) struct Session {
     until: Instant,
 }
 
-/// All of them.
+/// All sessions and links.
 #[derive(Debug, Default)]
 pub(super) struct Sessions(Mutex<Open>);
 
@@ -57,11 +57,11 @@ impl Session {
 
 impl Sessions {
     fn open(&self) -> MutexGuard<'_, Open> {
-        // Its contents are consistent after each line.
+        // The contents are consistent after each statement, so a poisoned lock is harmless.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Starts a session; returns the cookie's value. `None` if there is no randomness.
+    /// Starts a session; returns the cookie's value. `None` if no random bytes are available.
     pub(super) fn begin(&self, visitor: &Visitor, token: TokenHash) -> Option<String> {
         let (secret, form_token) = (secret()?, secret()?);
         let session = Session {
@@ -102,8 +102,8 @@ impl Sessions {
         self.open().sessions.retain(|_, session| session.token != *token);
     }
 
-    /// The secret of a link that logs in the first visitor who follows it, within five minutes. `None` if too
-    /// many links are waiting, or there is no randomness.
+    /// The secret of a link that logs in the first visitor who follows it, within five minutes.
+    /// `None` if too many links are waiting or no random bytes are available.
     pub(super) fn link(&self, visitor: Visitor, token: TokenHash) -> Option<String> {
         let secret = secret()?;
         let mut open = self.open();
@@ -116,7 +116,7 @@ impl Sessions {
         Some(secret)
     }
 
-    /// The user of a link. It leads nowhere from then on.
+    /// The user of a link. The link is invalid from then on.
     pub(super) fn follow(&self, secret: &str) -> Option<(Visitor, TokenHash)> {
         let (visitor, token, until) = self.open().links.remove(&digest(secret))?;
         (until > Instant::now()).then_some((visitor, token))
@@ -131,7 +131,7 @@ pub(super) fn set_cookie(secret: &str) -> Option<HeaderValue> {
     HeaderValue::try_from(text).ok()
 }
 
-/// The header that takes it away.
+/// The header that removes it.
 pub(super) const UNSET_COOKIE: HeaderValue =
     HeaderValue::from_static("rw_session=; Path=/; Max-Age=0; HttpOnly; SameSite=Strict");
 

@@ -197,7 +197,7 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
                 option value=(value) selected[value == text.consent] { (words) }
             } }
         }
-        label { "New numbers a minute for one address"
+        label { "New numbers a minute per address"
             input name="leases_per_minute" value=(text.leases_per_minute) inputmode="numeric"
                 size="8" maxlength="10" required;
         }
@@ -205,7 +205,7 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
                 @else { "Secret for servers that swap numbers, if any do" }
             input name="edge_key" autocomplete="off" spellcheck="false" size="24" maxlength="256";
         }
-        @if has_edge_key { label { "Take that secret away"
+        @if has_edge_key { label { "Remove that secret"
             input type="checkbox" name="no_edge_key" value="yes";
         } }
     }

@@ -114,7 +114,7 @@ async fn sites(asked: &Asked<'_>) -> Result<Vec<(Site, bool)>, NoPage> {
     Ok(kept.chain(configured.into_iter().map(|site| (site, false))).collect())
 }
 
-/// Numbers that may go to the next visitor before the page's first sign of life.
+/// Numbers whose lockout may end before the page's first keep-alive.
 fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
     let pools = site_forms::short_lived(asked, site);
     html! { @if !pools.is_empty() { p.banner.amber {

@@ -18,7 +18,7 @@ use super::sample::{Sample, Watcher};
 
 /// Pages that may be open at once.
 const STREAMS_MAX: usize = 100;
-/// A line that says nothing, so that proxies keep the connection.
+/// A comment line, so that proxies keep the connection.
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A browser that reconnects continues its session; an ended session is reported as ended.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
@@ -85,7 +85,7 @@ impl Streamed {
         std::mem::replace(&mut self.calls_seen, changes) != changes
     }
 
-    /// The next event; `None` at the end.
+    /// The next event; `None` if the stream has ended.
     async fn next(&mut self) -> Option<Bytes> {
         if self.is_over {
             return None;

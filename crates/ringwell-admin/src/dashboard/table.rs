@@ -15,7 +15,7 @@ pub(super) struct Cell {
     /// For programs.
     value: String,
     is_number: bool,
-    /// The script's handling if whole rows change.
+    /// How the script updates the table if whole rows change.
     plain: Plain,
     /// Changes while the page is open: its name, and its present value.
     live: Option<(String, String)>,
@@ -40,7 +40,7 @@ pub(super) struct Table {
     pub(super) rows: Vec<Vec<Cell>>,
     /// The text of an empty table: mostly the next step.
     empty: Option<Markup>,
-    /// Whether rows come and go while the page is open.
+    /// Whether rows are added and removed while the page is open.
     pub(super) rows_change: bool,
 }
 

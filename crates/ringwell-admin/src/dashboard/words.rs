@@ -1,6 +1,6 @@
 //! Words and figures as people read them: reasons of overflow, counts, shares, times.
 //!
-//! Terms that only the implementation needs do not leave this file.
+//! Terms of the implementation do not leave this file.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -31,7 +31,7 @@ impl Cause {
         }
     }
 
-    /// The cause of a reason's name as metrics have it.
+    /// The cause with this name in metrics.
     pub(super) fn of_name(name: &str) -> Option<Self> {
         Reason::ALL.into_iter().find(|reason| reason.name() == name).map(Self::of)
     }
@@ -50,12 +50,12 @@ impl Cause {
         match self {
             Self::PoolTooSmall => "Give the pool more numbers; its page says how many.",
             Self::ServerTooSlow => {
-                "Look whether something else takes the processor, then add shards or a node."
+                "Check whether another program uses the processor, then add shards or a node."
             }
             Self::Disk => {
                 "Free space where the data lies. If the disk has failed, restart on a good one."
             }
-            Self::OtherNode => "Look at the page Cluster for the node that does not answer.",
+            Self::OtherNode => "See the page Cluster for the node that does not answer.",
         }
     }
 }
@@ -78,7 +78,7 @@ pub(super) fn several(number: u64, thing: &str) -> String {
     format!("{} {thing}{}", count(number), if number == 1 { "" } else { "s" })
 }
 
-/// `0.4`, `12`, `1,234`: as many digits as say something.
+/// `0.4`, `12`, `1,234`: as many digits as are significant.
 pub(super) fn rate(value: f64) -> String {
     if value >= 10.0 {
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "positive")]

@@ -50,11 +50,11 @@ fn a_pool_is_busy_when_its_rows_overflow_or_would() {
         loads.take(Millis(START.0 + step * STEP.0), &[asked(100, counted, 0)]);
     }
     assert_eq!(loads.busy(0.01), []);
-    // The same is too much for 40 of them: 1 % overflow with 50.
+    // The same load is too high for 40 numbers: 1 % overflow needs 50.
     loads.take(Millis(START.0 + 400 * STEP.0), &[asked(40, counted + 1, 0)]);
     assert_eq!(loads.busy(0.01), [POOL]);
     assert_eq!(loads.busy(0.01), [], "nothing has been asked since");
-    // Rows that came together overflow though the load is small.
+    // Rows that arrive together overflow even though the load is small.
     loads.take(Millis(START.0 + 401 * STEP.0), &[asked(100, counted + 2, 1)]);
     assert_eq!(loads.busy(0.01), [POOL]);
 }

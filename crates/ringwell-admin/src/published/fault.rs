@@ -21,13 +21,13 @@ pub(super) enum Fault {
     Nested(&'static str),
     /// No such pool.
     NotFound { id: String, scope: Scope },
-    /// The request as a whole cannot be read.
+    /// The request cannot be read as a whole.
     Unreadable(&'static str),
     /// No token, or none that is known.
     Unknown,
-    /// The token may not do this.
+    /// The token does not allow this.
     NotAllowed,
-    /// Our own trouble.
+    /// An internal error.
     Store(StoreError),
 }
 
@@ -120,7 +120,7 @@ fn data(status: StatusCode, class: &str, text: impl Into<Value>) -> Response {
     envelope(status, errors)
 }
 
-/// The log has the handle beside the cause.
+/// The log line contains the handle and the cause.
 fn internal(error: &StoreError) -> Response {
     let mut bytes = [0; 4];
     // Without random bytes all handles are 0; the log still has the error.

@@ -1,6 +1,6 @@
 //! The clients' fields of a ring pool, and their conversion.
 //!
-//! Owns defaults, coercion and the texts of errors. Values come as JSON or as texts of the same
+//! Owns defaults, conversions and the texts of errors. Values come as JSON or as texts of the same
 //! meaning: the published samples send `"preferred":"true"`. Unknown members are ignored, as in the
 //! published API.
 
@@ -18,7 +18,7 @@ const LIFETIME: Millis = Millis(1_800_000);
 const SIZE: u32 = 2;
 const TEXT_BYTES_MAX: usize = 2048;
 
-/// Members of older versions: kept and shown as they came.
+/// Members of older versions, kept and shown as they were received.
 pub(super) const OLDER: [&str; 14] = [
     "pool_type",
     "param1",
@@ -40,7 +40,7 @@ pub(super) const OLDER: [&str; 14] = [
 #[derive(Debug)]
 pub(super) struct Draft {
     pub(super) settings: PoolSettings,
-    /// The tag of a page, for the destination.
+    /// Name of a page's tag, stored for the destination.
     pub(super) tag: Option<String>,
 }
 
@@ -120,7 +120,7 @@ impl Reader<'_> {
         self.faults.push((field.to_owned(), message.to_owned()));
     }
 
-    /// A text that is there; numbers are taken for their digits.
+    /// A required text; numbers are converted to their digits.
     fn text(&mut self, field: &str) -> Option<String> {
         let value = self.body.get(field).filter(|value| !value.is_null())?;
         match text_of(value) {

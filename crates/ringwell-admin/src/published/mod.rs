@@ -1,8 +1,8 @@
 //! Ring pools as the published API manages them.
 //!
-//! Owns its paths, its tokens in three places, upserts and statuses. Advertisers and campaigns that
-//! a path names are made with the first pool, as there is no other way to make them.
-//! Source: docs/spec/management.md, "The published API".
+//! Owns its paths, its tokens in three places, upserts and statuses. Advertisers and campaigns in a
+//! path are created with their first pool, because there is no other way to create them. Source:
+//! docs/spec/management.md, "The published API".
 
 mod fault;
 mod fields;
@@ -39,12 +39,12 @@ pub(crate) fn routes() -> Router<Context> {
 
 type Base = (String, String, String, String);
 
-/// One request, as far as all have the same.
+/// The common parts of all requests.
 struct Asked {
     scope: Scope,
     visitor: Visitor,
     body: Map<String, Value>,
-    /// Of the collection, for `object_url`.
+    /// The collection's address, for `object_url`.
     url: String,
 }
 
@@ -157,7 +157,7 @@ async fn put(
         let id = other.settings.id_from_network.clone();
         return Err(Fault::NotFound { id, scope: asked.scope.clone() });
     }
-    // Without an id, the pool gets a number that no pool had.
+    // Without an id, the pool gets an id that no pool has had.
     let id = match id {
         Some(id) => id,
         None => change.next_id().await?.to_string(),
@@ -189,7 +189,7 @@ async fn write(
         if fills {
             fill(change, before.id, &network, size).await?;
         } else {
-            // A pool that found too few when it was created gets the numbers available now.
+            // A pool that got too few numbers at its creation takes those available now.
             change.fill(before.id, first).await?;
         }
         before.id

@@ -51,7 +51,7 @@ fn fault(field: &str, message: &str) -> (String, String) {
     (field.to_owned(), message.to_owned())
 }
 
-/// Whether `value` is one of the forms that take something away.
+/// Whether `value` is one of the forms that delete something.
 fn is_nothing(value: &Value) -> bool {
     match value {
         Value::Null => true,
@@ -128,7 +128,7 @@ fn preferences(
     ];
     let given = members(value, &known, "Local Number Preferences")?;
     let radius = given.get("search_radius_miles").map_or(Some(240), integer);
-    // The older name counts where the newer one is not.
+    // The older name is used if the newer one is absent.
     let state = given.get("restrict_search_to_state").or_else(|| given.get("restrict_to_state"));
     let state = state.map_or(Some(true), truth);
     let fallback = given.get("allocation_fallback_strategy").map_or(Some("UseTollFree"), |it| {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::fields::OLDER;
 use super::members::Members;
 
-/// Newer members that are kept as they came, in the order in which they are shown.
+/// Newer members, kept as received, in the order in which they are shown.
 const KEPT: [&str; 5] = [
     "local_center",
     "local_number_preferences",
@@ -15,7 +15,7 @@ const KEPT: [&str; 5] = [
     "hours_of_operation",
 ];
 
-/// `pool`, whose own address is `url`.
+/// Shows `pool`, whose own address is `url`.
 pub(super) async fn pool(store: &Store, pool: &Pool, url: &str) -> Result<Members, StoreError> {
     let settings = &pool.settings;
     let customer = match &settings.destination {
@@ -30,7 +30,7 @@ pub(super) async fn pool(store: &Store, pool: &Pool, url: &str) -> Result<Member
         }
     };
     let customer = customer.map(|it| serde_json::to_value(it).unwrap_or_default());
-    // While keys rotate, clients that ask get the new key.
+    // While a key is being replaced, clients that ask get the new one.
     let key = pool.next_key.as_ref().unwrap_or(&pool.key);
     let lifetime = settings.lifetime.0.div_ceil(1000);
     let mut members: Vec<(&str, Value)> = vec![

@@ -35,7 +35,7 @@ pub(crate) struct NewToken {
 /// A token that was made.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct MadeToken {
-    /// Shown this once.
+    /// Shown only once.
     token: String,
     #[serde(flatten)]
     view: TokenView,

@@ -37,7 +37,7 @@ pub(crate) struct Attribution {
     /// The pools that an overflow number serves.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ring_pool_ids: Vec<u64>,
-    /// Shards of other nodes that could not be asked: they may know of older allocations.
+    /// Shards of other nodes that did not answer: they may have older allocations.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     unreachable_shards: Vec<u16>,
 }
@@ -99,7 +99,7 @@ pub(crate) async fn get(
     let (past, unreachable_shards) = holder(&node, number, at).await?;
     let Past { held, missing } = past;
     let overflow = directory.overflow_pools(number);
-    // It was one visitor's before it became shared.
+    // The number was one visitor's before it became shared.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
     let is_known = directory.pool_by_number(number).is_some() || !overflow.is_empty();
     if held.is_none() && missing.is_none() && !is_known {
@@ -166,7 +166,7 @@ pub(crate) async fn holder(
         let (pool, params) = record.map(|held| (held.pool, held.params)).unwrap_or_default();
         Some(Held { pool, params, ..foreign.clone() })
     } else {
-        // A shard that received a number and gave it away again has no additional facts.
+        // A shard that received a number and passed it on has no additional facts.
         let has_record = |(_, held): &&(u16, Held)| held.pool.is_some();
         let joined = |all: &mut dyn Iterator<Item = &(u16, Held)>| {
             all.map(|(_, held)| held.clone()).fold(None, |one, other| join(one, Some(other)))
@@ -201,8 +201,8 @@ async fn ask_all(
     Ok((answers, unreachable))
 }
 
-/// The time of the newest allocation of `number`, in the shard time of its node, if a look-up has
-/// reported `wall` for that one.
+/// The time of the newest allocation of `number`, in its node's shard time, if a look-up reported
+/// it as `wall`.
 pub(super) async fn newest_at(
     node: &Handle,
     number: PromoNumber,
@@ -227,7 +227,7 @@ fn join(one: Option<Held>, other: Option<Held>) -> Option<Held> {
         // The shard that took the number over knows how long its lockout is now.
         joined.locked_until = joined.locked_until.max(older.locked_until);
     }
-    // Each names the next allocation of its own.
+    // Each shard reports the next allocation of its own.
     joined.next_allocated_at =
         [joined.next_allocated_at, older.next_allocated_at].into_iter().flatten().min();
     Some(joined)
@@ -259,7 +259,7 @@ pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
     })
 }
 
-/// In the form for people and programs, in UTC.
+/// A time in UTC, readable for people and programs.
 fn moment(at: Millis) -> String {
     let ms = i64::try_from(at.0).unwrap_or(i64::MAX);
     let time = Timestamp::from_millisecond(ms).unwrap_or(Timestamp::MAX);

@@ -31,11 +31,11 @@ pub(crate) struct Options {
     /// Whether to report the result without applying it.
     #[serde(default)]
     dry_run: bool,
-    /// Whether good lines count if there are bad ones: `none` (default) or `good`.
+    /// Whether to apply the good lines if others are bad: `none` (default) or `good`.
     #[serde(default)]
     apply: Apply,
-    /// Whether a line for a pool that is there already is bad, instead of changing the pool. Several
-    /// lines of the list may still be of one new pool.
+    /// Whether a line for an existing pool is an error instead of a change. Several lines may still
+    /// describe the same new pool.
     #[serde(default)]
     create_only: bool,
 }
@@ -51,11 +51,11 @@ pub(crate) enum Apply {
     Good,
 }
 
-/// One line of the list. The export writes them too.
+/// One line of the list. The export also writes these columns.
 #[derive(Debug, Serialize, Deserialize)]
 struct Line {
     id: u64,
-    /// Empty for a key of random bits, or for the one that the pool has.
+    /// Empty for a random key, or for the pool's present key.
     #[serde(default)]
     ring_pool_key: String,
     #[serde(default)]
@@ -78,10 +78,10 @@ struct Line {
 pub(crate) struct Report {
     /// Whether anything was applied.
     applied: bool,
-    /// Lines that are good, and bad ones.
+    /// The counts of good and bad lines.
     good: u64,
     bad: u64,
-    /// One for each line that is not empty.
+    /// One entry for each line that is not empty.
     lines: Vec<LineReport>,
     #[serde(flatten)]
     done: Done,
@@ -104,7 +104,7 @@ pub(crate) async fn export(
     State(context): State<Context>,
     headers: HeaderMap,
 ) -> Result<Response, Problem> {
-    // Keys are in it.
+    // The list contains the keys.
     let visitor = enter(&context, &headers, Role::Write).await?;
     let mut out = csv::Writer::from_writer(Vec::new());
     let mut after = None;
@@ -124,7 +124,7 @@ pub(crate) async fn export(
     Ok(([(header::CONTENT_TYPE, "text/csv; charset=utf-8")], text).into_response())
 }
 
-/// Takes a list of ring pools.
+/// Applies a list of ring pools.
 #[utoipa::path(post, path = "/v1/pools.csv", params(Options),
     request_body(content = String, content_type = "text/csv"),
     responses((status = 200, body = Report), (status = 422, body = Report)))]
@@ -177,7 +177,7 @@ pub(crate) async fn import(
     let applied = !dry_run && good > 0 && (bad == 0 || apply == Apply::Good);
     let mut done = finish(&context, change, &Trial { dry_run: !applied }).await?;
     if !applied && !dry_run {
-        // The version of before: there is no other.
+        // The previous version, because there is no other.
         done.version -= 1;
     }
     let refused = bad > 0 && apply == Apply::None;
@@ -190,7 +190,7 @@ pub(crate) async fn import(
 struct List<'a> {
     visitor: &'a Visitor,
     inventory: &'a Inventory,
-    /// Pools that it has made, if it may change no others.
+    /// Pools that this list has created, if it may not change others.
     new: Option<BTreeSet<PoolId>>,
 }
 
@@ -204,7 +204,7 @@ impl List<'_> {
         let id = PoolId(line.id);
         change.save_point().await?;
         let result = match self.apply_line(change, line).await {
-            // The line's own pool is checked here, where it can still be undone alone.
+            // The line's own pool is checked here, where it can still be undone separately.
             Ok(result) => change.check().await.map(|()| result).map_err(Trouble::Store),
             Err(trouble) => Err(trouble),
         };
@@ -237,7 +237,7 @@ impl From<StoreError> for Trouble {
     }
 }
 
-/// The contents of a line, once each field is valid.
+/// The contents of a line after each field is validated.
 struct Parsed {
     lifetime: Millis,
     range: NumberRange,

@@ -1,7 +1,7 @@
 //! Additions to the published API, under `/v1/`.
 //!
 //! Owns the common parts of its handlers: the token, the trial run, and the forms of bodies and of
-//! numbers. A visitor cannot see whether a pool of another network exists.
+//! numbers. A visitor cannot tell whether a pool of another network exists.
 
 mod access;
 pub(crate) mod attribution;
@@ -76,12 +76,12 @@ pub(crate) struct Trial {
     pub(super) dry_run: bool,
 }
 
-/// The part of a long list.
+/// The requested part of a long list.
 #[derive(Debug, Default, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Page {
-    /// The last entry of the page before.
+    /// The last entry of the previous page.
     after: Option<u64>,
     /// The most entries: 1 to 1,000.
     limit: Option<u32>,
@@ -92,7 +92,7 @@ pub(crate) struct Page {
 pub(crate) struct Done {
     /// The directory's version after the change, or the one it would have.
     version: u64,
-    /// Whether it was only tried.
+    /// Whether it was only a trial.
     dry_run: bool,
 }
 
@@ -102,13 +102,13 @@ impl Page {
     }
 }
 
-/// Lets in who shows a bearer token of at least `role`.
+/// Admits a bearer token of at least `role`.
 async fn enter(context: &Context, headers: &HeaderMap, role: Role) -> Result<Visitor, Problem> {
     let token = bearer(headers).and_then(|token| str::from_utf8(token).ok());
     Ok(context.door.enter(token, role, None).await?)
 }
 
-/// Begins a change that brings `ranges`, if all that the directory has not seen can be numbers.
+/// Begins a change that adds `ranges`, if all numbers that are new to the directory can be in use.
 async fn change_with(
     context: &Context,
     visitor: &Visitor,
@@ -131,7 +131,7 @@ async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Result<Pool, Pr
     pool.ok_or_else(|| Problem::not_found(format!("there is no ring pool {id}")))
 }
 
-/// Makes the change last, unless it is only tried.
+/// Commits the change, unless it is a trial.
 async fn finish(context: &Context, mut change: Change, trial: &Trial) -> Result<Done, Problem> {
     let dry_run = trial.dry_run;
     if dry_run {

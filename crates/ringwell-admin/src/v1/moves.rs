@@ -29,7 +29,7 @@ pub(crate) async fn post(State(node): State<Handle>, body: Bytes) -> Result<Json
     Ok(Json(node.give(buckets, wanted.to).await?))
 }
 
-/// Takes back buckets on their way that do not arrive.
+/// Cancels the move of buckets that do not arrive.
 pub(crate) async fn delete(State(node): State<Handle>) -> Result<Json<Given>, Problem> {
     Ok(Json(node.take_back().await?))
 }

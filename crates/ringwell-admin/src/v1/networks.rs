@@ -36,7 +36,7 @@ pub(crate) struct NetworkPage {
     limit: Option<u32>,
 }
 
-/// The limit on a network's numbers.
+/// A new limit on a network's numbers.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct SetCeiling {

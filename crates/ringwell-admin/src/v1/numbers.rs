@@ -55,13 +55,13 @@ pub(crate) struct NewNumbers {
     network: Option<String>,
 }
 
-/// The destination of numbers.
+/// What happens to the numbers.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Move {
     ranges: Vec<String>,
     to: Target,
-    /// With `pool`: the rest before the numbers return to it; 0 for none.
+    /// With `pool`: the pause before the numbers return to it; 0 for none.
     #[serde(default)]
     cooldown_seconds: u64,
 }
@@ -70,9 +70,9 @@ pub(crate) struct Move {
 #[derive(Clone, Copy, Debug, Deserialize, utoipa::ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Target {
-    /// The numbers are for any pool.
+    /// Into the inventory, for any pool.
     Inventory,
-    /// Nowhere, until a person has checked them.
+    /// Into quarantine, until a person has checked them.
     Quarantine,
     /// Out of use.
     Retired,
@@ -155,7 +155,8 @@ pub(crate) async fn add(
     let numbers = change.add_to_inventory(&ranges, network.as_deref()).await?;
     let done = finish(&context, change, &trial).await?;
     if !trial.dry_run {
-        // Pools that found too few when they were made need not wait for the next look at growth.
+        // Pools that got too few numbers at their creation are filled at once instead of at the
+        // next check.
         let (version, _) = context.store.fill_short(context.live.now(), false).await?;
         context.live.changed(version);
     }

@@ -1,6 +1,6 @@
 //! `GET /v1/overflow`: the pools with most overflow rows. `GET /v1/pools/ID/state`: one pool now.
 //!
-//! Answers for pools of a file and of a database alike: both ask the shards of this node.
+//! Both work for pools of a file and of a database, because both ask the shards of this node.
 
 use std::cmp::Reverse;
 
@@ -47,7 +47,7 @@ pub(crate) struct Overflow {
     allocated: Option<u32>,
     /// Rows that found every number locked out: the pool is too small.
     exhausted: u64,
-    /// Rows that no shard was there for in time: `/metrics` has the reasons.
+    /// Rows that no shard answered in time: `/metrics` has the reasons.
     not_served: u64,
 }
 

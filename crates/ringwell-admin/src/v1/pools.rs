@@ -265,7 +265,7 @@ pub(crate) async fn end_key_overlap(
     Ok(Json(finish(&context, change, &trial).await?))
 }
 
-/// The directory knows it, the shards do not.
+/// The pool is in the directory but not in the shards.
 fn not_served() -> Problem {
     let detail = "no shard of this node serves the pool now: it may have no number in rotation yet, \
                   or another node has it";

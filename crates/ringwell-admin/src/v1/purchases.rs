@@ -1,4 +1,4 @@
-//! Numbers that can be bought, and were. For tokens that may manage the numbers of all networks.
+//! Numbers that can be bought, and were. Needs a token that may manage the numbers of all networks.
 
 use std::ops::RangeInclusive;
 
@@ -111,7 +111,7 @@ pub(crate) async fn buy(
     Ok(Json(Bought { numbers: bought.iter().map(OfferView::of).collect(), price_cents, done }))
 }
 
-/// All numbers of an area code, or all.
+/// All numbers of an area code, or of all area codes.
 fn numbers(area: Option<u16>) -> Result<RangeInclusive<PromoNumber>, Problem> {
     let [first, last] = [area.unwrap_or(200), area.unwrap_or(999)]
         .map(|digits| AreaCode::new(digits).and_then(AreaCode::numbers));

@@ -49,7 +49,7 @@ pub(crate) async fn post(
     };
     let mut released = release(&node, owner.shard(), number, allocated_at).await?;
     if let Some(wall) = allocated_at.filter(|_| !released) {
-        // Look-ups name moments of the wall clock; the shard's own time may be another.
+        // Look-ups return times of the wall clock; the shard's time may differ.
         let at = newest_at(&node, number, wall).await?.filter(|at| *at != wall);
         if at.is_some() {
             released = release(&node, owner.shard(), number, at).await?;

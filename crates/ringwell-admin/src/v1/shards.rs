@@ -37,7 +37,7 @@ struct OfShard {
     ring_pools: usize,
     numbers: usize,
     allocations: u64,
-    /// Rows of batches that this shard's thread took in, by reason.
+    /// Rows of batches that this shard's thread received, by reason.
     overflow: serde_json::Map<String, serde_json::Value>,
     links: Vec<OfLink>,
 }

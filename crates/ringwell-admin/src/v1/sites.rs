@@ -32,7 +32,7 @@ pub(crate) struct SwapView {
 /// A web site.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct SiteView {
-    /// It is in the page, and is not secret.
+    /// It is part of the page, and is not secret.
     key: String,
     /// The origins whose pages may ask.
     origins: Vec<String>,
@@ -45,8 +45,8 @@ pub(crate) struct SiteView {
     has_edge_key: bool,
     /// New numbers that one address may take in a minute.
     leases_per_minute: u32,
-    /// Ring pools whose numbers lapse before a page's next sign of life, which comes each minute: give
-    /// them a longer lifetime.
+    /// Ring pools whose lifetime is shorter than the interval of a page's keep-alive, one minute:
+    /// give them a longer lifetime.
     short_lived_ring_pools: Vec<u64>,
 }
 
@@ -136,7 +136,7 @@ pub(crate) async fn put(
     let trial = query(&uri)?;
     let mut change = context.store.change(&visitor.who, context.live.now()).await?;
     let before = change.site(&key).await?;
-    // The pages of a site of the configuration would follow the directory from then on.
+    // The pages of a configured site would use the directory from then on.
     let owned = before.clone().or_else(|| context.live.configured_site(&key));
     if let Some(owned) = &owned
         && !may_see(&context, &visitor, owned).await?

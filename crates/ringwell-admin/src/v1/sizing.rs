@@ -125,7 +125,7 @@ pub(crate) async fn show(
     sizing(&context, &visitor, &id, &uri).await
 }
 
-/// The same, by the path that other ring pool APIs lead one to expect.
+/// The same, at the path that other ring pool APIs use.
 #[utoipa::path(get, path = "/v1/ring_pools/{id}/sizing", params(("id" = u64, Path), Wanted),
     responses((status = 200, body = SizingView), (status = 404), (status = 503)))]
 pub(crate) async fn show_ring_pool(
@@ -171,7 +171,7 @@ async fn sizing(
     let wanted: Wanted = query(uri)?;
     wanted.check()?;
     let load = context.live.load(id).ok_or_else(not_counted)?;
-    // Formulas of many steps: not on the thread that others wait for.
+    // Formulas of many steps run on another thread, so that others need not wait.
     let worked_out = tokio::task::spawn_blocking(move || work_out(id, &load, &wanted));
     let failed = |what: String| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, what);
     Ok(Json(worked_out.await.map_err(|error| failed(error.to_string()))??))
@@ -181,7 +181,7 @@ fn work_out(pool: PoolId, load: &PoolLoad, wanted: &Wanted) -> Result<SizingView
     let Wanted { target, numbers, together } = *wanted;
     let lifetime = Duration::from_millis(load.lifetime.0);
     let busiest = load.busiest.max(load.load);
-    // Beyond ten million, differences no longer matter.
+    // Above ten million, differences no longer matter.
     let demand = Demand::of_load(busiest.min(1e7), lifetime)
         .and_then(|demand| demand.in_batches_of(together))
         .map_err(|error| Problem::bad_request(error.to_string()))?;
@@ -262,7 +262,7 @@ fn rounded(value: f64) -> f64 {
     (value * 1e6).round() / 1e6
 }
 
-/// The pool is new to this node, or another node has it.
+/// The pool is new to this node, or another node serves it.
 fn not_counted() -> Problem {
     let detail = "this node has not counted the pool's requests yet: it looks every few minutes; ask \
                   again later, or ask the node that has the pool";

@@ -112,7 +112,7 @@ proptest! {
             in_order.join(event);
         }
         let mut mixed = Facts::default();
-        // Some of them early and more than once, then all of them in another order.
+        // Delivers some of them early and more than once, then all of them in another order.
         for index in &order {
             mixed.join(index.get(&events));
         }

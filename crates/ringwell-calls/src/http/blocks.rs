@@ -14,7 +14,7 @@ use crate::log::{BlockRow, Blocked, moment};
 use crate::provider::Refusal;
 use crate::service::{Service, now};
 
-/// The paths; the token is checked before.
+/// The paths; the token is checked earlier.
 pub(super) fn routes() -> Router<Service> {
     Router::new().route("/v1/blocks", get(list).post(add)).route("/v1/blocks/{id}", delete(remove))
 }

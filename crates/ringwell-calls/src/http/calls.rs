@@ -25,15 +25,15 @@ use crate::number::asked;
 use crate::provider::parse_moment;
 use crate::service::Service;
 
-/// Entries of one part of a list: the default, and the most.
+/// The default and the greatest count of entries in one part of a list.
 pub(super) const PAGE: (u32, u32) = (100, 1_000);
 
-/// The tokens that open these paths.
+/// The tokens that may use these paths.
 #[derive(Clone, Debug)]
 pub struct Tokens {
     /// Tokens that may do everything here and see callers.
     pub management: TokenHashes,
-    /// Tokens that may read calls alone, with masked callers.
+    /// Tokens that may only read calls, with masked callers.
     pub lookup: Arc<[TokenHashes]>,
 }
 
@@ -87,7 +87,8 @@ fn reads_calls(request: &Request) -> bool {
         && path.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
-/// The token of `Bearer TOKEN`, or the password of Basic: some switches can send nothing else.
+/// The token of `Bearer TOKEN`, or the password of Basic authentication, because some switches can
+/// send nothing else.
 pub(super) fn token_of(value: &str) -> Option<String> {
     if let Some(token) = value.strip_prefix("Bearer ") {
         return Some(token.to_owned());
@@ -212,7 +213,7 @@ async fn one(
     Extension(sees): Extension<SeesCallers>,
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Problem> {
-    // No other call can be named, and a database may not even take the name.
+    // Other text cannot name a call, and a database may not even accept it.
     if !id.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Problem::not_found("there is no such call"));
     }
@@ -302,7 +303,7 @@ async fn events(
 }
 
 fn shown_event(event: &EventRow) -> Value {
-    // Written by this program, from JSON.
+    // Written by this program from JSON.
     let mut value: Value = serde_json::from_str(&event.body).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {
         members.insert("id".to_owned(), json!(event.id));

@@ -19,7 +19,7 @@ use crate::webhook::{Made, NewEndpoint, Replay, TYPES, Which};
 /// The largest key of `CallRail`'s kind, in bytes.
 const KEY_BYTES_MAX: usize = 200;
 
-/// The paths; the token is checked before.
+/// The paths; the token is checked earlier.
 pub(super) fn routes() -> Router<Service> {
     Router::new()
         .route("/v1/webhooks", get(list).post(create))

@@ -1,5 +1,5 @@
-//! `/t/ACCOUNT/HOOK`: webhooks of providers. These paths may be public: nothing is done that is not
-//! signed, and nothing is said to a stranger.
+//! `/t/ACCOUNT/HOOK`: webhooks of providers. These paths may be public: unsigned requests have no
+//! effect, and the answers reveal nothing.
 
 use std::time::Duration;
 
@@ -28,19 +28,19 @@ pub fn routes(service: Service) -> Router {
     Router::new().route("/t/{account}/{hook}", any(hook)).with_state(service)
 }
 
-/// The reason why a request is not carried out.
+/// The reason why a request is refused.
 enum Refused {
-    /// There is no such path.
+    /// The path does not exist.
     Unknown,
     /// The body is too large, or took too long.
     Body(StatusCode),
     /// It is not signed.
     Unsigned { is_retried: bool },
-    /// It says nothing.
+    /// It contains nothing relevant.
     Unreadable(String),
     /// The report could not be stored: the provider may send it again.
     NotStored,
-    /// The number is unknown: the provider's own fallback must act.
+    /// The number is unknown, so the provider's own fallback must act.
     NoDestination,
 }
 
@@ -80,7 +80,8 @@ async fn hook(
     }
     let report = provider::read(account, hook, &incoming).map_err(|error| {
         if let Some(left_out) = account.warnings.pass() {
-            tracing::warn!(account = account.name, %error, left_out, "a webhook says nothing");
+            tracing::warn!(account = account.name, %error, left_out, "a webhook has no usable \
+                content");
         }
         Refused::Unreadable(error.to_string())
     })?;
@@ -105,8 +106,8 @@ async fn read_body(body: Body) -> Result<Vec<u8>, Refused> {
     }
 }
 
-/// The line that explains a failing installation: the provider, the URL, and one that would match.
-/// The request's values are not in it.
+/// The log line that explains a failing installation: the provider, the URL, and a URL that would
+/// match. It does not contain the request's values.
 fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
     let Some(left_out) = account.warnings.pass() else { return };
     let shown = Shown::of(account, incoming);
@@ -121,7 +122,7 @@ fn tell(account: &Account, incoming: &Incoming, unsigned: &Unsigned) {
         fields = shown.fields,
         hint = unsigned.hint.as_deref().unwrap_or("none: check the account's secret"),
         left_out,
-        "a webhook is not signed as it should be"
+        "a webhook is not signed correctly"
     );
 }
 
@@ -181,7 +182,7 @@ async fn answer(
             let stored = service.report(call).await;
             let next = plan_of(number.as_deref()).filter(|plan| leg.place + 1 < plan.to.len());
             match next.filter(|_| !is_over && !leg.is_last) {
-                // The caller waits: storing can come later.
+                // The caller is waiting; storing can happen later.
                 Some(plan) => {
                     let from = from
                         .and_then(|from| crate::Caller::read(&from).number().map(str::to_owned));
@@ -201,7 +202,7 @@ fn provider_id(call: &IncomingCall) -> String {
 }
 
 fn connect(plan: &Plan, place: usize, call: String, number: &str, from: Option<String>) -> Answer {
-    // The service's plans are never empty, and callers keep to their length.
+    // The service's plans are never empty, and callers use valid indices.
     let Some(to) = plan.to.get(place) else { return Answer::Nothing };
     Answer::Connect(Connect {
         call,

@@ -19,7 +19,7 @@ use crate::service::{Service, now};
 const NAME_BYTES_MAX: usize = 200;
 /// The longest value, with its point.
 const VALUE_BYTES_MAX: usize = 20;
-/// Lines of one upload.
+/// The most lines of one upload.
 const LINES_MAX: usize = 2_000;
 
 #[derive(Debug, Deserialize)]
@@ -33,7 +33,7 @@ struct New {
     external_id: String,
 }
 
-/// Keeps a result; the same `external_id` again changes nothing.
+/// Stores a result; the same `external_id` again changes nothing.
 pub(super) async fn post(
     State(service): State<Service>,
     Path(id): Path<String>,
@@ -69,8 +69,8 @@ struct Line {
     external_id: String,
 }
 
-/// Keeps the results of a list in CSV. Lines that cannot be kept are reported, and do not keep the
-/// others back.
+/// Stores the results of a CSV list. Invalid lines are reported, and do not prevent the others from
+/// being stored.
 pub(super) async fn upload(
     State(service): State<Service>,
     body: Bytes,
@@ -90,7 +90,7 @@ pub(super) async fn upload(
             }
             Err(error) => Err(without_place(&error)),
         };
-        // A field may have several lines of its own.
+        // A field may contain line breaks.
         let place = (place, record.position().map_or(number, csv::Position::line));
         let line = line.and_then(read);
         match line {
@@ -114,13 +114,13 @@ pub(super) async fn upload(
     let missing = lines.iter().zip(&recorded).filter(|(_, it)| **it == Recorded::NoCall);
     problems.extend(missing.map(|(place, _)| (*place, "there is no such call".to_owned())));
     problems.sort_unstable_by_key(|(place, _)| *place);
-    // The header is line 1, and no record.
+    // The header is line 1 and is not a record.
     let shown = |((record, line), detail): &((usize, u64), String)| json!({ "line": line, "record": record + 1, "detail": detail });
     let problems: Vec<Value> = problems.iter().map(shown).collect();
     Ok(Json(json!({ "recorded": new, "known": known, "problems": problems })))
 }
 
-/// The fault of a line; the number of the line is beside it.
+/// The fault of a line; the line's number is returned with it.
 fn without_place(error: &csv::Error) -> String {
     match error.kind() {
         csv::ErrorKind::Deserialize { err, .. } => err.to_string(),

@@ -1,8 +1,8 @@
-//! `/v1/sip/route` and `/v1/freeswitch/dialplan`: a switch asks where a call goes.
+//! `/v1/sip/route` and `/v1/freeswitch/dialplan`: a switch asks for the destination of a call.
 //!
 //! Kamailio, Asterisk and `FreeSWITCH` ask before they connect a call; the call is logged with its
-//! visitor, as one that a provider has reported. Answers come within `calls.deadline`.
-//! Source: docs/spec/sip.md.
+//! visitor, like a call reported by a provider. Answers come within `calls.deadline`. Source:
+//! docs/spec/sip.md.
 
 use std::collections::BTreeMap;
 
@@ -22,21 +22,21 @@ use crate::markup::Element;
 use crate::provider::{Refusal, Stir};
 use crate::service::{Decision, IncomingCall, Service, now};
 
-/// The largest question.
+/// The largest request body.
 const BODY_BYTES_MAX: usize = 16 * 1024;
 /// The largest name of a call, of a trunk or of a gateway at a switch, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 /// The account of switches that name no trunk.
 const ACCOUNT: &str = "sip";
 
-/// The paths; the token is checked before.
+/// The paths; the token is checked earlier.
 pub(super) fn routes() -> Router<Service> {
     Router::new()
         .route("/v1/sip/route", post(route))
         .route("/v1/freeswitch/dialplan", post(dialplan))
 }
 
-/// A switch's question. Unknown members are passed over.
+/// A switch's request. Unknown members are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Question {
@@ -45,14 +45,15 @@ struct Question {
     from: String,
     call_id: String,
     trunk: Option<String>,
-    /// Host, and perhaps port, that destinations with a telephone number are reached by.
+    /// Host, and optionally port, through which telephone numbers are reached.
     gateway: Option<String>,
-    /// Headers of the INVITE that say more of the caller.
+    /// Headers of the INVITE with more information about the caller.
     headers: BTreeMap<String, String>,
 }
 
 impl Question {
-    /// Reads JSON or a form, by its first byte: not every switch says which it sends.
+    /// Reads JSON or a form, judged by the first byte, because not every switch declares which it
+    /// sends.
     fn read(body: &[u8]) -> Result<Self, Problem> {
         if body.len() > BODY_BYTES_MAX {
             return Err(Problem::bad_request("the body has more than 16 KiB"));
@@ -73,7 +74,7 @@ impl Question {
         })
     }
 
-    /// The fields that `FreeSWITCH` sends of a channel.
+    /// The channel fields that `FreeSWITCH` sends.
     fn of_freeswitch(body: &[u8]) -> Self {
         let form = Form::read(body.get(..BODY_BYTES_MAX).unwrap_or(body));
         let text = |name: &str| form.get(name).to_owned();
@@ -150,7 +151,7 @@ fn address(text: &str) -> &str {
     inner.map_or(text, |(address, _)| address).trim()
 }
 
-/// The destination of a call, as switches write it.
+/// The destination of a call, in the form that switches use.
 struct Answer {
     decision: Decision,
     gateway: Option<String>,
@@ -185,7 +186,7 @@ impl Answer {
         let contacts = self.contacts();
         let mut answer = json!({ "call": self.decision.call });
         let Some(members) = answer.as_object_mut() else { return answer };
-        // Members without a value are left out: switches take `null` for a text.
+        // Members without a value are omitted, because switches take `null` for a text.
         let mut put = |name: &str, value: Value| {
             if !value.is_null() {
                 members.insert(name.to_owned(), value);
@@ -202,7 +203,7 @@ impl Answer {
         answer
     }
 
-    /// Names and values that fit into a line each.
+    /// Names and values that each fit on a line.
     fn pairs(&self) -> Vec<(&'static str, String)> {
         let contact = self.contacts().into_iter().next();
         let text = |value: Option<&str>| value.unwrap_or_default().to_owned();
@@ -265,7 +266,7 @@ fn joined(pairs: &[(&str, String)], by: &str, write: impl Fn(&str) -> String) ->
     lines.join(by)
 }
 
-/// The question of `mod_xml_curl` for a dialplan.
+/// The dialplan request of `mod_xml_curl`.
 async fn dialplan(
     State(service): State<Service>,
     Query(wanted): Query<Wanted>,
@@ -312,7 +313,7 @@ fn freeswitch(answer: &Answer, context: &str) -> String {
     condition = condition
         .child(&action("set", format!("ringwell_call={}", answer.decision.call)))
         .child(&action("set", format!("call_timeout={}", answer.timeout_s().unwrap_or(30))))
-        // The next destination is tried if one does not answer, and none after an answer.
+        // The next destination is tried if one does not answer; after an answer none is tried.
         .child(&action("set", "hangup_after_bridge=true".to_owned()))
         .child(&action("set", "continue_on_fail=true".to_owned()));
     for target in targets {

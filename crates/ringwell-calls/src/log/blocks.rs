@@ -1,4 +1,4 @@
-//! Blocked callers, and what earlier calls say of a caller.
+//! Blocked callers, and the evidence of a caller's earlier calls.
 
 use ringwell_core::Millis;
 use sqlx::any::AnyRow;
@@ -28,7 +28,7 @@ pub struct BlockRow {
 pub enum Blocked {
     /// It is stored.
     Stored,
-    /// There are as many as there may be.
+    /// The list is full.
     Full,
 }
 
@@ -62,7 +62,7 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(BlockRow::read).collect()
     }
 
-    /// Stores an entry; one for the same caller and pool gets its answer and note.
+    /// Stores an entry; an existing one for the same caller and pool gets its answer and note.
     ///
     /// # Errors
     /// [`LogError`].
@@ -85,7 +85,7 @@ impl Log {
         Ok(Blocked::Stored)
     }
 
-    /// Removes an entry; whether there was one.
+    /// Removes an entry; returns whether it existed.
     ///
     /// # Errors
     /// [`LogError`].
@@ -105,7 +105,7 @@ pub(super) async fn forget(db: &mut AnyConnection, caller: &Caller) -> Result<()
     Ok(())
 }
 
-/// The score for a robot as the caller of `row`. Asks for earlier calls if there may be some.
+/// The score for a robot as the caller of `row`. Reads earlier calls if there may be some.
 pub(super) async fn robocall(db: &mut AnyConnection, row: &CallRow) -> Result<Robocall, LogError> {
     let began = row.facts.started_at();
     let has_called = row.first_time == Some(false);

@@ -12,23 +12,24 @@ use crate::caller::Caller;
 use crate::digest;
 use crate::provider::Stir;
 
-/// A report of a provider, and when it came.
+/// A report of a provider, and the time of its arrival.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ReportedEvent {
     /// The report.
     pub event: CallEvent,
-    /// The time when it came.
+    /// The time of its arrival.
     pub received: Millis,
 }
 
-/// The new facts about one call. The first that names a fact wins: facts of a call do not change.
+/// The new facts about one call. The first change with a fact wins, because facts of a call do not
+/// change.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CallChange {
     /// The account that has reported it.
     pub account: String,
     /// The account's provider.
     pub provider: String,
-    /// The provider's name of the call.
+    /// The provider's id of the call.
     pub provider_call: String,
     /// The event.
     pub events: Vec<ReportedEvent>,
@@ -42,30 +43,30 @@ pub struct CallChange {
     pub stir: Option<Stir>,
     /// The visitor who was shown the number.
     pub attribution: Option<Attribution>,
-    /// The entry of the list of blocked callers by which it was refused.
+    /// The entry of the block list that refused it.
     pub blocked: Option<String>,
 }
 
 /// The result of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Ringwell's name of the call.
+    /// Ringwell's id of the call.
     pub call: String,
-    /// The number that was called and when, if its attribution is still to be looked up.
+    /// The called number and the time of the call, if its attribution is still to be looked up.
     pub unattributed: Option<(Option<String>, Millis)>,
     /// Whether anything was new.
     pub is_new: bool,
 }
 
 impl CallChange {
-    /// Ringwell's name of the call: the same for each report of it.
+    /// Ringwell's id of the call, the same for every report of it.
     #[must_use]
     pub fn id(&self) -> String {
         call_id(&self.account, &self.provider_call)
     }
 }
 
-/// Ringwell's name of a provider's call.
+/// Ringwell's id of a provider's call.
 #[must_use]
 pub(crate) fn call_id(account: &str, provider_call: &str) -> String {
     let hash = digest::sha256_hex(format!("{account}\n{provider_call}").as_bytes());
@@ -84,7 +85,7 @@ pub(crate) struct NewEvent {
 struct Published<'a>(&'a mut String);
 
 impl Published<'_> {
-    /// Whether `mark` was not there yet. It is from now on.
+    /// Whether `mark` was not set yet. Sets it.
     fn add(&mut self, mark: char) -> bool {
         let is_new = !self.0.contains(mark);
         if is_new {
@@ -162,7 +163,7 @@ fn fill<T>(place: &mut Option<T>, value: Option<T>) -> bool {
     is_new
 }
 
-/// The events that have come due. `None` until the attribution is known.
+/// The events that are due. `None` until the attribution is known.
 fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     if row.attribution.outcome == Attributed::Pending {
         return Vec::new();
@@ -255,7 +256,7 @@ pub(super) fn text(value: &impl serde::Serialize) -> Result<String, LogError> {
 }
 
 /// Writes events, and a delivery of each for every endpoint that subscribes to it; returns their
-/// names.
+/// ids.
 pub(crate) async fn publish(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,
@@ -277,7 +278,7 @@ pub(crate) async fn publish(
     Ok(ids)
 }
 
-/// Writes an event for one endpoint alone; its name.
+/// Writes an event for one endpoint alone; returns its id.
 pub(crate) async fn publish_to(
     db: &mut AnyConnection,
     event: NewEvent,
@@ -296,8 +297,8 @@ pub(crate) async fn publish_to(
     Ok(id)
 }
 
-/// Gives events their places. All places are taken from one row, so that a reader who continues
-/// after a place misses none that becomes visible later.
+/// Assigns the events' places. All places are taken from one row, so that a reader who continues
+/// after a place misses no event that becomes visible later.
 async fn places(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,

@@ -1,5 +1,5 @@
-//! Numbers that leak: they are called again and again although no visitor was shown them, or long
-//! after. The number is in print, in a directory or in a page's cache.
+//! Leaking numbers: numbers that are called repeatedly although no visitor was shown them recently.
+//! The number is in print, in a directory or in a page's cache.
 //!
 //! Owns the rule. Invariant: a number is reported once a week at most.
 //! Source: docs/spec/calls.md, "Numbers that leak".
@@ -11,13 +11,13 @@ use sqlx::{AnyConnection, Row};
 use super::{LogError, from_ms, ms};
 use crate::attribution::{Attributed, Attribution};
 
-/// This many calls without a visitor make a leak.
+/// This many calls without a visitor count as a leak.
 const CALLS_MIN: usize = 3;
-/// The period.
+/// The period in which they are counted.
 const SPAN: Millis = Millis(7 * DAY);
 /// A visitor is unlikely to call this long after the lockout.
 const LATE: Millis = Millis(DAY);
-/// Calls of a number that are looked at.
+/// The most calls of a number that are examined.
 const CALLS_MAX: i64 = 50;
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
@@ -31,8 +31,8 @@ fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     }
 }
 
-/// The contents of `number.leaking`, if `number` leaks according to a call at `began`, which was
-/// just attributed and stored.
+/// The contents of `number.leaking`, if a call at `began`, just attributed and stored, shows that
+/// `number` leaks.
 pub(super) async fn leak(
     db: &mut AnyConnection,
     (number, began): (&str, Millis),

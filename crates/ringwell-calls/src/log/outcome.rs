@@ -13,11 +13,11 @@ use crate::digest;
 /// The result of recording an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Recorded {
-    /// It is kept, and `conversion.recorded` written.
+    /// It is stored, and `conversion.recorded` is written.
     New,
     /// The call already has an outcome with that `external_id`, which stays unchanged.
     Known,
-    /// There is no such call.
+    /// The call does not exist.
     NoCall,
 }
 
@@ -32,7 +32,7 @@ pub struct OutcomeFilter {
     pub kind: Option<String>,
 }
 
-/// The last line of a part of a list of results.
+/// The last line of a page of a list of results.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OutcomeCursor {
     at: Millis,
@@ -41,14 +41,14 @@ pub struct OutcomeCursor {
 }
 
 impl OutcomeCursor {
-    /// The cursor behind a result of `call`.
+    /// The cursor after a result of `call`.
     #[must_use]
     pub fn after(call: &str, outcome: &OutcomeRow) -> Self {
         let external_id = outcome.external_id.clone();
         Self { at: outcome.at, call: call.to_owned(), external_id }
     }
 
-    /// Reads the form that [`Self`] is shown in.
+    /// Reads the form that [`Self`] is displayed in.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let bytes = digest::from_base64(text)?;
@@ -67,8 +67,8 @@ impl std::fmt::Display for OutcomeCursor {
 }
 
 impl Log {
-    /// Keeps results of calls, each with the name of its call, and writes `conversion.recorded` for
-    /// each that is new; all or none.
+    /// Stores results of calls, each with its call's id, and writes `conversion.recorded` for each
+    /// new one; all or none.
     ///
     /// # Errors
     /// [`LogError`].

@@ -1,4 +1,4 @@
-//! Erasure: calls after their retention, callers and visitors at an age or on request.
+//! Erasure: of calls after their retention, and of callers and visitors at an age or on request.
 
 use std::fmt::Write;
 
@@ -14,7 +14,7 @@ use crate::attribution::Allocation;
 use crate::caller::Caller;
 use crate::digest;
 
-/// Calls that are redacted or removed in one transaction.
+/// The most calls that are redacted or removed in one transaction.
 const CALLS_MAX: u32 = 500;
 
 /// The person to erase.
@@ -38,7 +38,7 @@ pub enum Whom {
 pub struct Erased {
     /// Calls.
     pub calls: u64,
-    /// Allocations whose parameters were in the log: the journal has them too.
+    /// Allocations whose parameters were in the log; the journal has them too.
     pub allocations: Vec<ErasedAllocation>,
 }
 
@@ -52,7 +52,7 @@ pub struct ErasedAllocation {
 }
 
 impl Log {
-    /// The key by which callers of `month`, as in `2026-11`, are hashed; created if it is missing.
+    /// The key that hashes callers of `month`, as in `2026-11`; created if it is missing.
     ///
     /// # Errors
     /// [`LogError`].
@@ -90,7 +90,7 @@ impl Log {
     }
 
     /// Removes everything that identifies a person from the calls that `whom` names, from events,
-    /// and from deliveries that wait. The remains in the files of SQLite are overwritten.
+    /// and from pending deliveries. SQLite overwrites the remains in its files.
     ///
     /// # Errors
     /// [`LogError`].
@@ -201,8 +201,8 @@ async fn redact_one(db: &mut AnyConnection, id: &str, now: Millis) -> Result<(),
     Ok(())
 }
 
-/// Removes a visitor's parameters from other calls to `number`, which list the allocations that were made
-/// at `at` among those that may have called.
+/// Removes a visitor's parameters from other calls to `number` that list the allocations made at
+/// `at` among their candidates.
 async fn forget_in_others(
     db: &mut AnyConnection,
     number: &str,
@@ -254,7 +254,7 @@ async fn forget_in_events(db: &mut AnyConnection, call: &str, at: &[u64]) -> Res
     Ok(())
 }
 
-/// Calls by a caller, also those of months in which callers were hashed.
+/// Calls by a caller, including those of months in which callers were hashed.
 async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>, LogError> {
     let Some(column) = caller.to_column() else { return Ok(Vec::new()) };
     let mut columns = vec![column.clone()];
@@ -272,7 +272,7 @@ async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>
     Ok(ids)
 }
 
-/// Calls whose attribution may name a visitor with that parameter: the exact comparison is the caller's.
+/// Calls whose attribution may name a visitor with that parameter; the caller compares exactly.
 async fn calls_with(
     db: &mut AnyConnection,
     name: &str,
@@ -294,8 +294,8 @@ async fn calls_with(
 pub fn fingerprint(parameters: &[(String, String)]) -> String {
     let mut all = String::new();
     for (name, value) in parameters {
-        // Lengths in front: no two lists give the same text.
-        // Writing to a String cannot fail.
+        // Length prefixes ensure that no two lists give the same text. Writing to a String cannot
+        // fail.
         let _ = write!(all, "{}:{name}{}:{value}", name.len(), value.len());
     }
     digest::sha256_hex(all.as_bytes())

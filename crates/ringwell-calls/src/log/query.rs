@@ -1,6 +1,6 @@
 //! The readable parts of the log: calls, their timelines, events, endpoints.
 //!
-//! Lists are read in parts: a cursor names the last line that was seen.
+//! Lists are read in pages: a cursor names the last line read.
 
 use std::fmt::Write as _;
 
@@ -21,13 +21,13 @@ use crate::robocall::Robocall;
 /// One call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallRow {
-    /// Ringwell's name of it.
+    /// Ringwell's id of it.
     pub id: String,
     /// The account that has reported it.
     pub account: String,
     /// The account's provider.
     pub provider: String,
-    /// The provider's name of it.
+    /// The provider's id of it.
     pub provider_call: String,
     /// The count of its changes.
     pub sequence: u64,
@@ -37,7 +37,7 @@ pub struct CallRow {
     pub number: Option<String>,
     /// The caller.
     pub caller: Caller,
-    /// Whether the caller has not called before; `None` for callers without a number.
+    /// Whether this is the caller's first call; `None` for callers without a number.
     pub first_time: Option<bool>,
     /// The number that it was connected to.
     pub destination: Option<String>,
@@ -47,7 +47,7 @@ pub struct CallRow {
     pub stir: Option<Stir>,
     /// The time when caller and visitor were removed from it.
     pub redacted_at: Option<Millis>,
-    /// The entry of the list by which it was refused.
+    /// The entry of the block list that refused it.
     pub blocked: Option<String>,
     /// The score for a robot as the caller; `None` until it is computed.
     pub robocall: Option<Robocall>,
@@ -59,13 +59,13 @@ pub struct CallRow {
 pub struct CallDetail {
     /// The call.
     pub call: CallRow,
-    /// Reports of the provider, by their moments.
+    /// Reports of the provider, in the order of their times.
     pub timeline: Vec<TimelineRow>,
-    /// Results that were reported for it.
+    /// Results reported for it.
     pub outcomes: Vec<OutcomeRow>,
     /// Its events.
     pub events: Vec<EventRow>,
-    /// The deliveries of those.
+    /// The deliveries of its events.
     pub deliveries: Vec<DeliveryRow>,
 }
 
@@ -102,7 +102,7 @@ pub struct OutcomeRow {
 pub struct EventRow {
     /// Its place among all events.
     pub place: u64,
-    /// Its name, the same for each delivery.
+    /// Its id, the same for each delivery.
     pub id: String,
     /// For example `call.completed`.
     pub kind: String,
@@ -117,27 +117,27 @@ pub struct EventRow {
 /// The receivers of events.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EndpointRow {
-    /// Its name.
+    /// Its id.
     pub id: String,
     /// Its URL.
     pub url: String,
-    /// The types of events that it wants; empty for all.
+    /// The types of events that it receives; empty for all.
     pub types: Vec<String>,
-    /// Whether it is sent events.
+    /// Whether events are sent to it.
     pub is_enabled: bool,
-    /// The reason against it.
+    /// The reason why it is disabled.
     pub reason: Option<String>,
-    /// Since when no delivery has succeeded, if the last one did not.
+    /// The time since which no delivery has succeeded, if the last one failed.
     pub failing_since: Option<Millis>,
     /// The time when it was made.
     pub created_at: Millis,
-    /// Deliveries that wait.
+    /// The count of pending deliveries.
     pub pending: u64,
-    /// Deliveries that were given up.
+    /// The count of deliveries that were given up.
     pub failed: u64,
 }
 
-/// One event on its way to one endpoint.
+/// The delivery of one event to one endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryRow {
     /// The endpoint.
@@ -148,9 +148,9 @@ pub struct DeliveryRow {
     pub state: String,
     /// The count of attempts.
     pub attempts: u32,
-    /// The time when it is tried next.
+    /// The time of the next attempt.
     pub next_at: Millis,
-    /// The time when it was tried last.
+    /// The time of the last attempt.
     pub last_at: Option<Millis>,
     /// The endpoint's last answer.
     pub last_status: Option<u16>,
@@ -183,7 +183,7 @@ pub struct CallFilter {
     pub robocall: Option<u8>,
 }
 
-/// The last line of a part of a list.
+/// The last line of a page of a list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cursor {
     started: Millis,
@@ -191,13 +191,13 @@ pub struct Cursor {
 }
 
 impl Cursor {
-    /// The cursor behind `call`.
+    /// The cursor after `call`.
     #[must_use]
     pub fn after(call: &CallRow) -> Self {
         Self { started: call.facts.started_at(), id: call.id.clone() }
     }
 
-    /// Reads the form that [`Self`] is shown in.
+    /// Reads the form that [`Self`] is displayed in.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (started, id) = text.split_once('.')?;
@@ -348,7 +348,7 @@ impl CallRow {
 }
 
 impl Log {
-    /// Calls that `filter` lets through, the newest first, from behind `after` on.
+    /// Calls that match `filter`, the newest first, starting after `after`.
     ///
     /// # Errors
     /// [`LogError`].
@@ -398,7 +398,7 @@ impl Log {
         Ok(Some(CallDetail { call, timeline, outcomes, events, deliveries }))
     }
 
-    /// Events behind the place `after`, in their order.
+    /// Events after the place `after`, in their order.
     ///
     /// # Errors
     /// [`LogError`].
@@ -429,8 +429,8 @@ impl Log {
         query.fetch_all(&mut *tx).await?.iter().map(EndpointRow::read).collect()
     }
 
-    /// Calls whose attribution is still to be looked up: name and provider of the
-    /// account, provider's name of the call, number and beginning.
+    /// Calls whose attribution is still to be looked up: name and provider of the account, the
+    /// provider's id of the call, number and beginning.
     ///
     /// # Errors
     /// [`LogError`].
@@ -443,10 +443,10 @@ impl Log {
     }
 }
 
-/// The statement of a list of calls, and its arguments: numbers, then texts; behind them the last
-/// line of the previous part, as its time and id, and the count of lines.
+/// The statement of a list of calls, and its arguments: numbers, then texts, then the last line of
+/// the previous page as its time and id, and the count of lines.
 pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) {
-    // The statement contains the given filters only: beside conditions that may be off, no database
+    // The statement contains only the given filters: with conditions that may be off, no database
     // uses the index that a million calls need.
     let mut texts: Vec<(&str, String)> = Vec::new();
     texts.extend(filter.number.clone().map(|number| ("number", number)));

@@ -1,13 +1,13 @@
 //! Taps of visitors on the number of a web page: evidence of who calls.
 //!
-//! Invariant: a number has one tap a minute at most.
+//! Invariant: a number has at most one tap a minute.
 
 use ringwell_core::Millis;
 use sqlx::Row;
 
 use super::{Log, LogError, from_ms, ms};
 
-/// Taps of one number that are read; the newest count.
+/// The most taps of one number that are read; the newest count.
 const TAPS_MAX: i64 = 100;
 
 /// A visitor has tapped a number.
@@ -38,7 +38,7 @@ impl Log {
         Ok(())
     }
 
-    /// When `number` was tapped from `since` until before `until`, the newest first.
+    /// The times at which `number` was tapped, from `since` until before `until`, the newest first.
     ///
     /// # Errors
     /// [`LogError`].

@@ -161,7 +161,7 @@ async fn a_result_is_kept_once_and_told_of() {
 #[tokio::test]
 async fn each_list_of_calls_has_an_index_that_finds_few_among_many() {
     let (log, _folder) = log().await;
-    // The queries of a page: each filter alone, and none; a cursor too.
+    // The queries of a page: each filter alone, no filter, and a cursor.
     let filters = [
         CallFilter::default(),
         CallFilter { number: Some("+18005551212".to_owned()), ..CallFilter::default() },
@@ -185,7 +185,7 @@ async fn each_list_of_calls_has_an_index_that_finds_few_among_many() {
 
 #[tokio::test]
 async fn a_number_that_nobody_can_have_seen_is_reported_once_a_week() {
-    // Moments are in seconds.
+    // Times are in seconds.
     const DAY: u64 = 24 * 60 * 60;
     let (log, _folder) = log().await;
     let clock = Arc::new(AtomicU64::new(0));

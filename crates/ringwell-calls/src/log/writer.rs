@@ -1,7 +1,7 @@
-//! The one writer of calls: changes that wait together are stored together.
+//! The only writer of calls: stores waiting changes together.
 //!
-//! A database that is away delays changes and loses none while there is room for them; each waits
-//! until it is stored or the process ends.
+//! While the database is unavailable, changes wait and none is lost as long as there is room; each
+//! waits until it is stored or the process ends.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::change::{Applied, CallChange, apply};
 use super::{Log, LogError};
 
-/// Changes that may wait.
+/// The most changes that may wait.
 const QUEUE_MAX: usize = 10_000;
-/// Changes of one transaction.
+/// The most changes of one transaction.
 const GROUP_MAX: usize = 256;
-/// The first and the longest pause before a failed database is asked again.
+/// The first and the longest pause before a failed database is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 static NOT_STORED: Repeated = Repeated::new();
 
-/// A way to the writer.
+/// A handle for submitting changes to the writer.
 #[derive(Clone, Debug)]
 pub struct Writer {
     jobs: mpsc::Sender<Job>,
@@ -29,7 +29,7 @@ pub struct Writer {
     waiting: watch::Sender<usize>,
 }
 
-/// Too many changes wait already, so no more are taken.
+/// Too many changes are waiting, so no more are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("too many changes of calls wait for the database")]
 pub struct WriterFull;
@@ -42,7 +42,7 @@ struct Job {
 
 impl Writer {
     /// A writer of `log` on the present runtime, and its counter, which changes after each
-    /// transaction. `now` is asked for the moment of events.
+    /// transaction. `now` supplies the time of events.
     pub fn start(
         log: Log,
         now: impl Fn() -> Millis + Send + Sync + 'static,
@@ -56,7 +56,7 @@ impl Writer {
 
     /// Waits until everything that was submitted before is stored.
     pub async fn finish(&self) {
-        // This end of the channel is open as long as `self`.
+        // This end of the channel stays open as long as `self` exists.
         let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
     }
 
@@ -66,7 +66,7 @@ impl Writer {
         *self.waiting.borrow()
     }
 
-    /// Hands `change` over. The returned future ends when the change is stored; dropping it does
+    /// Submits `change`. The returned future completes when the change is stored; dropping it does
     /// not undo the change.
     ///
     /// # Errors
@@ -104,13 +104,13 @@ async fn store(log: &Log, now: &impl Fn() -> Millis, group: &mut Vec<Job>) {
         match together(log, now(), changes).await {
             Ok(applied) => {
                 for (job, applied) in group.drain(..).zip(applied) {
-                    // A caller that has gone needs no answer.
+                    // A submitter that has gone needs no answer.
                     let _ = job.reply.send(applied);
                 }
                 return;
             }
             Err(error) if !error.is_transient() && group.len() > 1 => {
-                tracing::warn!(%error, "a change of a call is refused; storing one by one");
+                tracing::warn!(%error, "a change of a call was refused; storing one by one");
                 for job in std::mem::take(group) {
                     Box::pin(store(log, now, &mut vec![job])).await;
                 }

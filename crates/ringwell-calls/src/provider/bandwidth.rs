@@ -46,7 +46,7 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
                 if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) };
             (Some(kind), time("eventTime"))
         }
-        // The caller's leg is answered by the application: that it was says nothing.
+        // The application answers the caller's leg, so its answer is not an event.
         "disconnect" => (Some(EventKind::Ended(None)), time("endTime")),
         _ => (None, None),
     };

@@ -1,4 +1,4 @@
-//! The next step of a call, in no provider's language.
+//! The next step of a call, independent of any provider's language.
 
 /// The provider's instruction for the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -7,7 +7,7 @@ pub enum Answer {
     Connect(Connect),
     /// Refuse the call.
     Refuse(Refusal),
-    /// Say this to the callee, then connect.
+    /// Play this text to the callee, then connect.
     Whisper(String),
     /// No further instruction: the call ends, or continues unchanged.
     Nothing,
@@ -16,13 +16,13 @@ pub enum Answer {
 /// One destination of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Connect {
-    /// Ringwell's name of the call, which comes back where the provider can carry it.
+    /// Ringwell's id of the call, which is returned in later requests if the provider supports it.
     pub call: String,
-    /// The number that was called: digits without `+`, or nothing.
+    /// The called number: digits without `+`, or empty.
     pub number: String,
     /// E.164 with `+`, or a SIP address.
     pub to: String,
-    /// The caller, if the provider must be given it to pass it through.
+    /// The caller, if the provider needs it to pass it through.
     pub from: Option<String>,
     /// Shown to the callee instead of the caller.
     pub caller_id: Option<String>,
@@ -53,7 +53,7 @@ pub struct Document {
 }
 
 impl Connect {
-    /// The data in the URLs of later hooks.
+    /// The data carried in the URLs of later hooks.
     pub(super) fn query(&self) -> String {
         let last = if self.leg.is_last { "&last=1" } else { "" };
         let number =

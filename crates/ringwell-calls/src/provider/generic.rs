@@ -1,5 +1,5 @@
-//! Any other switch: one shape of event, as JSON or as a form, and an answer in JSON.
-//! Source: docs/spec/calls.md, "The generic provider".
+//! Any other switch: one form of event, as JSON or as a form, and an answer in JSON. Source:
+//! docs/spec/calls.md, "The generic provider".
 
 use serde_json::{Value, json};
 
@@ -85,7 +85,7 @@ fn fields(request: &Incoming) -> Result<Value, Unreadable> {
     read.filter(Value::is_object).ok_or(Unreadable::Form("a JSON object or a form"))
 }
 
-/// Ringwell's words, and those of Asterisk's `DIALSTATUS` and of `FreeSWITCH`.
+/// Ringwell's own words, and those of Asterisk's `DIALSTATUS` and of `FreeSWITCH`.
 fn outcome(status: &str) -> Option<Outcome> {
     match status {
         "ANSWER" | "NORMAL_CLEARING" => Some(Outcome::Answered),

@@ -1,12 +1,12 @@
-//! Moments as providers write them.
+//! Times in the forms that providers use.
 
 use jiff::Timestamp;
 use jiff::fmt::rfc2822;
 use ringwell_core::Millis;
 
-/// The accepted lead of a provider's clock over ours.
+/// The largest accepted lead of a provider's clock over ours.
 const AHEAD_MAX: Millis = Millis(60_000);
-/// The longest transport of a report.
+/// The longest accepted delay of a report.
 const BEHIND_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// RFC 2822, RFC 3339, or seconds or milliseconds since 1970.
@@ -27,7 +27,7 @@ pub(crate) fn parse(text: &str) -> Option<Millis> {
     u64::try_from(time.as_millisecond()).ok().map(Millis)
 }
 
-/// The moment of a report: the provider's, unless its clock cannot be right.
+/// The time of a report: the provider's, unless its clock cannot be right.
 pub(super) fn believed(provider: Option<Millis>, received: Millis) -> Millis {
     let fits = |at: &Millis| {
         at.0 <= received.0.saturating_add(AHEAD_MAX.0)

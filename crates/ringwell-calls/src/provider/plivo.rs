@@ -130,7 +130,7 @@ fn dial_action(form: &Form) -> Option<(EventKind, Option<u32>)> {
     }
 }
 
-/// The end of the caller's leg. Its completion is no fact about the callee.
+/// The end of the caller's leg. Its completion is not a fact about the callee.
 fn hung_up(form: &Form) -> (EventKind, Option<u32>) {
     let outcome = match form.get("CallStatus") {
         "completed" => None,

@@ -3,11 +3,11 @@
 use crate::account::Account;
 use crate::provider::Incoming;
 
-/// Names of fields that a refusal shows, and the longest of them.
+/// The most field names that a refusal shows, and the longest of them.
 const NAMES_MAX: usize = 40;
 const NAME_BYTES_MAX: usize = 40;
 
-/// The reason why a request does not count as the provider's. For the log: the answer does not
+/// The reason why a request does not count as the provider's. For the log only; the answer does not
 /// contain it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unsigned {
@@ -15,7 +15,7 @@ pub struct Unsigned {
     pub reason: &'static str,
     /// The value that would have matched.
     pub hint: Option<String>,
-    /// The provider is known to send this by mistake, and repeats it after an error.
+    /// The provider is known to send this by mistake, and to repeat it after an error.
     pub is_retried: bool,
 }
 
@@ -29,16 +29,15 @@ impl Unsigned {
     }
 }
 
-/// The parts of a request that the log may show of one that is not signed: anyone may have written
-/// it, about anyone. No value is among them.
+/// The parts of an unsigned request that the log may show: anyone may have written it, about
+/// anyone. It contains no values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Shown {
     /// The URL whose signature was checked, without its query.
     pub url: String,
     /// The type of the body, if it is one that providers use.
     pub content_type: &'static str,
-    /// Names of the fields in query and body; `…` stands for those that are no plain names, or too
-    /// many.
+    /// Names of the fields in query and body; `…` replaces names that are not plain, or too many.
     pub fields: String,
 }
 
@@ -74,7 +73,7 @@ fn names(request: &Incoming) -> String {
     shown.join(" ")
 }
 
-/// A name as programs give it: a number, a person's name or an address is none.
+/// A plain name as programs choose it, unlike a number, a person's name or an address.
 fn is_plain(name: &str) -> bool {
     let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
     name.len() <= NAME_BYTES_MAX
@@ -83,13 +82,13 @@ fn is_plain(name: &str) -> bool {
         && name.bytes().next().is_some_and(is_letter)
 }
 
-/// The URL that the provider has called, according to the configuration.
+/// The URL that the provider called, according to the configuration.
 pub(super) fn public_url(account: &Account, request: &Incoming) -> String {
-    // The public URL may have a path that a proxy takes away.
+    // The public URL may have a path that a proxy removes.
     format!("{}{}", account.public_url, request.target)
 }
 
-/// The URL as given, without its port, and with the port of its scheme.
+/// The URL as given, without its port, and with the default port of its scheme.
 pub(super) fn with_and_without_port(url: &str) -> Vec<String> {
     let mut all = vec![url.to_owned()];
     let Some((scheme, rest)) = url.split_once("://") else { return all };
@@ -107,8 +106,7 @@ pub(super) fn with_and_without_port(url: &str) -> Vec<String> {
     all
 }
 
-/// Searches for the URL that the provider has called instead, among those that a proxy would
-/// produce.
+/// Searches the variants that a proxy would produce for the URL that the provider called.
 pub(super) fn hint(
     account: &Account,
     request: &Incoming,
@@ -119,7 +117,7 @@ pub(super) fn hint(
     let mut bases = vec![format!("{other}://{rest}")];
     let host_end = rest.find('/').unwrap_or(rest.len());
     if host_end < rest.len() {
-        // The public URL has a path, and the proxy leaves it where it is.
+        // The public URL has a path that the proxy keeps.
         bases.push(format!("{scheme}://{}", &rest[..host_end]));
     }
     for field in ["x-forwarded-host", "x-original-host", "host"] {

@@ -1,4 +1,4 @@
-//! Telnyx: Ed25519 over time and body; `TeXML` as Twilio has it, Call Control for the log only.
+//! Telnyx: Ed25519 over time and body; `TeXML` like Twilio's, Call Control for the log only.
 
 use ring::signature::{ED25519, UnparsedPublicKey};
 use serde_json::Value;
@@ -80,7 +80,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     })
 }
 
-/// `None` where the parties hung up: whether they talked, other events say.
+/// `None` where the parties hung up: other events show whether they talked.
 fn hangup(payload: &Value) -> Option<Outcome> {
     match payload["hangup_cause"].as_str().unwrap_or_default() {
         "normal_clearing" => None,

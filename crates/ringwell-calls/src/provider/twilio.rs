@@ -46,7 +46,7 @@ pub(super) fn check(
     check_body(account, request, presented, &body, sign)
 }
 
-/// The same, where `body` follows the URL in the signed string.
+/// The same, with `body` after the URL in the signed string.
 pub(super) fn check_body(
     account: &Account,
     request: &Incoming,
@@ -60,7 +60,7 @@ pub(super) fn check_body(
     }
     let matches = |url: &str| {
         let signatures = variants(url).into_iter().flat_map(|url| sign(&format!("{url}{body}")));
-        // No early exit: the time reveals nothing about a near match.
+        // No early exit: the time must not reveal a near match.
         signatures.fold(false, |found, signature| {
             found | digest::same(signature.as_bytes(), presented.as_bytes())
         })
@@ -78,7 +78,7 @@ fn algorithm(settings: &str) -> Option<&str> {
     parts.filter_map(|part| part.strip_prefix("algorithm=")).find(|name| !name.is_empty())
 }
 
-/// The part behind the URL in the signed string, and whether the body is the signed one.
+/// The part after the URL in the signed string, and whether the body is the signed one.
 fn signed_body(request: &Incoming) -> (String, bool) {
     let hash = request.query_form().find(BODY_HASH).map(str::to_owned);
     if let Some(hash) = hash {
@@ -139,10 +139,10 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     })
 }
 
-/// Beginnings of the fields that follow `CallSid` in the signed string.
+/// Names of the fields that can follow `CallSid` in the signed string.
 const NEXT: [&str; 8] = ["Call", "Dial", "Digits", "Direction", "Forwarded", "From", "Stir", "To"];
 
-/// Whether `text` can be a call's name, and has no other field in it.
+/// Whether `text` can be a call's id and contains no other field.
 pub(super) fn is_sid(text: &str) -> bool {
     !NEXT.iter().any(|field| text.contains(field))
 }
@@ -157,7 +157,7 @@ fn stir(verstat: String) -> Stir {
     Stir { attestation: attestation.map(str::to_owned), verstat: Some(verstat) }
 }
 
-/// The outcome that a status of Twilio, `SignalWire` or `TeXML` names.
+/// The outcome for a status of Twilio, `SignalWire` or `TeXML`.
 pub(super) fn outcome(status: &str) -> Option<Outcome> {
     match status {
         "completed" | "answered" => Some(Outcome::Answered),
@@ -188,8 +188,8 @@ fn progress(form: &Form, is_callee: bool, at: Millis) -> Option<CallEvent> {
     let kind = match (status, outcome(status)) {
         ("ringing", _) if is_callee => EventKind::Ringing,
         ("in-progress" | "answered", _) if is_callee => EventKind::Answered,
-        // The caller's leg counts as answered while it waits: its end only shows that the call is
-        // over.
+        // The caller's leg counts as answered while it waits, so its end shows only that the call
+        // is over.
         ("completed", _) if !is_callee => EventKind::Ended(None),
         ("completed", _) => EventKind::Ended(Some(Outcome::Answered)),
         (_, Some(outcome)) if is_callee => EventKind::LegEnded(outcome),

@@ -1,4 +1,4 @@
-//! Signatures and reports of all providers but Twilio, which has its own tests.
+//! Signatures and reports of all providers except Twilio, which has its own tests.
 
 use axum::http::Method;
 use proptest::prelude::*;
@@ -198,7 +198,7 @@ fn plivo_s_reports_and_documents_are_its_own() {
 
 const VONAGE: &str = "qwertyuiopasdfghjklzxcvbnm123456";
 
-/// A token as Vonage makes it.
+/// A token in Vonage's form.
 fn token(secret: &str, head: &str, claims: &str) -> String {
     use base64::Engine;
     let url = base64::engine::general_purpose::URL_SAFE_NO_PAD;

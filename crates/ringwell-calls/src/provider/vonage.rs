@@ -11,13 +11,13 @@ use crate::account::Account;
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest::{self, Mac};
 
-/// The largest distance of the token's time.
+/// The largest difference between the token's time and the clock.
 const SECONDS_MAX: u64 = 300;
 
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
     let token = request.header("authorization").strip_prefix("Bearer ").unwrap_or_default();
     if token.is_empty() {
-        // Callbacks come unsigned now and then, and are sent again, signed, after an error.
+        // Some callbacks arrive unsigned, and are sent again, signed, after an error.
         let unsigned = Unsigned::new("the token is missing");
         return Err(Unsigned { is_retried: true, ..unsigned });
     }
@@ -49,7 +49,7 @@ pub(super) fn claims(secrets: &[Vec<u8>], token: &str) -> Option<Value> {
     let (signed, signature) = token.rsplit_once('.')?;
     let (head, claims) = signed.split_once('.')?;
     let json = |part: &str| serde_json::from_slice::<Value>(&digest::from_base64_url(part)?).ok();
-    // The token does not choose how it is checked.
+    // The token does not choose the algorithm of the check.
     json(head).filter(|head| head["alg"] == "HS256")?;
     let signature = digest::from_base64_url(signature)?;
     let is_signed = secrets.iter().fold(false, |found, key| {
@@ -115,8 +115,8 @@ pub(super) fn document(account: &Account, answer: &Answer) -> Document {
     Document { content_type: "application/json", body: actions.to_string() }
 }
 
-/// The callee sees a number of the account: Vonage passes no other through. That is the called
-/// number, unless the configuration names another one.
+/// The callee sees a number of the account, because Vonage passes no other through. That is the
+/// called number, unless the configuration names another one.
 fn connect(account: &Account, connect: &Connect) -> Value {
     let query = connect.query();
     let mut endpoint = if connect.is_sip() {

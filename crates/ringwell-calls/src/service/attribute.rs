@@ -1,4 +1,4 @@
-//! Looking for the visitor of a call: at once, and again later if that failed.
+//! Looks up the visitor of a call: at once, and again later if that failed.
 
 use std::sync::PoisonError;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use crate::attribution::{Attribution, CANDIDATES_MAX, HolderError};
 use crate::log::CallChange;
 use crate::number::promo_number;
 
-/// One look takes no longer.
+/// The time limit of one look-up.
 const LOOK_MAX: Duration = Duration::from_secs(5);
-/// The time after which a call is looked up again, and the one after which the look-up is given up.
+/// The time after which a look-up is repeated, and the time after which it is given up.
 const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_millis(200),
     Duration::from_secs(1),
@@ -21,7 +21,7 @@ const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_mins(5),
     Duration::from_hours(1),
 ];
-/// Calls whose visitors are looked for at the same time, and at the start.
+/// The most calls whose visitors are looked up at the same time, also at the start.
 const LOOKING_MAX: usize = 10_000;
 
 impl Service {
@@ -48,7 +48,7 @@ impl Service {
         }
     }
 
-    /// Looks up the visitor of the call that `change` is about, unless that is in progress.
+    /// Looks up the visitor of the call in `change`, unless that is in progress.
     pub(super) fn look_for(&self, change: &CallChange, number: Option<String>, at: Millis) {
         let id = change.id();
         {
@@ -90,7 +90,7 @@ impl Service {
         Attribution::unknown(&self.serving(number), problem)
     }
 
-    /// Looks for the visitors of calls that were logged before the process ended.
+    /// Looks up the visitors of calls that were logged before the process ended.
     pub(super) async fn resume(self) {
         let most = u32::try_from(LOOKING_MAX).unwrap_or(u32::MAX);
         match self.inner.log.unattributed(most).await {
@@ -105,7 +105,8 @@ impl Service {
                     self.look_for(&change, call.number, call.facts.started_at());
                 }
             }
-            Err(error) => tracing::error!(%error, "calls of before stay without their visitors"),
+            Err(error) => tracing::error!(%error, "calls logged earlier stay without their \
+                visitors"),
         }
     }
 }

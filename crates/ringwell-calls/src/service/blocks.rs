@@ -12,7 +12,7 @@ use crate::block::{Block, Blocks};
 use crate::caller::Caller;
 use crate::log::LogError;
 
-/// The interval for reading the list again: another server may have changed it.
+/// The interval for reloading the list, because another server may have changed it.
 const EVERY: Duration = Duration::from_secs(10);
 
 static UNREAD: Repeated = Repeated::new();
@@ -26,25 +26,26 @@ impl Service {
         Ok(())
     }
 
-    /// Keeps the list as the log has it, until the process ends. Without an answer of the log it stays
-    /// as it was.
+    /// Reloads the list from the log until the process ends. If the log does not answer, the list
+    /// stays unchanged.
     pub(super) async fn follow_blocks(self) {
         loop {
             if let Err(error) = self.read_blocks().await
                 && let Some(left_out) = UNREAD.pass()
             {
-                tracing::warn!(%error, left_out, "the list of blocked callers is as it was");
+                tracing::warn!(%error, left_out, "the list of blocked callers could not be \
+                    reloaded");
             }
             tokio::time::sleep(EVERY).await;
         }
     }
 
-    /// Whether a list may have an entry for this pool: not for one that does not exist.
+    /// Whether a list may have an entry for this pool; false if the pool does not exist.
     pub(crate) fn may_block_at(&self, pool: u64) -> bool {
         self.inner.numbers.has_pool(PoolId(pool)).unwrap_or(true)
     }
 
-    /// The entry by which `caller` is refused at a number that `serving` serve.
+    /// The entry that refuses `caller` at a number served by `serving`.
     pub(super) fn block(&self, caller: &Caller, serving: &[Serving]) -> Option<Block> {
         let blocks = Arc::clone(&self.inner.blocks.read().unwrap_or_else(PoisonError::into_inner));
         blocks.find(caller, serving).cloned()

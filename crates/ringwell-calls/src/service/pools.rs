@@ -6,7 +6,7 @@ use serde_json::json;
 use super::{Service, now};
 use crate::log::{NewEvent, publish};
 
-/// A pool that runs out of numbers: too small now, or within an hour as its load goes.
+/// A pool that runs out of numbers: too small now, or within an hour at its present trend.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Exhausting {
     /// The pool's id.
@@ -15,17 +15,17 @@ pub struct Exhausting {
     pub numbers: u32,
     /// Numbers that visitors need at once.
     pub load: f64,
-    /// The same in an hour.
+    /// The same an hour from now.
     pub load_in_an_hour: f64,
     /// Share of the recent visitors who got no number.
     pub overflow: f64,
-    /// The same in an hour.
+    /// The same an hour from now.
     pub overflow_in_an_hour: f64,
 }
 
 impl Service {
     /// Writes the event `pool.exhausting`, and sends it to the endpoints that subscribe to it. Does
-    /// not wait; if the log is away the event is lost, and comes again in an hour.
+    /// not wait; if the log is unavailable the event is lost, and is written again an hour later.
     pub fn exhausting(&self, pool: &Exhausting) {
         let data = json!(pool);
         let service = self.clone();

@@ -13,7 +13,7 @@ use crate::log::LogError;
 
 /// The interval between two searches for calls to remove.
 const EVERY: Duration = Duration::from_mins(10);
-/// A caller is stored as withheld if the month's key is not there by then.
+/// A caller is stored as withheld if the month's key is not available within this time.
 const KEY_MAX: Duration = Duration::from_millis(100);
 
 impl Service {
@@ -49,7 +49,7 @@ impl Service {
         Some(key)
     }
 
-    /// Redacts and removes calls whose time has come, until the process ends.
+    /// Redacts and removes calls at their configured ages, until the process ends.
     pub(super) async fn forget(self) {
         loop {
             if let Err(error) = self.forget_due(now()).await {

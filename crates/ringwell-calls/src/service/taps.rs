@@ -1,7 +1,7 @@
-//! Taps of visitors on their way to the log.
+//! Taps of visitors that wait for the log.
 //!
-//! A tap never waits: if the log is away for long, taps are dropped, and the calls that follow are
-//! attributed by the time alone.
+//! Recording a tap never waits: if the log is unavailable for long, taps are dropped, and later
+//! calls are attributed by time alone.
 
 use std::time::Duration;
 
@@ -13,13 +13,13 @@ use super::{Service, now};
 use crate::attribution::Held;
 use crate::log::{Log, Tap};
 
-/// Taps that may wait for the log.
+/// The most taps that may wait for the log.
 const WAITING_MAX: usize = 10_000;
-/// Taps of one transaction.
+/// The most taps of one transaction.
 const GROUP_MAX: usize = 256;
-/// A failed log is asked again after this time.
+/// The pause before a failed log is tried again.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The most that a provider's clock may be behind.
+/// The largest accepted delay of a provider's clock.
 const CLOCKS_DIFFER: Millis = Millis(5_000);
 
 static UNREAD: Repeated = Repeated::new();
@@ -47,7 +47,7 @@ async fn run(log: Log, mut taps: mpsc::Receiver<Tap>) {
 }
 
 impl Service {
-    /// A visitor has tapped `number` now. Never waits.
+    /// Records that a visitor has tapped `number` now. Never waits.
     pub fn tapped(&self, number: PromoNumber) {
         let tap = Tap { number: format!("+{}", number.to_e164()), at: now() };
         if self.inner.taps.try_send(tap).is_err()
@@ -57,8 +57,8 @@ impl Service {
         }
     }
 
-    /// Adds to each allocation of `number` when its visitor tapped it last before a call at `at`.
-    /// Without an answer of the log there was no tap.
+    /// Adds to each allocation of `number` its visitor's last tap before a call at `at`. If the log
+    /// does not answer, there are no taps.
     pub(super) async fn add_taps(&self, number: &str, at: Millis, held: &mut [Held]) {
         let Some(oldest) = held.last().map(|it| it.allocated_at) else { return };
         let until = Millis(at.0.saturating_add(CLOCKS_DIFFER.0));
@@ -72,7 +72,7 @@ impl Service {
                 return;
             }
         };
-        // Both lists have the newest first: a tap belongs to the newest allocation before it.
+        // Both lists are newest first; a tap belongs to the newest allocation before it.
         for tap in taps {
             let of = held.iter_mut().find(|it| it.allocated_at <= tap);
             if let Some(held) = of {

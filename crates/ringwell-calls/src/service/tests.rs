@@ -11,7 +11,7 @@ use crate::attribution::{Attributed, Held, Holders};
 use crate::call::EventKind;
 use crate::log::{CallFilter, Whom};
 
-/// A node that answers questions about holders only when allowed.
+/// A node that answers questions about holders only when the test allows it.
 struct Slow(watch::Receiver<bool>);
 
 impl Numbers for Slow {
@@ -132,7 +132,7 @@ async fn callers_are_stored_hashed_or_not_at_all() {
         assert_eq!((columns.len(), &columns[0]), (2, &columns[1]));
         assert!(columns[0].clone().unwrap_or_default().starts_with(wanted), "{columns:?}");
         assert_eq!(columns[0].is_none(), mode == CallerIds::Drop);
-        // A caller who is hashed is found by the number.
+        // A hashed caller is found by the number.
         let whom = Whom::Caller(Caller::read("+14155551234"));
         let erased = service.log().erase(&whom, now()).await.unwrap();
         assert_eq!(erased.calls, if mode == CallerIds::Drop { 0 } else { 2 });
@@ -160,7 +160,7 @@ async fn what_is_erased_is_found_nowhere_in_the_files() {
     assert!(!holds("4155551234") && holds("4155559999"));
     let calls = service.log().calls(&CallFilter::default(), None, 10).await.unwrap();
     assert_eq!(calls.iter().filter(|it| it.redacted_at.is_some()).count(), 3);
-    // A report that comes later does not bring the caller back.
+    // A later report does not restore the caller.
     service.incoming(ring("CA1", "+14155551234")).await;
     assert!(!holds("4155551234"));
     assert_eq!(service.log().erase(&whom, now()).await.unwrap().calls, 0);

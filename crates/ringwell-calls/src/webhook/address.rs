@@ -1,7 +1,7 @@
 //! The addresses that may be called: none inside the server's network.
 //!
-//! The server resolves names once and connects to the checked address, so that a name that changes
-//! between the two gains nothing.
+//! The server resolves names once and connects to the checked address, so that a name whose address
+//! changes between the two cannot evade the check.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -32,7 +32,7 @@ const BLOCKED_V4: [([u8; 4], u8); 16] = [
     ([255, 255, 255, 255], 32),
 ];
 
-/// The same of IPv6, the transition mechanisms among them that carry an address of IPv4.
+/// The same for IPv6, including the transition mechanisms that embed an IPv4 address.
 const BLOCKED_V6: [([u16; 8], u8); 13] = [
     ([0, 0, 0, 0, 0, 0, 0, 0], 96),
     ([0, 0, 0, 0, 0, 0, 0, 1], 128),
@@ -60,7 +60,7 @@ pub struct Policy {
 /// The address of an endpoint.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
-    /// Whether TLS is spoken.
+    /// Whether to use TLS.
     pub is_tls: bool,
     /// A name, or an address.
     pub host: Host,
@@ -73,22 +73,22 @@ pub struct Target {
 /// The host of a URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Host {
-    /// To be resolved.
+    /// A name, to be resolved.
     Name(String),
-    /// An address, in any of the forms in which URLs have it.
+    /// An address, in any of the forms that URLs allow.
     Address(IpAddr),
 }
 
 /// The reason why a URL is not called.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Forbidden {
-    /// It is no URL of the web.
+    /// It is not a web URL.
     #[error("the URL must be https:// and a host, in printable ASCII, without user and fragment")]
     Malformed,
-    /// Without TLS only networks of the configuration may be called.
+    /// Without TLS only configured networks may be called.
     #[error("http:// is allowed only in webhooks.allow_networks with webhooks.allow_http")]
     Plain,
-    /// The port is not one of the web's.
+    /// The port is not a web port.
     #[error("port {0} may not be called: 443, 80 and 8443 may, and webhooks.allow_ports")]
     Port(u16),
     /// The address is not a public one.
@@ -107,7 +107,7 @@ impl Policy {
         }
     }
 
-    /// Reads a URL, and runs the checks that need no resolving of its host.
+    /// Reads a URL and makes the checks that do not require its host to be resolved.
     ///
     /// # Errors
     /// [`Forbidden`].
@@ -209,8 +209,8 @@ fn parse(url: &str) -> Option<Target> {
     Some(Target { is_tls, host, port, path })
 }
 
-/// A name, or an address in any of the forms that a resolver might take for one: octal, hexadecimal,
-/// fewer than four parts.
+/// A name, or an address in any form that a resolver might accept: octal, hexadecimal, fewer than
+/// four parts.
 fn host_of(text: &str) -> Option<Host> {
     let name = text.strip_suffix('.').unwrap_or(text);
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_');
@@ -230,7 +230,7 @@ fn host_of(text: &str) -> Option<Host> {
     name.split('.').all(is_label).then(|| Host::Name(name.to_ascii_lowercase()))
 }
 
-/// The address that `text` means where the last of its parts fills the rest.
+/// The address in `text`, whose last part fills the remaining bytes.
 fn numeric(text: &str) -> Option<Ipv4Addr> {
     let parts: Vec<u64> = text.split('.').map(part).collect::<Option<_>>()?;
     let (last, head) = parts.split_last()?;

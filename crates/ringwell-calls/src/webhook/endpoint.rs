@@ -7,9 +7,9 @@ use sqlx::{AnyConnection, Row};
 use super::sign;
 use crate::log::{Log, LogError, NewEvent, ms, publish, publish_to, random_id};
 
-/// After a rotation both secrets sign for this time.
+/// The time for which both secrets sign after a rotation.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
-/// Every type of event that there is.
+/// All types of events.
 pub const TYPES: [&str; 9] = [
     "call.started",
     "call.answered",
@@ -25,20 +25,20 @@ pub const TYPES: [&str; 9] = [
 /// An endpoint to create.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NewEndpoint {
-    /// Its URL. Checked before.
+    /// Its URL. A URL that has been checked.
     pub url: String,
-    /// The types of events that it wants; none for all.
+    /// The types of events that it receives; empty for all.
     pub types: Vec<String>,
-    /// Signs an additional header as `CallRail` does.
+    /// Adds `CallRail`'s signature header.
     pub company_key: Option<String>,
 }
 
-/// An endpoint that was made, or whose secret was.
+/// An endpoint that was created, or whose secret was changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Made {
-    /// Its name.
+    /// Its id.
     pub id: String,
-    /// Shown this once.
+    /// Shown only once.
     pub secret: String,
 }
 
@@ -51,19 +51,19 @@ pub struct Replay {
     pub until: Option<Millis>,
     /// The types to send; empty for all.
     pub types: Vec<String>,
-    /// Only this one.
+    /// Only this event.
     pub event: Option<String>,
     /// Whether delivered events are included.
     pub which: Which,
 }
 
-/// The deliveries to try again.
+/// The deliveries to replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
     /// Deliveries that were given up, or held back while the endpoint was disabled.
     #[default]
     Failed,
-    /// All.
+    /// All deliveries.
     All,
 }
 
@@ -73,7 +73,7 @@ fn new_secret() -> Result<String, LogError> {
     Ok(sign::secret(random))
 }
 
-/// Names between spaces, with one at each end.
+/// Names separated by spaces, with one at each end.
 fn joined(types: &[String]) -> String {
     if types.is_empty() { String::new() } else { format!(" {} ", types.join(" ")) }
 }
@@ -129,7 +129,7 @@ impl Log {
         Ok((changed > 0).then(|| Made { id: id.to_owned(), secret }))
     }
 
-    /// Sends an endpoint events again. [`Self::replay`] sends the missed events.
+    /// Enables an endpoint. [`Self::replay`] sends the missed events.
     ///
     /// # Errors
     /// [`LogError`].
@@ -144,7 +144,8 @@ impl Log {
         Ok(changed > 0)
     }
 
-    /// Writes a test event for one endpoint; its name, or `None` if there is no such endpoint.
+    /// Writes a test event for one endpoint; returns its id, or `None` if the endpoint does not
+    /// exist.
     ///
     /// # Errors
     /// [`LogError`].
@@ -160,8 +161,8 @@ impl Log {
         Ok(Some(written))
     }
 
-    /// Delivers events to an endpoint again, under the same names; returns the count. `None` if
-    /// there is no such endpoint.
+    /// Delivers events to an endpoint again under the same ids; returns the count. `None` if the
+    /// endpoint does not exist.
     ///
     /// # Errors
     /// [`LogError`].
@@ -207,7 +208,8 @@ async fn exists(db: &mut AnyConnection, id: &str) -> Result<bool, LogError> {
     Ok(row.try_get::<i64, _>(0)? > 0)
 }
 
-/// Sends an endpoint nothing more; its pending deliveries are held back, and an event reports it to the others.
+/// Disables an endpoint; its pending deliveries are held back, and an event reports it to the
+/// others.
 pub(super) async fn disable(
     db: &mut AnyConnection,
     id: &str,

@@ -8,11 +8,11 @@ use super::endpoint::disable;
 use super::schedule;
 use crate::log::{Log, LogError, from_ms, ms};
 
-/// A delivery that was taken is not taken again for this time: longer than sending takes, and short
-/// enough that the deliveries of a killed process go out soon.
+/// The lease of a taken delivery: longer than sending takes, and short enough that the deliveries
+/// of a killed process go out soon.
 pub const LEASE: Millis = Millis(20_000);
 
-/// The longest error that is kept.
+/// The longest error text that is stored.
 const ERROR_BYTES_MAX: usize = 1_024;
 
 /// One delivery that is due.
@@ -24,11 +24,11 @@ pub struct Due {
     pub url: String,
     /// The secrets that sign it: one, or two after a rotation.
     pub secrets: Vec<String>,
-    /// Signs the additional header.
+    /// The key of the additional signature header.
     pub company_key: Option<String>,
     /// The event's place.
     pub place: i64,
-    /// The event's name.
+    /// The event's id.
     pub event: String,
     /// The body.
     pub body: String,
@@ -36,7 +36,7 @@ pub struct Due {
     pub attempts: u32,
 }
 
-/// `Debug` shows no secrets and no bodies.
+/// Shows no secrets and no bodies.
 impl std::fmt::Debug for Due {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let mut shown = f.debug_struct("Due");
@@ -50,9 +50,9 @@ impl std::fmt::Debug for Due {
 pub enum Ended {
     /// The endpoint has answered.
     Answered {
-        /// With this status.
+        /// The HTTP status.
         status: u16,
-        /// And asked for a pause of this length.
+        /// The pause that the endpoint requested.
         retry_after: Option<Millis>,
     },
     /// There was no answer.
@@ -66,11 +66,11 @@ pub struct Result {
     pub endpoint: String,
     /// The event's position.
     pub place: i64,
-    /// Attempts with this one.
+    /// The count of attempts, including this one.
     pub attempts: u32,
     /// The end.
     pub ended: Ended,
-    /// Spreads the next attempt.
+    /// A random number that spreads the next attempt.
     pub random: u32,
 }
 
@@ -83,7 +83,7 @@ impl Ended {
 }
 
 impl Log {
-    /// Endpoints that deliveries are due to at `now`.
+    /// Endpoints with deliveries that are due at `now`.
     ///
     /// # Errors
     /// [`LogError`].
@@ -98,8 +98,8 @@ impl Log {
     }
 
     /// Takes deliveries to `endpoint` that are due at `now`, the longest overdue first. No other
-    /// worker, in this process or in another one on the same database, gets them for [`LEASE`]: by
-    /// then their results must be recorded.
+    /// worker, in this process or in another one on the same database, gets them for [`LEASE`];
+    /// their results must be recorded before it ends.
     ///
     /// # Errors
     /// [`LogError`].
@@ -110,7 +110,7 @@ impl Log {
         most: u32,
     ) -> std::result::Result<Vec<Due>, LogError> {
         let mut tx = self.database().write().await?;
-        // If two take the same line, PostgreSQL makes the second one check it again.
+        // If two workers take the same line, PostgreSQL makes the second one check it again.
         let query = sqlx::query(
             "UPDATE webhook_deliveries SET next_ms = $1 \
              WHERE endpoint = $2 AND state = 'pending' AND next_ms <= $3 AND event IN \
@@ -205,7 +205,8 @@ async fn note(
         (false, Some(_)) => "pending",
         (false, None) => "failed",
     };
-    // A delivery that was held back or replayed in the meantime stays so, unless it has arrived.
+    // A delivery that was held back or replayed in the meantime keeps that state, unless it has
+    // arrived.
     let query = sqlx::query(
         "UPDATE webhook_deliveries SET state = CASE WHEN state = 'pending' OR $1 = 'delivered' \
          THEN $1 ELSE state END, attempts = $2, next_ms = $3, last_ms = $4, last_status = $5, \

@@ -2,19 +2,19 @@
 
 use ringwell_core::Millis;
 
-/// From one attempt to the next, in seconds: ten attempts over 75 hours, as the specification of
+/// The pauses between attempts, in seconds: ten attempts over 75 hours, as the specification of
 /// Standard Webhooks suggests.
 const WAITS_S: [u64; 9] = [5, 300, 1_800, 7_200, 18_000, 36_000, 50_400, 72_000, 86_400];
 /// The most attempts.
 pub const ATTEMPTS_MAX: u32 = 10;
-/// A receiver may ask for no longer pause.
+/// The longest pause that a receiver may request.
 const RETRY_AFTER_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 /// An endpoint that has accepted nothing for this long is disabled.
 pub const DISABLE_AFTER: Millis = Millis(5 * 24 * 60 * 60 * 1000);
 
-/// When a delivery is tried next that has been tried `attempts` times, the last time at `now`;
-/// `None` if that was the last. `random` spreads the attempts by a tenth in both directions;
-/// `retry_after` is the receiver's request.
+/// The time of the next attempt after `attempts` attempts, the last of them at `now`; `None` if
+/// that was the last. `random` varies the pause by a tenth in both directions; `retry_after` is the
+/// receiver's request.
 #[must_use]
 pub fn next(
     now: Millis,

@@ -28,20 +28,20 @@ use super::outbox::{Due, Ended};
 use super::{schedule, sign};
 use crate::service::trace;
 
-/// For one address to take a connection, TLS included.
+/// The time limit for one address to accept a connection, TLS included.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// For all of it.
+/// The time limit for all of it.
 pub const TOTAL_MAX: Duration = Duration::from_secs(15);
-/// More of an answer is not read.
+/// The most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const USER_AGENT: &str = concat!("Ringwell-Webhooks/", env!("CARGO_PKG_VERSION"));
 
 /// The addresses of a name.
 pub type Addresses = Pin<Box<dyn Future<Output = io::Result<Vec<IpAddr>>> + Send>>;
 
-/// Asks for the addresses of a name.
+/// Resolves names to addresses.
 pub trait Resolver: Send + Sync {
-    /// All of them.
+    /// Returns all addresses.
     fn resolve(&self, name: &str) -> Addresses;
 }
 
@@ -83,14 +83,14 @@ pub struct Post<'a> {
 pub struct Answered {
     /// The status.
     pub status: u16,
-    /// The pause that was asked for.
+    /// The requested pause.
     pub retry_after: Option<Millis>,
     /// The body, up to the limit.
     pub body: Vec<u8>,
 }
 
 impl Sender {
-    /// A sender that keeps to `policy`, with the certificates of the system.
+    /// A sender that applies `policy`, with the system's certificates.
     #[must_use]
     pub fn new(policy: Policy, resolver: Arc<dyn Resolver>) -> Self {
         let mut roots = RootCertStore::empty();
@@ -112,7 +112,7 @@ impl Sender {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// From now on the sender and its clones keep to `policy`.
+    /// Applies `policy` from now on, also in clones of the sender.
     pub fn keep_to(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }
@@ -155,7 +155,7 @@ impl Sender {
     /// Posts within `most`; the error says why there is no answer.
     ///
     /// # Errors
-    /// In words for the operator of the endpoint.
+    /// A text for the operator of the endpoint.
     pub async fn post(
         &self,
         post: Post<'_>,
@@ -170,7 +170,7 @@ impl Sender {
         let target = self.policy().target(post.url).map_err(|error| error.to_string())?;
         let address = self.address(&target).await?;
         let stream = timeout(CONNECT_MAX, TcpStream::connect(address)).await;
-        let stream = stream.map_err(|_| format!("{address} takes no connection"))?;
+        let stream = stream.map_err(|_| format!("{address} accepts no connection"))?;
         let stream = stream.map_err(|error| format!("{address}: {error}"))?;
         if !target.is_tls {
             return exchange(stream, &target, post, now).await;
@@ -185,7 +185,7 @@ impl Sender {
         exchange(stream, &target, post, now).await
     }
 
-    /// The one address that is connected to. If any address of a name is forbidden, none is called.
+    /// Chooses the address to connect to. If any address of a name is forbidden, none is called.
     async fn address(&self, target: &Target) -> Result<SocketAddr, String> {
         let found = match &target.host {
             Host::Address(address) => vec![*address],
@@ -198,7 +198,7 @@ impl Sender {
         for address in &found {
             policy.check(*address, target.is_tls).map_err(|error| error.to_string())?;
         }
-        // On a machine without IPv6, connecting by it only costs time.
+        // On a machine without IPv6, trying it only costs time.
         let first = found.iter().find(|it| it.is_ipv4()).or(found.first());
         let address = first.ok_or_else(|| "the host has no address".to_owned())?;
         Ok(SocketAddr::new(*address, target.port))
@@ -237,7 +237,7 @@ async fn exchange(
     }
     let request = request.body(Full::new(Bytes::from(post.body.to_owned())));
     let request = request.map_err(|error| error.to_string())?;
-    // Ends with this function in every case.
+    // The connection's task ends with this function in every case.
     let mut works = JoinSet::new();
     works.spawn(connection);
     let response = sender.send_request(request).await.map_err(said)?;

@@ -1,19 +1,19 @@
-//! Signatures of Standard Webhooks 1.0, and the additional one that `CallRail`'s consumers know.
+//! Signatures of Standard Webhooks 1.0, and the additional one that `CallRail`'s consumers expect.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 
 use crate::digest::{self, Mac};
 
-/// Ringwell's secrets have this many random bytes.
+/// The count of random bytes in Ringwell's secrets.
 const SECRET_BYTES: usize = 32;
 /// The prefix of displayed secrets.
 const PREFIX: &str = "whsec_";
 /// The largest difference between the clocks of sender and receiver.
 pub const TOLERANCE_S: u64 = 300;
 
-/// Signs `body` as sent at `seconds` since 1970 under the name `id`, with each of `secrets`: the
-/// value of `webhook-signature`.
+/// Signs `body`, sent at `seconds` since 1970 under the id `id`, with each of `secrets`; returns
+/// the value of `webhook-signature`.
 #[must_use]
 pub fn sign(secrets: &[&str], id: &str, seconds: u64, body: &[u8]) -> String {
     let one = |secret: &&str| {
@@ -30,10 +30,10 @@ pub enum Mismatch {
     /// Its id or its timestamp cannot be signed.
     #[error("webhook-id or webhook-timestamp is missing or unreadable")]
     Unreadable,
-    /// It was sent this many seconds ago, or in the future; or one of the clocks is wrong.
+    /// It was sent this many seconds ago or ahead, or one of the clocks is wrong.
     #[error("its timestamp is {0} s away from the clock here; 300 are allowed")]
     Apart(u64),
-    /// It has no signature of the body by a known secret.
+    /// It has no signature of the body with a known secret.
     #[error("no signature matches: another secret, or the body was changed on its way")]
     Signature,
 }
@@ -68,13 +68,13 @@ pub fn verify(
     if is_signed { Ok(()) } else { Err(Mismatch::Signature) }
 }
 
-/// A secret of random bytes, as it is shown to its owner.
+/// A secret of random bytes, in the form shown to its owner.
 #[must_use]
 pub fn secret(random: [u8; SECRET_BYTES]) -> String {
     format!("{PREFIX}{}", STANDARD.encode(random))
 }
 
-/// The value of the header `Signature`, as `CallRail` makes it.
+/// The value of the header `Signature`, in `CallRail`'s form.
 #[must_use]
 pub fn company(key: &str, body: &[u8]) -> String {
     digest::base64(&Mac::Sha1.sign(key.as_bytes(), &[body]))

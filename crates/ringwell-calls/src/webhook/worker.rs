@@ -1,8 +1,8 @@
 //! The sender: takes due deliveries, sends them, records the results.
 //!
 //! It leases deliveries for a while, so that several servers on one database send nothing twice.
-//! Each endpoint has a few deliveries in progress at the same time, independent of the others: a
-//! slow one delays no other.
+//! Each endpoint has a few deliveries in progress, independent of the others, so that a slow one
+//! delays no other.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use super::send::Sender;
 use crate::log::{Log, LogError};
 use crate::service::now;
 
-/// Deliveries to one endpoint that are on their way at the same time.
+/// The most deliveries to one endpoint in progress at the same time.
 const PER_ENDPOINT_MAX: usize = 10;
-/// Deliveries to all endpoints.
+/// The most deliveries in progress to all endpoints.
 const ALL_MAX: usize = 1_000;
-/// Results that are noted together.
+/// The most results that are recorded together.
 const RESULTS_MAX: usize = 256;
-/// However quiet it is, the log is looked at this often.
+/// The log is read at least this often, even without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After the database has failed.
+/// The pause after the database has failed.
 const PAUSE: Duration = Duration::from_secs(1);
 
 static WAITS: Repeated = Repeated::new();
@@ -46,19 +46,19 @@ impl Transport for Sender {
 pub struct Worker<T> {
     log: Log,
     transport: T,
-    /// Woken when something may have become due.
+    /// Notified when a delivery may have become due.
     stored: Arc<Notify>,
     flying: HashMap<String, HashSet<i64>>,
     count: usize,
 }
 
 impl<T: Transport> Worker<T> {
-    /// A worker that looks at the log when it is notified, and every second.
+    /// A worker that reads the log when it is notified, and every second.
     pub fn new(log: Log, transport: T, stored: Arc<Notify>) -> Self {
         Self { log, transport, stored, flying: HashMap::new(), count: 0 }
     }
 
-    /// Until the process ends.
+    /// Runs until the process ends.
     pub async fn run(mut self) {
         let (sender, mut results) = mpsc::channel(ALL_MAX);
         let stored = Arc::clone(&self.stored);
@@ -92,7 +92,7 @@ impl<T: Transport> Worker<T> {
             }
             let most = u32::try_from(room).unwrap_or(u32::MAX);
             for due in self.log.claim(&endpoint, moment, most).await? {
-                // Its lease is over, and its result is not recorded yet.
+                // Its lease is over, but its result is not recorded yet.
                 if !flying.insert(due.place) {
                     continue;
                 }
@@ -111,11 +111,13 @@ impl<T: Transport> Worker<T> {
         Ok(())
     }
 
-    /// Until the result is recorded: deliveries in progress are not sent again before that.
+    /// Records the results, and retries until that succeeds: deliveries in progress are not sent
+    /// again before that.
     async fn note(&mut self, ended: &mut Vec<Result>) {
         while let Err(error) = self.log.record(ended, now()).await {
             if let Some(left_out) = NOT_NOTED.pass() {
-                tracing::error!(%error, left_out, "deliveries of webhooks are not noted yet");
+                tracing::error!(%error, left_out, "the results of webhook deliveries are not \
+                    recorded yet");
             }
             tokio::time::sleep(PAUSE).await;
         }
@@ -131,7 +133,7 @@ impl<T: Transport> Worker<T> {
     }
 }
 
-/// Spreads attempts; without randomness they are not spread.
+/// Spreads attempts; without random bytes they are not spread.
 fn random() -> u32 {
     getrandom::u32().unwrap_or(100)
 }

@@ -1,4 +1,4 @@
-//! Two clocks.
+//! Tests with two clocks.
 
 use super::*;
 

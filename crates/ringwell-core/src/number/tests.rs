@@ -1,4 +1,4 @@
-//! Numbers and ranges at their edges.
+//! Edge cases of numbers and ranges.
 
 use alloc::format;
 use alloc::string::ToString;

@@ -1,4 +1,4 @@
-//! The heap against a plain search.
+//! Compares the heap with a plain search.
 
 use proptest::prelude::*;
 
@@ -15,7 +15,8 @@ fn slots(untils: &[u8]) -> Vec<Slot> {
     (0..).zip(untils).map(slot).collect()
 }
 
-/// The order of choice: the earliest end of a lockout, then the earlier record, then the place.
+/// The order of choice: the earliest end of a lockout, then the earlier record, then the lower
+/// place.
 fn first(slots: &[Slot]) -> u32 {
     let turn = |at: &u32| (slots[*at as usize].locked_until, slots[*at as usize].position, *at);
     (0..).take(slots.len()).min_by_key(turn).unwrap()

@@ -1,4 +1,4 @@
-//! When the ring is enough, and where it stands.
+//! Tests when the ring is enough, and where its head is.
 
 use crate::{
     Fact, Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Rebuild, Shard, Slot,
@@ -11,7 +11,7 @@ fn number(at: u32) -> PromoNumber {
     PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
-/// A pool behind another one, so that its slots do not begin at zero.
+/// A pool that follows another one, so that its slots do not begin at zero.
 fn specs(lifetime: u64) -> Vec<PoolSpec> {
     let spec = |id, at, count| PoolSpec {
         id: PoolId(id),
@@ -21,7 +21,7 @@ fn specs(lifetime: u64) -> Vec<PoolSpec> {
     vec![spec(1, 100, 3), spec(2, 0, SIZE)]
 }
 
-/// After a restart: the end of each number's lockout.
+/// The pool after a restart, given the end of each number's lockout.
 fn restarted(lifetime: u64, untils: [u64; SIZE as usize]) -> Shard {
     let mut rebuild = Rebuild::new(specs(lifetime));
     for (at, until) in (0..).zip(untils).filter(|(_, until)| *until > 0) {
@@ -36,7 +36,8 @@ fn restarted(lifetime: u64, untils: [u64; SIZE as usize]) -> Shard {
     rebuild.finish()
 }
 
-/// Places of the numbers that the pool gives at `now`, with one request more than it has numbers.
+/// Places of the numbers that the pool hands out at `now`; makes one request more than the pool has
+/// numbers.
 fn given(shard: &mut Shard, now: u64) -> Vec<u32> {
     let asked = (0..=SIZE).map_while(|_| shard.allocate(Millis(now), 1, None, Position(now)).ok());
     asked.map(|grant| u32::try_from(grant.number.to_e164() - FIRST).unwrap()).collect()

@@ -53,7 +53,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..80)
 }
 
-/// The record of a step.
+/// Returns the record of a step.
 #[derive(Clone, Copy, Debug)]
 enum Record {
     Allocated(Fact),
@@ -95,7 +95,7 @@ impl Rig {
                 let grant = self.shard.release(self.now, slot, since, self.position());
                 self.relocked(grant);
             }
-            // One whose lockout is over may be known to have had a visitor, or not.
+            // A number whose lockout is over may or may not have a known visitor.
             Step::Extend(slot) if self.shard.slots()[slot as usize].is_free(self.now) => {}
             Step::Extend(slot) => {
                 let grant = self.shard.extend(self.now, slot, self.position());
@@ -109,7 +109,7 @@ impl Rig {
         }
     }
 
-    /// Asks as a client does; returns the number.
+    /// Allocates as a client does; returns the number.
     fn ask(&mut self, pool: u32, visitor: Option<VisitorId>) -> Option<PromoNumber> {
         let (now, position) = (self.now, self.position());
         let kept = visitor.and_then(|id| self.shard.keep(now, pool, id, position));
@@ -144,7 +144,7 @@ impl Rig {
     }
 }
 
-/// Learns records, whose hints are right, of another slot, or of none.
+/// Learns records whose hints are right, wrong, or missing.
 fn replay(into: &mut Rebuild, records: &[Record], hint: impl Fn(PromoNumber) -> u32) {
     for record in records {
         match *record {
@@ -157,7 +157,7 @@ fn replay(into: &mut Rebuild, records: &[Record], hint: impl Fn(PromoNumber) -> 
     }
 }
 
-/// Everything by which clients could distinguish the two shards, now and later.
+/// All state by which clients could distinguish the two shards, now or later.
 fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
     for pool in pools.clone() {
         for at in 0..NUMBERS {
@@ -244,7 +244,7 @@ proptest! {
         assert_same(rebuild.finish(), &mut rig, 0..POOLS);
     }
 
-    /// Numbers of a removed pool keep their known state, and bring it back with them.
+    /// Numbers of a removed pool keep their known state when they return to rotation.
     #[test]
     fn what_was_recorded_of_a_pool_that_is_gone_comes_back_with_it(steps in steps()) {
         let mut rig = Rig::new();

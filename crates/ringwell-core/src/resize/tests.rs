@@ -1,4 +1,4 @@
-//! Pools that come, change and go, against a model that knows numbers and nothing of slots.
+//! Compares pools that come, change and go with a model that knows numbers and has no slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,7 +19,7 @@ fn number(at: u8) -> PromoNumber {
     PromoNumber::from_e164(FIRST + u64::from(at)).unwrap()
 }
 
-/// The numbers of the set bits, neighbours as one range; the order turns with `turn`.
+/// The numbers of the set bits, with neighbours as one range; `turn` rotates the order.
 fn ranges(bits: u16, turn: u8) -> Vec<NumberRange> {
     let mut found: Vec<NumberRange> = Vec::new();
     for at in (0..NUMBERS).filter(|at| bits >> at & 1 == 1) {
@@ -90,14 +90,14 @@ impl Model {
         (0..NUMBERS).filter(|at| bits >> at & 1 == 1).collect()
     }
 
-    /// The number of a visitor: of several the newest.
+    /// The number of a visitor: the newest if there are several.
     fn newest_of(&self, holder: (u32, u8)) -> Option<u8> {
         let numbers = self.members(holder.0).into_iter();
         let theirs = numbers.filter(|at| self.of(*at).holder == Some(holder));
         theirs.max_by_key(|at| (self.of(*at).allocated_at, self.of(*at).position))
     }
 
-    /// A visitor has one number of a pool, and is known to that pool only.
+    /// A visitor has one number of a pool and is known only to that pool.
     fn forget_visitors(&mut self, pool: u32) {
         for at in self.members(pool) {
             let known = self.of(at);
@@ -217,7 +217,7 @@ impl Rig {
         }
     }
 
-    /// Every number is where the model has it, and known as the model knows it.
+    /// Every number has the place and the state that the model has for it.
     fn compare(&self) {
         let mut in_rotation = BTreeSet::new();
         for pool in 0..POOLS {

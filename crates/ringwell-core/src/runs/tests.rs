@@ -1,4 +1,4 @@
-//! Runs against a list of single numbers.
+//! Compares runs with a list of single numbers.
 
 use proptest::prelude::*;
 
@@ -18,10 +18,10 @@ fn range(first: u8, count: u8) -> NumberRange {
     NumberRange::new(number(first), u32::from(count)).unwrap()
 }
 
-/// A number, where it is, and the first number of its run.
+/// A number, its location, and the first number of its run.
 type Known = (PromoNumber, RunSlot, PromoNumber);
 
-/// Runs that come one after another, each with the gap before it and its pool.
+/// Runs in order, each with the gap before it and its pool.
 fn runs(wanted: &[(u8, u8, u32)]) -> (Runs, Vec<Known>) {
     let (mut runs, mut all, mut next) = (Runs::default(), Vec::new(), 0);
     for (slot, &(gap, count, pool)) in (7..).step_by(APART as usize).zip(wanted) {

@@ -1,4 +1,4 @@
-//! Holds, visitors and numbers that left, at their edges.
+//! Edge cases of holds, visitors and retired numbers.
 
 use crate::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Rebuild, Shard, VisitorId,

@@ -1,4 +1,4 @@
-//! Free runs against a set of free slots.
+//! Compares vacant runs with a set of vacant slots.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::Vacant;
 
 const SLOTS: u32 = 24;
 
-/// The free slots as runs, each as long as it goes.
+/// The vacant slots as maximal runs.
 fn runs(free: &BTreeSet<u32>) -> Vec<(u32, u32)> {
     let mut runs: Vec<(u32, u32)> = Vec::new();
     for &slot in free {

@@ -1,4 +1,4 @@
-//! Times at their edges, and how values read.
+//! Edge cases of times, and how values are printed.
 
 use alloc::string::ToString;
 

@@ -12,7 +12,7 @@ proptest! {
     fn a_visitor_has_the_number_given_last_and_a_number_the_visitor_who_got_it_last(
         steps in proptest::collection::vec((0..SLOTS, proptest::option::of(0..4_u8)), 0..40)
     ) {
-        // Two pools, which may know a visitor by the same name, with half of the slots each.
+        // Two pools with half of the slots each; they may know visitors by the same name.
         let pool = |slot: u32| slot % 2;
         let mut visitors = Visitors::default();
         let mut model: Vec<(u32, VisitorId)> = Vec::new();

@@ -9,7 +9,7 @@ fn parse(body: &str) -> Result<Batch, RequestError> {
     batch.parse(Bytes::copy_from_slice(body.as_bytes()), &Limits::default()).map(|()| batch)
 }
 
-/// A row in words: `pool KEY before|after [visitor] id`.
+/// A row as text: `pool KEY before|after [visitor] id`.
 fn words(batch: &Batch, row: &Row) -> String {
     let text = |span: Span| String::from_utf8_lossy(span.of(batch.text())).into_owned();
     let id = row.request_id.map_or("-".to_owned(), text);
@@ -39,7 +39,7 @@ fn check_suffix(suffix: &str, row: &str) {
     check(&body, &[row]);
 }
 
-/// The usual reader looks at parameters sixteen bytes at a time.
+/// The fast reader examines parameters sixteen bytes at a time.
 #[test]
 fn a_visitor_is_found_wherever_the_name_begins() {
     for length in 0..40 {
@@ -357,7 +357,7 @@ fn pieces() -> impl Strategy<Value = String> {
     proptest::collection::vec(piece, 0..40).prop_map(|pieces| pieces.concat())
 }
 
-/// A suffix, nearly always one that is read, with escapes here and there.
+/// A suffix that is nearly always valid, with occasional escapes.
 fn suffixes() -> impl Strategy<Value = String> {
     let piece = prop::sample::select(vec![
         "ring_pool_key=",
@@ -389,7 +389,7 @@ fn suffixes() -> impl Strategy<Value = String> {
     ]);
     let begin = "(/| |(https?|HTTP):(\\\\/\\\\/|//)h)?(/|\\\\/)?(api/2013-07-01/)?(ring_pools/|ring_pools\\\\/)?[0-9]{0,9}(/|\\\\/)allocate_number(\\.(json|xml|csv))?/?\\??";
     let key = prop::sample::select(vec!["", "ring_pool_key=KEY", "ring_pool_key=K%41&"]);
-    // Most pieces are harmless, so that whole suffixes are.
+    // Most pieces are harmless, so that most suffixes are valid.
     (begin, key, proptest::collection::vec(piece, 0..6))
         .prop_map(|(begin, key, pieces)| format!("{begin}{key}{}", pieces.concat()))
 }

@@ -26,7 +26,7 @@ pub(crate) const OF_THE_WORLD: [(&str, &str); 12] = [
 fn a_number_is_written_as_in_its_country() {
     for (e164, written) in OF_THE_WORLD {
         assert_eq!(national(number(e164)), written, "{e164}");
-        // Kept now.
+        // Cached now.
         assert_eq!(national(number(e164)), written, "{e164}");
     }
     assert_eq!(national(number("8885550142")), "888-555-0142");
@@ -36,8 +36,8 @@ fn a_number_is_written_as_in_its_country() {
 }
 
 proptest! {
-    /// The cache never shows: a text changed from another of its hundred equals one made from the
-    /// data.
+    /// The cache never changes a result: a text derived from another number of its hundred equals
+    /// one made from the data.
     #[test]
     fn the_last_two_digits_change_nothing_but_themselves(
         hundred in prop_oneof![

@@ -1,9 +1,10 @@
-//! Any row that is not the usual one: blanks, members in any order, strangers among them, escapes.
+//! Reads any row that is not in the usual form: blanks, members in any order, unknown members,
+//! escapes.
 //!
-//! A suffix with escapes is decoded behind the body, into [`Scanner::decoded`], and read there by
-//! the code that reads any other. A row that this reader cannot take goes to
-//! [`crate::relaxed::row`]: one row, not the whole body. Invariant: `relaxed::row` reads every row
-//! that it accepts as the same row.
+//! A suffix with escapes is decoded after the body into [`Scanner::decoded`], and the common code
+//! reads it there. A row that this reader does not support goes to [`crate::relaxed::row`]: one
+//! row, not the whole body. Invariant: `relaxed::row` reads every row that it accepts as the same
+//! row.
 
 use super::Scanner;
 use super::text::{after, blanks, decode, number, plain, string};
@@ -14,14 +15,15 @@ use crate::error_class::{InputFault, RowError};
 use crate::relaxed;
 use crate::span::Span;
 
-/// A row is within the body's object and its array.
+/// A row is nested in the body's object and its array.
 const ROW_DEPTH: usize = 2;
 /// Follows decoded text while it is read: an end mark, and padding so that whole blocks can be read
 /// up to it.
 const SENTINEL: [u8; 16] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 impl<'a> Scanner<'a> {
-    /// Reads the row at the beginning of `rest`, which ends the body; returns the text behind it.
+    /// Reads the row at the beginning of `rest`, which reaches to the end of the body; returns the
+    /// text after it.
     #[inline(never)]
     pub(super) fn any_row(&mut self, rest: &'a [u8]) -> Option<&'a [u8]> {
         let (rest, decoded_before) = (blanks(rest), self.decoded_end);
@@ -81,13 +83,13 @@ impl<'a> Scanner<'a> {
             row.request_id = Some(Span::between(self.usual.place(id), self.usual.place(behind)));
             return Some(behind);
         }
-        // A name with an escape may be a known one.
+        // A name with an escape may be an escaped known name.
         let name = plain(after(rest, b"\"")?)?;
         let value = value(after(name, b"\"")?)?;
         scalar(value).or_else(|| Some(relaxed::raw(value, ROW_DEPTH + 1)?.1))
     }
 
-    /// Reads the suffix at the beginning of `rest`; returns the text behind it, which begins with
+    /// Reads the suffix at the beginning of `rest`; returns the text after it, which begins with
     /// its closing quote.
     #[inline(never)]
     fn suffix(&mut self, rest: &'a [u8], ask: &mut Result<Ask, RowError>) -> Option<&'a [u8]> {
@@ -123,8 +125,8 @@ impl<'a> Scanner<'a> {
         Some(behind)
     }
 
-    /// A suffix whose key stands anywhere in the query, whose extension is another than `.json`, or which
-    /// is a path or URL; without blanks around it.
+    /// Reads a suffix whose key may be anywhere in the query, whose extension is not `.json`, or
+    /// which is a path or URL; without blanks around it.
     #[expect(clippy::inline_always, reason = "it has one caller")]
     #[inline(always)]
     fn ordinary_suffix(&self, suffix: &'a [u8]) -> Option<(Ask, &'a [u8])> {
@@ -149,13 +151,14 @@ impl<'a> Scanner<'a> {
         (!ask.key_is_escaped).then_some((ask, end))
     }
 
-    /// Whether a suffix is short enough and has no blank at its end, which would not count.
+    /// Whether a suffix is short enough and does not end in a blank, which would have to be
+    /// ignored.
     fn is_within_limits(&self, suffix: &[u8]) -> bool {
         let has_blank = suffix.last().is_none_or(u8::is_ascii_whitespace);
         suffix.len() <= self.limits.suffix_bytes_max && !has_blank
     }
 
-    /// As [`crate::ask::parse_suffix`], within the limits; the key is decoded.
+    /// Like [`crate::ask::parse_suffix`], within the limits; the key is decoded.
     #[inline(never)]
     fn parse_suffix(&mut self, at: Span) -> Result<Ask, RowError> {
         if at.len() > self.limits.suffix_bytes_max {
@@ -178,7 +181,7 @@ impl<'a> Scanner<'a> {
         Some(behind)
     }
 
-    /// Begins [`Scanner::decoded`] with the body, if there is nothing yet.
+    /// Copies the body to the beginning of [`Scanner::decoded`], if that is still empty.
     #[inline]
     fn decoded(&mut self) {
         if self.decoded.is_empty() {
@@ -208,7 +211,7 @@ impl Params for Plain {
     }
 }
 
-/// Parameters that have been decoded: up to the sentinel.
+/// Decoded parameters, up to the sentinel.
 struct Decoded;
 
 impl Params for Decoded {
@@ -218,7 +221,7 @@ impl Params for Decoded {
     }
 }
 
-/// A usual suffix, perhaps with a known prefix in front of the pool.
+/// A usual suffix, perhaps with a known prefix before the pool.
 #[expect(clippy::inline_always, reason = "a call copies what was read")]
 #[inline(always)]
 fn suffix<'a, P: Params>(
@@ -230,18 +233,18 @@ fn suffix<'a, P: Params>(
     let bare = after(bare, b"ring_pools/").unwrap_or(bare);
     let (ask, end) = usual.suffix::<P>(bare)?;
     let text = &text[..text.len() - end.len()];
-    // Blanks around it do not count.
+    // Blanks around it are ignored.
     let is_usual = text.len() <= limits.suffix_bytes_max && !text.last()?.is_ascii_whitespace();
     is_usual.then_some((ask, end))
 }
 
-/// The text behind a member's name: skips the colon and the blanks around it.
+/// The text after a member's name: skips the colon and the blanks around it.
 #[inline]
 fn value(rest: &[u8]) -> Option<&[u8]> {
     after(blanks(rest), b":").map(blanks)
 }
 
-/// Passes a value that is neither object nor array.
+/// Skips a value that is neither an object nor an array.
 pub(super) fn scalar(rest: &[u8]) -> Option<&[u8]> {
     match rest.first()? {
         b'"' => string(&rest[1..]),

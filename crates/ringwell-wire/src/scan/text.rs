@@ -1,14 +1,15 @@
 //! Pieces of JSON text, sixteen bytes at a time: blanks, strings, numbers, escapes.
 //!
-//! Each function takes the rest of the body and returns the text behind the piece; `None` if the
+//! Each function takes the rest of the body and returns the text after the piece; `None` if the
 //! text is malformed or ends within the piece.
 
 use wide::i8x16;
 
-/// Bytes that a string's text is read by.
+/// The block size in which a string's text is read.
 const BLOCK: usize = 16;
 
-/// The text behind `fixed` in `text`. Its length is known, so nothing is called to compare it.
+/// The text after `fixed` at the beginning of `text`. Its length is a constant, so the comparison
+/// needs no call.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`")]
 #[inline(always)]
 pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Option<&'a [u8]> {
@@ -17,7 +18,7 @@ pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Opti
 }
 
 /// Skips ASCII that is neither less than `first` nor a backslash: the rest begins with the first
-/// other byte. `None` if nothing does.
+/// other byte. `None` if there is no such byte.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
 #[inline(always)]
 pub(super) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
@@ -42,14 +43,14 @@ fn stops_below(block: i8x16, first: u8) -> u32 {
     (less | block.simd_eq(i8x16::splat(b'\\'.cast_signed()))).to_bitmask()
 }
 
-/// As [`pass`], for a query from an `&` on: says as well whether a parameter in it may be one of
-/// ours, which all begin with `r`.
+/// Like [`pass`], for a query from an `&` on; also reports whether a parameter in it may be one of
+/// ours, all of which begin with `r`.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
 #[inline(always)]
 pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
     let mut rest = text;
     let mut ours = i8x16::ZERO;
-    // One byte more than a block: an `&` may be the last of it.
+    // One byte more than a block, because an `&` may be its last byte.
     while let Some(window) = rest.first_chunk::<{ BLOCK + 1 }>() {
         let (block, next): (&[u8; BLOCK], &[u8; BLOCK]) =
             (window.first_chunk()?, window.last_chunk()?);
@@ -68,13 +69,13 @@ pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
     Some((pass(rest, first)?, ours.to_bitmask() != 0))
 }
 
-/// Passes white space.
+/// Skips white space.
 #[expect(clippy::inline_always, reason = "nearly always there is none or one blank")]
 #[inline(always)]
 pub(super) fn blanks(text: &[u8]) -> &[u8] {
     match text {
         [first, ..] if *first > b' ' => text,
-        // One space, as most programs put it behind a colon and a comma.
+        // One space, which most programs write after a colon and a comma.
         [b' ', second, ..] if *second > b' ' => &text[1..],
         _ => many_blanks(text),
     }
@@ -128,7 +129,7 @@ pub(super) fn plain(text: &[u8]) -> Option<&[u8]> {
     foreign(rest)
 }
 
-/// As [`plain`], for text that is no ASCII, or near the end of the body.
+/// Like [`plain`], for non-ASCII text or text near the end of the body.
 #[inline(never)]
 fn foreign(text: &[u8]) -> Option<&[u8]> {
     let is_end = |byte: &u8| matches!(byte, 0..0x20 | b'"' | b'\\');
@@ -136,8 +137,8 @@ fn foreign(text: &[u8]) -> Option<&[u8]> {
     str::from_utf8(plain).is_ok().then_some(rest)
 }
 
-/// Passes a string with its closing quote. Escapes are checked, not decoded: the JSON library does
-/// not check surrogates either as long as a value stays unchanged.
+/// Skips a string and its closing quote. Escapes are checked but not decoded; the JSON library does
+/// not check surrogates either if a value is kept unchanged.
 pub(super) fn string(text: &[u8]) -> Option<&[u8]> {
     let mut rest = text;
     loop {
@@ -157,7 +158,7 @@ pub(super) fn string(text: &[u8]) -> Option<&[u8]> {
     }
 }
 
-/// Passes a number.
+/// Skips a number.
 pub(super) fn number(text: &[u8]) -> Option<&[u8]> {
     let text = text.strip_prefix(b"-").unwrap_or(text);
     let mut rest = digits(text)?;
@@ -177,20 +178,20 @@ pub(super) fn number(text: &[u8]) -> Option<&[u8]> {
     Some(rest)
 }
 
-/// Passes one digit or more.
+/// Skips one or more digits.
 #[inline]
 fn digits(text: &[u8]) -> Option<&[u8]> {
     let count = text.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(text.len());
     (count > 0).then(|| &text[count..])
 }
 
-/// Bytes that [`decode`] looks at in one step: a block, and an escape that begins at its end.
+/// Bytes that [`decode`] reads in one step: a block, and an escape that begins at its end.
 const WINDOW: usize = 2 * BLOCK;
-/// Room that is made at once behind decoded text.
+/// The room that is reserved at once after decoded text.
 const ROOM: usize = 256;
 
 /// Writes the decoded string over the contents of `out` from `to` on, and makes room for a window
-/// behind it. Returns the rest of `text`, which begins with the closing quote, and the end of the
+/// after it. Returns the rest of `text`, which begins with the closing quote, and the end of the
 /// decoded text. It is UTF-8, and never longer than the string.
 #[expect(clippy::inline_always, reason = "it has one caller")]
 #[inline(always)]
@@ -216,7 +217,7 @@ pub(super) fn decode<'a>(
             (rest, to) = (&rest[BLOCK..], to + BLOCK);
             continue;
         }
-        // The remainder is for the compiler: there are no further bits.
+        // The remainder helps the compiler: there are no further bits.
         let length = stops.trailing_zeros() as usize % BLOCK;
         if window[length] == b'"' {
             return Some((&rest[length..], to + length));
@@ -231,7 +232,7 @@ pub(super) fn decode<'a>(
     }
 }
 
-/// A solidus, as PHP escapes it, or ASCII as `\u0026`, which Go writes for an ampersand.
+/// A solidus, which PHP escapes, or ASCII as `\u0026`, which Go writes for an ampersand.
 #[expect(clippy::inline_always, reason = "a part of `decode`")]
 #[inline(always)]
 fn ascii(escape: &[u8; 6]) -> Option<(u8, usize)> {
@@ -243,7 +244,7 @@ fn ascii(escape: &[u8; 6]) -> Option<(u8, usize)> {
     (escape.starts_with(b"\\u00") && code < 0x80).then_some((code.to_le_bytes()[0], 6))
 }
 
-/// As [`decode`], piece by piece: for the end of the body.
+/// Like [`decode`], piece by piece, for the end of the body.
 #[inline(never)]
 fn decode_slowly<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'a [u8], usize)> {
     let (mut rest, mut to) = (text, to);
@@ -254,7 +255,7 @@ fn decode_slowly<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'
     Some((rest, to))
 }
 
-/// Decodes one escape, or copies plain text. There is something of either.
+/// Decodes one escape, or copies plain text. At least one of the two is present.
 #[inline(never)]
 fn rare<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'a [u8], usize)> {
     out.truncate(to);
@@ -278,7 +279,7 @@ fn rare<'a>(text: &'a [u8], out: &mut Vec<u8>, to: usize) -> Option<(&'a [u8], u
         }
         _ => first,
     };
-    // A half of a pair is not a character.
+    // Half of a surrogate pair is not a character.
     out.extend_from_slice(char::from_u32(code)?.encode_utf8(&mut [0; 4]).as_bytes());
     Some((rest, out.len()))
 }
@@ -309,10 +310,10 @@ fn nibble(digit: u8) -> u16 {
     NIBBLES[usize::from(digit)]
 }
 
-/// Greater than any byte, in either place of two.
+/// Greater than any byte, in either of two positions.
 const NO_NIBBLE: u16 = 0x100;
 
-/// By its byte, each hexadecimal digit.
+/// The value of each hexadecimal digit, by its byte.
 static NIBBLES: [u16; 256] = {
     let mut nibbles = [NO_NIBBLE; 256];
     let mut value = 0_u16;

@@ -1,9 +1,10 @@
-//! A row as nearly every client writes it, read in one walk, sixteen bytes at a time.
+//! Reads a row as nearly every client writes it, in one walk, sixteen bytes at a time.
 //!
-//! `{"api_suffix":"ID/allocate_number.json?ring_pool_key=KEY…","request_id":…}`, the last member
-//! perhaps left out and otherwise a string or an integer, without white space and escapes.
-//! Everything else is for [`super::row`], which reads the same suffixes by [`Reader::suffix`].
-//! Invariant: [`crate::ask::parse_suffix`] reads every suffix that it accepts as the same row.
+//! The form is `{"api_suffix":"ID/allocate_number.json?ring_pool_key=KEY…","request_id":…}`,
+//! without white space and escapes; the last member may be absent and is otherwise a string or an
+//! integer. Everything else is for [`super::row`], which reads the same suffixes by
+//! [`Reader::suffix`]. Invariant: [`crate::ask::parse_suffix`] reads every suffix that it accepts
+//! as the same row.
 
 use ringwell_core::PoolId;
 
@@ -12,15 +13,15 @@ use crate::ask::Ask;
 use crate::batch::{Limits, Row};
 use crate::span::Span;
 
-/// Bytes of a key are at least this: `"`, `%`, `&` and `+` are less.
+/// Skipped bytes of a key are at least this: `"`, `%`, `&` and `+` are less.
 const FIRST_OF_KEY: u8 = b',';
-/// Bytes of a string are at least this, except for blanks and `!`: control characters and `"` are
-/// less.
+/// Skipped bytes of a string are at least this, except for blanks and `!`: control characters and
+/// `"` are less.
 const FIRST_OF_TEXT: u8 = b'#';
 
-/// Stands between the pool and the key: in two pieces, each compared without a call.
+/// The text between the pool and the key, in two pieces that are each compared without a call.
 const BEFORE_KEY: (&[u8; 32], &[u8; 4]) = (b"/allocate_number.json?ring_pool_", b"key=");
-/// The length of the part of it before the query.
+/// The length of its part before the query.
 const BEFORE_QUERY: u32 = 22;
 
 /// Reads the rows of one body.
@@ -37,14 +38,15 @@ impl<'a> Reader<'a> {
         Some(Self { limits, end: u32::try_from(body.len()).ok()? })
     }
 
-    /// The offset of `rest`, which ends the body.
+    /// The offset of `rest`, which reaches to the end of the body.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "it is no longer than the body")]
     pub(super) fn place(self, rest: &[u8]) -> u32 {
         self.end.wrapping_sub(rest.len() as u32)
     }
 
-    /// The row at the beginning of `rest`, which ends the body, and the text behind it.
+    /// The row at the beginning of `rest`, which reaches to the end of the body, and the text after
+    /// it.
     #[expect(
         clippy::inline_always,
         reason = "as `parse_row`, where it is measured: a call copies the row"
@@ -57,8 +59,8 @@ impl<'a> Reader<'a> {
         Some((Row { request_id, ask: Ok(ask) }, behind))
     }
 
-    /// The request of the suffix at the beginning of `suffix`, which ends the text; and the text
-    /// behind it, which begins with its closing quote.
+    /// The request of the suffix at the beginning of `suffix`, which reaches to the end of the
+    /// text; and the text after it, which begins with its closing quote.
     #[expect(clippy::inline_always, reason = "a part of `read`")]
     #[inline(always)]
     pub(super) fn suffix<P: Params>(self, suffix: &[u8]) -> Option<(Ask, &[u8])> {
@@ -92,7 +94,7 @@ impl<'a> Reader<'a> {
         Some((ask, end))
     }
 
-    /// The id as sent, if there is one; and the text behind the row. `rest` begins where the suffix
+    /// The id as sent, if there is one; and the text after the row. `rest` begins where the suffix
     /// ends.
     #[expect(clippy::inline_always, reason = "a part of `read`")]
     #[inline(always)]
@@ -118,15 +120,15 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The way in which parameters are passed. A trait, as closures and functions that are passed are
-/// called.
+/// The way in which parameters are skipped. A trait rather than a closure or function pointer,
+/// because those would be called instead of inlined.
 pub(super) trait Params {
-    /// Passes the parameters at the beginning of `text`, from the `&` before them on; says as well
+    /// Skips the parameters at the beginning of `text`, from the `&` before them on; also reports
     /// whether one of them may be ours.
     fn pass(text: &[u8]) -> Option<(&[u8], bool)>;
 }
 
-/// Parameters without escapes, which are in the body.
+/// Unescaped parameters in the body.
 struct InBody;
 
 impl Params for InBody {
@@ -143,7 +145,7 @@ pub(super) fn parse_pool(text: &[u8]) -> Option<(PoolId, usize)> {
     const ONES: u64 = u64::from_le_bytes([1; 8]);
     const HIGHS: u64 = ONES << 7;
     let digits = u64::from_le_bytes(*text.first_chunk()?) ^ (ONES * u64::from(b'0'));
-    // High bits mark bytes that are not digits, and perhaps the bytes behind them: the first mark
+    // High bits mark bytes that are not digits, and possibly also bytes after them: the first mark
     // is right.
     let others = (digits.wrapping_add(ONES * 0x76) | digits) & HIGHS;
     let count = others.trailing_zeros() / 8;

@@ -32,7 +32,7 @@ pub(crate) struct Response {
     pub(crate) body: Vec<u8>,
 }
 
-/// `fixtures/api/`.
+/// The directory `fixtures/api/`.
 fn folder() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/api")
 }
@@ -122,7 +122,7 @@ fn matches(template: &[u8], text: &[u8]) -> bool {
     text.is_empty()
 }
 
-/// Describes the differences from the expectation of `case`, for a person.
+/// Describes the differences from the expectation of `case`, for readers.
 pub(crate) fn compare(
     case: &str,
     wanted: &Response,

@@ -8,7 +8,8 @@ use crate::provider::{Leg, verify};
 const BODY: &str = "CallSid=CA1234567890ABCDE&Caller=%2B14158675309&Digits=1234&\
                     From=%2B14158675309&To=%2B18005551212";
 
-/// Whether a request to `url` (host and path apart at the third slash) with `body` is signed so.
+/// Whether a request to `url` (host and path split at the third slash) with `body` has this
+/// signature.
 fn is_signed(url: &str, body: &str, signature: &str) -> bool {
     let (host, target) = url.split_at(8 + url[8..].find('/').unwrap());
     let account = account(CallProvider::Twilio, host, "12345");
@@ -209,7 +210,7 @@ proptest! {
     }
 }
 
-/// A proxy that reads forms and writes them anew changes order and escapes, and nothing that counts.
+/// A proxy that parses and rewrites forms changes their order and escapes, but nothing that counts.
 #[test]
 fn a_form_that_a_proxy_has_written_anew_is_signed_all_the_same() {
     let url = "https://mycompany.com/myapp.php?foo=1&bar=2";
@@ -218,8 +219,8 @@ fn a_form_that_a_proxy_has_written_anew_is_signed_all_the_same() {
     assert!(is_signed(url, again, "RSOYDt4T1cUTdK1PDd93/VVr8B8="));
 }
 
-/// The signed string has no ends of fields: one who has seen a signed request can cut it anew. It
-/// must not become another call.
+/// The signed string does not delimit fields, so an observer of a signed request can split it
+/// differently. The result must not name another call.
 #[test]
 fn a_form_that_was_cut_anew_names_no_call() {
     let account = account(CallProvider::Twilio, "https://mycompany.com", "12345");

@@ -16,7 +16,7 @@ fn to(url: &str) -> NewEndpoint {
     NewEndpoint { url: url.to_owned(), ..NewEndpoint::default() }
 }
 
-/// Writes an event as a call's change would.
+/// Writes an event as a change of a call does.
 async fn event(log: &Log, kind: &'static str, at: Millis) {
     let mut tx = log.database().write().await.unwrap();
     let data = serde_json::json!({ "at": at.0 });
@@ -26,7 +26,7 @@ async fn event(log: &Log, kind: &'static str, at: Millis) {
 }
 
 /// Delivers all due events from `from` to `until`, in virtual time, to endpoints that answer
-/// `status`. Returns how many attempts there were.
+/// `status`. Returns the count of attempts.
 async fn run(log: &Log, from: Millis, until: Millis, status: impl Fn(&Due) -> u16) -> usize {
     let (mut now, mut attempts) = (from, 0);
     while let Some(next) = log.next_due().await.unwrap().filter(|next| *next < until) {
@@ -151,7 +151,7 @@ async fn what_is_taken_is_not_taken_again_before_its_lease_is_over() {
     event(&log, "call.started", Millis(0)).await;
     let taken = async |now| log.claim(&made.id, Millis(now), 10).await.unwrap().len();
     assert_eq!((taken(0).await, taken(0).await, taken(LEASE.0 - 1).await), (1, 0, 0));
-    // Its taker was killed: it has not been tried as far as is known.
+    // Its worker was killed, so no attempt is known.
     let again = log.claim(&made.id, LEASE, 10).await.unwrap();
     assert_eq!((again.len(), again[0].attempts), (1, 0));
 }

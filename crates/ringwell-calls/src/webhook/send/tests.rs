@@ -6,7 +6,7 @@ use tokio::net::TcpListener;
 
 use super::*;
 
-/// The first answer is a public address, every later one the machine's own.
+/// The first look-up returns a public address, every later one the machine's own.
 #[derive(Default)]
 struct Rebinding(AtomicUsize);
 

@@ -1,4 +1,4 @@
-//! Numbers received from another shard.
+//! Tests of numbers received from another shard.
 
 use super::{number, spec};
 use crate::{Millis, PoolId, Position, Rebuild, Retired, Shard, Slot, VisitorId};
@@ -87,7 +87,7 @@ fn a_later_allocation_of_nobody_in_particular_takes_the_number_from_its_visitor(
 
 #[test]
 fn of_two_numbers_of_a_visitor_the_later_one_is_kept() {
-    // The report on the first number, when the second one has been the visitor's since 160.
+    // A report of the first number when the visitor has had the second one since 160.
     for (first, kept) in [
         (received(100, 300, 100, Some(ANN)), 1),
         (received(161, 300, 159, Some(ANN)), 1),
@@ -151,7 +151,7 @@ fn what_the_owner_before_tells_counts_whatever_its_clock_says() {
         pool: PoolId(100),
         visitor: Some(BOB),
     };
-    // The other clock is behind the allocation that went out here before, and ahead of now.
+    // The other clock is behind the earlier allocation made here, and ahead of now.
     for allocated_at in [90, 5000] {
         let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
         shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();
