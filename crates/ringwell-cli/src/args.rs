@@ -73,7 +73,7 @@ pub(crate) struct Ringwell {
     pub(crate) command: Command,
 }
 
-/// In the order of a user's life: try it, plan, set up, run, measure.
+/// The commands in the order of a user's work: try it, plan, set up, run, measure.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     /// Make ring pools to play with, and serve them
@@ -82,10 +82,10 @@ pub(crate) enum Command {
     /// Calculate how many numbers a pool needs, or what machines a cluster needs
     #[command(after_help = plan::HELP)]
     Plan(Box<plan::Args>),
-    /// Say what would be attributed, by a web site's access log, on a day in virtual time
+    /// Simulate, from a web site's access log, which calls would be attributed
     #[command(after_help = simulate::HELP)]
     Simulate(Box<simulate::Args>),
-    /// Look whether this machine and a configuration are fit to serve
+    /// Check whether this machine and a configuration are fit to serve
     #[command(after_help = doctor::HELP)]
     Doctor(doctor::Args),
     /// Make a management token: the secret on stdout, its setting on stderr
@@ -221,7 +221,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// The flags as settings that stand above all others.
+    /// The flags as settings that take precedence over all others.
     pub(crate) fn overrides(self, data: Option<PathBuf>) -> Overrides {
         Overrides {
             data,
@@ -235,7 +235,7 @@ impl Server {
     }
 }
 
-/// A count of things that a demo makes; the upper bounds depend on each other.
+/// A count of things that a demo makes; the upper limits depend on each other.
 fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
 }

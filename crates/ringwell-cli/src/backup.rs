@@ -2,8 +2,8 @@
 //!
 //! Owns the order of copying and the list `backup.json`. `ringwell journal verify` checks the
 //! contents of the copied journal. Invariant: each shard's copy is a true prefix of its journal,
-//! with every frame that its snapshots need. The directory of the backup appears under its name
-//! only when it was checked.
+//! with every frame that its snapshots need. The directory of the backup gets its name only after
+//! it was checked.
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write as _};
@@ -40,18 +40,17 @@ const LIST: &str = "backup.json";
 /// The databases in a backup: of the directory, and of calls.
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
 
-/// Small files of a data directory that are copied if they are there.
+/// Small files of a data directory that are copied if they exist.
 const SMALL: [&str; 4] = ["cluster-map.json", "gaps.json", "site-secret", "webhook-time"];
 
-/// Of the list.
+/// The format version of the list.
 const FORMAT: u32 = 1;
 
-/// The count of tries for a shard whose segments are dropped or written too fast to be copied
-/// whole.
+/// The most attempts for a shard whose segments are dropped or written too fast to be copied whole.
 const TRIES: u32 = 5;
 
-/// Read and written at once. Small, because within one piece a copy may see a later write without
-/// an earlier one; verifying finds that, and the shard is copied again.
+/// The bytes that are read and written at once. Small, because within one piece a copy may contain
+/// a later write without an earlier one; verifying finds that, and the shard is copied again.
 const PIECE: usize = 64 << 10;
 
 #[derive(Debug, clap::Args)]
@@ -70,20 +69,20 @@ pub(crate) struct Args {
     verify: Option<PathBuf>,
 }
 
-/// `backup.json`.
+/// The contents of `backup.json`.
 #[derive(Debug, Serialize, Deserialize)]
 struct List {
     format: u32,
-    /// Of the program that took it.
+    /// The version of the program that took it.
     version: String,
-    /// The time of its start, RFC 3339.
+    /// The time when it began, RFC 3339.
     taken_at: String,
     files: Vec<Entry>,
 }
 
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Entry {
-    /// Below the backup's directory.
+    /// The path below the backup's directory.
     path: PathBuf,
     bytes: u64,
     blake3: String,
@@ -92,7 +91,7 @@ struct Entry {
 /// Takes a backup, or checks one.
 ///
 /// # Errors
-/// If something cannot be copied, or the copy is not sound.
+/// If something cannot be copied, or the copy is damaged.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.verify {
         let list = verify(path)?;
@@ -108,7 +107,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let partial = partial(to)?;
     let taken = take(&sources, &partial);
     if taken.is_err() {
-        // Half a backup should not be mistaken for a whole one.
+        // A partial backup must not be mistaken for a complete one.
         let _ = fs::remove_dir_all(&partial);
     }
     let list = taken?;
@@ -132,7 +131,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// The files to copy.
 struct Sources {
     data: PathBuf,
-    /// As [`DATABASES`].
+    /// As in [`DATABASES`].
     databases: [Option<Database>; 2],
 }
 
@@ -156,7 +155,7 @@ fn sources(args: &Args) -> anyhow::Result<Result<Sources, ExitCode>> {
     })
 }
 
-/// The place where the backup is built: beside its final place, so that a rename is enough.
+/// The directory in which the backup is built: next to its final place, so that a rename is enough.
 fn partial(to: &Path) -> anyhow::Result<PathBuf> {
     let name = to.file_name().context("--to must name a directory")?;
     let partial = to.with_file_name(format!("{}.partial", name.to_string_lossy()));
@@ -189,7 +188,7 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for (name, database) in DATABASES.into_iter().zip(databases) {
-        // The call log is there once a server has kept calls.
+        // The call log exists once a server has recorded calls.
         if let Some(Database::File(path)) = database
             && (name != calls::FILE || path.is_file())
         {
@@ -223,7 +222,7 @@ fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
     Ok(shards)
 }
 
-/// Copies a shard's files until none of them was dropped meanwhile and the copy is sound.
+/// Copies a shard's files until none of them was dropped in the meantime and the copy is sound.
 fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
     let mut trouble = String::new();
     for _ in 0..TRIES {
@@ -231,7 +230,7 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
         make_directory(to)?;
         match copy_files(from, to) {
             Ok(()) => {}
-            // Dropped between listing and opening.
+            // The segment was dropped between listing and opening.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 trouble = String::from("its files change too fast");
                 continue;
@@ -251,8 +250,8 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
     )
 }
 
-/// Snapshots first, then segments from the newest to the oldest, each from its end to its
-/// beginning: a visible frame was written, and so was everything read after it.
+/// Copies snapshots first, then segments from the newest to the oldest, each from its end to its
+/// beginning: a frame in the copy was written, and so was everything that is copied after it.
 fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     let snapshots = files(from, "rps")?;
     for name in &snapshots {
@@ -270,7 +269,7 @@ fn copy_files(from: &Path, to: &Path) -> io::Result<()> {
     if is_gone { Err(io::ErrorKind::NotFound.into()) } else { Ok(()) }
 }
 
-/// Names of files with this extension, in order.
+/// Names of files with this extension, sorted.
 fn files(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in fs::read_dir(directory)? {
@@ -283,7 +282,7 @@ fn files(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// Copies from the end to the begin; pieces of zeros stay holes.
+/// Copies from the end to the beginning; blocks of zeros stay holes.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
     let source = File::open(from)?;
     let bytes = source.metadata()?.len();
@@ -306,7 +305,7 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
     target.sync_all()
 }
 
-/// All files of a backup except its list, in order, with their contents.
+/// All files of a backup except its list, sorted, with their contents.
 fn entries(root: &Path) -> anyhow::Result<Vec<Entry>> {
     let mut entries = Vec::new();
     let mut waiting = vec![root.to_owned()];
@@ -343,7 +342,7 @@ fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
     }
 }
 
-/// Holds every file of a backup against its list, and reads journals and databases.
+/// Compares every file of a backup with its list, and reads journals and databases.
 fn verify(root: &Path) -> anyhow::Result<List> {
     let shown = root.display();
     let text = fs::read(root.join(LIST))

@@ -1,4 +1,4 @@
-//! Calls to the management API of a running server, for commands that ask one or change it.
+//! Calls to the management API of a running server, for commands that query or change it.
 //!
 //! Owns addresses as people write them, the management token, and the messages for failed calls.
 //! Independent of the requests. Speaks HTTP/1.1 over TCP and unix sockets, one request a
@@ -91,11 +91,11 @@ pub(crate) struct Access {
 /// The reason why a call failed.
 #[derive(Debug)]
 pub(crate) enum CallError {
-    /// Nobody takes connections there. The request has not left.
+    /// No server accepts connections at the address. The request was not sent.
     NotThere { url: Url, reason: String },
     /// The connection ended, or no answer came in time: the request may have been carried out.
     Lost { url: Url, reason: String },
-    /// The server said no.
+    /// The server refused the request.
     Refused { url: Url, status: StatusCode, detail: String, has_token: bool },
 }
 
@@ -153,8 +153,8 @@ pub(crate) struct Caller {
 }
 
 impl Caller {
-    /// With the token that `access` names, or that is in `RINGWELL_TOKEN`; without one, calls
-    /// that need it are refused.
+    /// Uses the token that `access` names, or the one in `RINGWELL_TOKEN`; without a token, calls
+    /// that need one are refused.
     ///
     /// # Errors
     /// If the token cannot be read or is malformed.
@@ -177,10 +177,10 @@ impl Caller {
         Ok(Self { runtime, answer_max: ANSWER_MAX, authorization: authorization.transpose()? })
     }
 
-    /// Without a token, for questions that a living server answers at once.
+    /// Uses no token; for requests that a healthy server answers at once.
     ///
     /// # Errors
-    /// If there can be no runtime.
+    /// If no runtime can be created.
     pub(crate) fn for_health() -> anyhow::Result<Self> {
         let runtime = Builder::new_current_thread().enable_all().build()?;
         Ok(Self { runtime, answer_max: HEALTH_MAX, authorization: None })
@@ -227,7 +227,7 @@ impl Caller {
     /// The server's answer, of any status, to a request with a body of that content type.
     ///
     /// # Errors
-    /// [`CallError`], but never that the server has refused.
+    /// [`CallError`], but never for a refusal by the server.
     pub(crate) fn send(
         &self,
         url: &Url,

@@ -49,7 +49,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// As the command's own.
+/// The command's own errors.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Export(args) => export::run(args),

@@ -1,7 +1,7 @@
 //! Calls beside a running node: a separate thread, a listener for providers, the call log.
 //!
-//! Owns the way between the two: the node is asked who held a number, and its management gets the
-//! paths of calls.
+//! Owns the link between the two: calls ask the node who held a number, and the node's management
+//! gets the paths of calls.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -21,7 +21,7 @@ use crate::claim::claim;
 use crate::directory::{behind_the_shards, step_back};
 use crate::listener::Listener;
 
-/// Connections of providers that are open at once.
+/// The most connections of providers open at once.
 const CONNECTIONS_MAX: usize = 2_048;
 /// The call log, in the data directory.
 pub(crate) const FILE: &str = "calls.sqlite";
@@ -42,7 +42,7 @@ pub(crate) struct Running {
 #[derive(Clone)]
 struct NodeNumbers {
     node: Arc<OnceLock<Handle>>,
-    /// Becomes true with it.
+    /// Becomes true when it serves.
     serves: Arc<watch::Sender<bool>>,
 }
 
@@ -73,8 +73,8 @@ impl Numbers for NodeNumbers {
 }
 
 impl Running {
-    /// Opens the log and listens for providers. They are answered as soon as the node serves.
-    /// Tokens of `lookup`, which the directory keeps current, may read calls.
+    /// Opens the log and listens for providers. They are answered once the node serves. Tokens of
+    /// `lookup`, which the directory keeps current, may read calls.
     ///
     /// # Errors
     /// If the log cannot be opened, or the address is taken.
@@ -92,7 +92,7 @@ impl Running {
             Some(Database::File(path)) => Location::File(path.clone()),
             Some(Database::Postgres(url)) => Location::Url(url.reveal().to_owned()),
         };
-        // A server that is refused must not have worked on the log before.
+        // A server that cannot start must not have changed the log before.
         let claim = match &location {
             Location::File(path) => Some(claim(path, "call log")?),
             Location::Url(_) => None,
@@ -129,9 +129,10 @@ impl Running {
         Ok(Arc::new(Self { service, tokens, node, address, fixed, end, thread }))
     }
 
-    /// The node serves: it can be asked from now on. Returns the paths of calls for its management.
+    /// Reports that the node serves, so that it can be queried from now on. Returns the paths of
+    /// calls for its management.
     pub(crate) fn attach(&self, node: &Handle) -> Router {
-        // Each shard's thread has a handle; all belong to one node.
+        // Each shard's thread has a handle to the same node.
         let _ = self.node.node.set(node.clone());
         let service = self.service.clone();
         node.on_taps(move |number| service.tapped(number));
@@ -139,10 +140,10 @@ impl Running {
         http::management(self.service.clone(), self.tokens.clone())
     }
 
-    /// Goes on with other settings, all but the address and the database.
+    /// Switches to other settings, except for the address and the database.
     ///
     /// # Errors
-    /// [`Fault`]; everything stays.
+    /// [`Fault`]; then nothing changes.
     pub(crate) fn reload(&self, settings: &Calls) -> Result<(), Fault> {
         self.service.reload(settings).map_err(|error| Fault {
             field: "calls.destination.time_zone".to_owned(),
@@ -165,7 +166,7 @@ impl Running {
         self.service.clone()
     }
 
-    /// Takes no more calls, and stores all reports.
+    /// Accepts no more calls, and stores all reports.
     pub(crate) fn stop(&self) {
         drop(self.end.lock().unwrap_or_else(PoisonError::into_inner).take());
         let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -186,7 +187,7 @@ fn run(
     let router = http::providers(service.clone());
     runtime.block_on(async {
         let answer = async {
-            // Before that no state is known: the provider's own fallback must act.
+            // The state is still unknown, so the provider's own fallback must act.
             let _ = serves.wait_for(|serves| *serves).await;
             listener.serve(router, CONNECTIONS_MAX).await;
         };

@@ -20,13 +20,13 @@ Examples:
   ringwell check run.jsonl
   ringwell check client-1.jsonl client-2.jsonl node-a.jsonl --json";
 
-/// Flags that let more rules be judged.
+/// Flags that make more rules judgeable.
 const ADD_MORE: &str = "\
 `ringwell load finish HISTORY --journal DATA` adds a server's journal and state; with --look-up URL
 and --token-file FILE also look-ups
 ";
 
-/// Longest part of a line that people are shown.
+/// The longest part of a line that is printed.
 const SHOWN: usize = 600;
 const UNREADABLE: u8 = 2;
 
@@ -115,7 +115,7 @@ fn looked_at(summary: &Summary) -> String {
         summary.lookups
     );
     if summary.unknown_lines > 0 {
-        let _ = writeln!(text, "passed over: {} lines of unknown kinds", summary.unknown_lines);
+        let _ = writeln!(text, "ignored: {} lines of unknown kinds", summary.unknown_lines);
     }
     for journal in &summary.damaged {
         let _ = writeln!(text, "the dump of {journal} ends at damage");

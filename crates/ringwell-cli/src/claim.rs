@@ -1,7 +1,7 @@
-//! One server at a time has its ring pools, or its call log, in a file of SQLite.
+//! A lock that lets only one server use a SQLite file of ring pools or calls.
 //!
-//! Two servers with separate data directories would not have each other's lockouts, and would both send
-//! the webhooks of one call log.
+//! Two servers with separate data directories would not know each other's lockouts, and would both
+//! send the webhooks of one call log.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -9,8 +9,9 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 
-/// Holds the database at `path`, which has `what`, until the file is dropped, also when the process dies.
-/// The lock is on a file beside the database: SQLite locks the database file itself.
+/// Locks the database at `path`, which contains `what`, until the returned file is dropped, or the
+/// process ends. The lock is on a file next to the database, because SQLite locks the database file
+/// itself.
 ///
 /// # Errors
 /// If another process has it, or the lock's file cannot be used.

@@ -1,8 +1,8 @@
 //! `ringwell demo`: ring pools to play with, and a server for them.
 //!
 //! Writes `demo-pools.csv`, `load-pools.csv` and `demo-token` into the data directory. An existing
-//! token is kept, so that yesterday's commands work today. Invariant: `ringwell load` uses up no
-//! number of the pools that a person plays with.
+//! token is kept, so that yesterday's commands work today. Invariant: `ringwell load` uses no
+//! number of the pools that a person tries.
 
 mod inbox;
 mod phone;
@@ -34,10 +34,10 @@ use crate::serve::{show, with_calls};
 use crate::story::{Origin, Story};
 use crate::{logs, management, texts};
 
-/// The exit code of arguments that cannot be, as clap has it.
+/// The exit code for invalid arguments, as in clap.
 const WRONG_USAGE: u8 = 2;
 
-/// Pools that are only for `ringwell load`, beside those to play with.
+/// Extra pools for `ringwell load`, separate from those for people.
 const LOAD_POOLS: u32 = 200;
 
 /// Their numbers come free at once, because a measurement needs more numbers than a pool has.
@@ -46,7 +46,7 @@ const LOAD_LIFETIME: Millis = Millis(10);
 /// Short enough that a pool which overflowed recovers while a person watches.
 const BUSY_LIFETIME: Millis = Millis(20_000);
 
-/// Pools of a lifetime up to this stand load themselves, and get no others beside them.
+/// Pools of a lifetime up to this can carry load themselves, and no extra ones are added.
 const BRIEF: Millis = Millis(1000);
 
 /// Segments a quarter of the default size: a demo should not take 256 MiB before its first request.
@@ -55,8 +55,8 @@ const SEGMENT_BYTES: u64 = 16 << 20;
 /// Makes the pools or finds them, serves them until a signal ends it, and prints requests to try.
 ///
 /// # Errors
-/// If files cannot be written, or the server does not start or end well. Pools that there cannot
-/// be are wrong usage.
+/// If files cannot be written, or the server does not start or end well. Impossible counts of pools
+/// are wrong usage.
 pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let pools = match demo_pools(args.pools, args.numbers, args.lifetime) {
         Ok(pools) => pools,
@@ -68,7 +68,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let load_pools = load_pools(&args);
     let mut config = Config::new(PathBuf::from("demo-data"), cores());
     config.journal.segment_bytes = SEGMENT_BYTES;
-    // No proxy has to notice that it goes.
+    // There is no proxy that must notice the shutdown.
     config.drain_pause = Duration::ZERO;
     match Overrides::from_variables(variable) {
         Ok(variables) => variables.apply(&mut config, cores()),
@@ -102,7 +102,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let of_server = crate::serve::routes(&config, front.dashboard.clone(), TokenHashes::default());
     let of_server = with_calls(of_server, calls.clone());
     let routes: Routes = Arc::new(move |node| {
-        // Called on each shard's thread, which is the one to slow down.
+        // Called on each shard's thread, which is the thread to slow down.
         let name = std::thread::current().name().map(str::to_owned);
         if let Some((controls, _)) = slow.as_ref().filter(|(_, shard)| name.as_ref() == Some(shard))
         {
@@ -111,7 +111,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         of_server(node)
     });
     let introduce = move |addresses: &[String]| {
-        // The server is up; a closed output does not stop it.
+        // The server is running; a closed output does not stop it.
         let introduction = story.introduction(addresses, &front.url);
         let _ = io::stdout().lock().write_all(introduction.as_bytes());
         front.serve(addresses);
@@ -132,10 +132,10 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the list of the pools that load may use.
+/// Writes the list of the pools that `ringwell load` may use.
 fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     if pools.is_empty() {
-        // A file of an earlier demo would name pools that this one does not have.
+        // A file of an earlier demo would name pools that no longer exist.
         let _ = fs::remove_file(path);
     } else {
         keep_list(path, pools)?;
@@ -143,8 +143,8 @@ fn keep_load_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Makes the data directory. Refuses now the settings that the server would refuse later, before
-/// the list of another demo is overwritten.
+/// Makes the data directory. Refuses settings that the server would refuse later, before another
+/// demo's list is overwritten.
 fn claim(data: &Path) -> anyhow::Result<()> {
     ringwell_node::disk::create_directory(data).with_context(|| {
         format!("cannot make the directory {}; choose another with --data", data.display())
@@ -159,12 +159,12 @@ fn claim(data: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The visible parts of the demo: the dashboard, and a shop whose numbers are swapped.
+/// The visible parts of the demo: the dashboard, and a shop page whose numbers are swapped.
 struct Front {
     dashboard: Dashboard,
     /// The page and the pool of its load slider; absent if measurements need a quiet server.
     shop: Option<(Shop, RingPool)>,
-    /// The address to open first.
+    /// The address that a person should open first.
     url: String,
 }
 
@@ -190,7 +190,7 @@ impl Front {
         Ok(Self { dashboard, shop: Some((shop, busy)), url })
     }
 
-    /// Takes calls for the shop, if there is one.
+    /// Accepts calls for the shop, if there is one.
     fn take_calls(&mut self, config: &Config) -> anyhow::Result<Option<Arc<Running>>> {
         let Some((shop, _)) = &mut self.shop else { return Ok(None) };
         let secret = texts::new_token()?;
@@ -218,8 +218,8 @@ impl Front {
     }
 }
 
-/// Serves the dashboard where management listens, or if something else does, anywhere on this machine;
-/// returns its address.
+/// Serves the dashboard where management listens, or, if that address is taken, at any free port of
+/// this machine; returns its address.
 fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<String> {
     if let Ok(address) = management::serve(config, dashboard) {
         return Ok(address);
@@ -228,13 +228,13 @@ fn open_dashboard(config: &mut Config, dashboard: &Dashboard) -> anyhow::Result<
     management::serve(config, dashboard)
 }
 
-/// The pool that the shop's slider asks: the one after all others.
+/// The pool that the shop's slider uses: the last one.
 fn busy_pool(pools: u32, numbers: u32) -> Option<RingPool> {
     let last = pools.saturating_add(LOAD_POOLS).saturating_add(1);
     demo_pools(last, numbers, BUSY_LIFETIME).ok()?.pop()
 }
 
-/// The default pools of `ringwell load`; none if the others stand load, or if there are no numbers
+/// The default pools of `ringwell load`; none if the others can carry load, or if no numbers are
 /// left for them.
 fn load_pools(args: &Demo) -> Vec<RingPool> {
     if args.lifetime <= BRIEF {
@@ -244,7 +244,7 @@ fn load_pools(args: &Demo) -> Vec<RingPool> {
     all.map_or_else(|_| Vec::new(), |mut all| all.split_off(args.pools as usize))
 }
 
-/// Writes the list of `pools` to `path`, unless the file has it already.
+/// Writes the list of `pools` to `path`, unless the file already contains it.
 fn keep_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<Origin> {
     let mut list = Vec::new();
     write_demo_csv(pools, &mut list)?;
@@ -258,7 +258,7 @@ fn keep_list(path: &Path, pools: &[RingPool]) -> anyhow::Result<Origin> {
     Ok(origin)
 }
 
-/// The token that `path` holds, or a new one that it holds from now on.
+/// Returns the token in `path`, or writes a new one there.
 fn keep_token(path: &Path) -> anyhow::Result<Token> {
     match fs::read_to_string(path) {
         Ok(text) => match Token::parse(text.trim_end()) {
@@ -274,7 +274,7 @@ fn keep_token(path: &Path) -> anyhow::Result<Token> {
     }
 }
 
-/// Writes a file so that a crash leaves the old one or the new one.
+/// Writes a file atomically: after a crash it has the old or the new contents.
 fn write_whole(
     path: &Path,
     mode: u32,

@@ -1,9 +1,9 @@
 //! The directory in a database: read at the start, followed while the server runs.
 //!
-//! A separate thread asks for the newest version a few times a second and passes changes to the
+//! A separate thread checks for a newer version a few times a second and passes changes to the
 //! running node. The same thread watches the demand for each pool, and lets busy pools grow out of
-//! the inventory. Without the database the node continues with its present pools; `/healthz` says
-//! how old they are. Source: docs/spec/directory.md.
+//! the inventory. Without the database the node continues with its present pools; `/healthz`
+//! reports their age. Source: docs/spec/directory.md.
 
 mod follow;
 mod growth;
@@ -33,8 +33,8 @@ use crate::listener::CONNECTIONS_MAX;
 use crate::management;
 use crate::one_address::{self, Way};
 
-/// The priority of the threads that keep the directory: a third of a shard's share if both want the
-/// same core.
+/// The priority of the threads that follow the directory: a third of a shard's share if both need
+/// the same core.
 const NICENESS: i32 = 5;
 
 /// The directory as read.
@@ -48,7 +48,7 @@ pub(crate) struct Directory {
     sites_of_file: watch::Sender<Vec<Site>>,
     sites: Vec<Site>,
     naming: Naming,
-    /// Keeps other servers out of a database of SQLite.
+    /// Locks other servers out of a SQLite database.
     claim: Option<File>,
 }
 
@@ -56,7 +56,7 @@ pub(crate) struct Directory {
 /// no pools.
 ///
 /// # Errors
-/// If the database cannot be opened or read; the message has no secret.
+/// If the database cannot be opened or read; the message contains no secret.
 pub(crate) fn open(
     database: &Database,
     node: &str,
@@ -80,8 +80,8 @@ pub(crate) fn open(
             let store = Store::open(&location).await?.with_inventory(config.inventory.clone());
             import(&store, of_file).await?;
             let loaded = store.load_all().await?;
-            // Before the first number goes out: no other process may give away a number that this
-            // node still serves.
+            // Before the first number is handed out: no other process may give away a number that
+            // this node still serves.
             store.confirm(node, loaded.version, now()).await?;
             let noted = store.journal(node).await?;
             Ok::<_, StoreError>((store, loaded, noted))
@@ -124,16 +124,16 @@ async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
 }
 
 impl Directory {
-    /// Takes other web sites of the configuration.
+    /// Switches to other web sites of the configuration.
     pub(crate) fn sites_of_file(&self) -> watch::Sender<Vec<Site>> {
         self.sites_of_file.clone()
     }
 
     /// Follows the database, and serves the management of its pools, on a separate thread until the
-    /// node ends. Returns the way to it if clients' addresses serve ring pools too.
+    /// node ends. Returns the channel to it if clients' addresses also serve ring pools.
     ///
     /// # Errors
-    /// If there can be no thread, or management cannot listen.
+    /// If no thread can be started, or management cannot listen.
     pub(crate) fn follow(
         self,
         live: Live,
@@ -178,7 +178,7 @@ impl Directory {
             );
             let serve_ring_pools = async {
                 end.serve(ring_pools).await;
-                // No further change comes, or none ever came.
+                // No further change will come, or none ever came.
                 std::future::pending::<()>().await;
             };
             runtime.block_on(async {
@@ -196,8 +196,8 @@ impl Directory {
     }
 }
 
-/// Runs `work` on a thread with a lower priority than the shards, which the threads that it starts
-/// inherit: SQLite's live as long as their connections.
+/// Runs `work` on a thread with a lower priority than the shards; threads that it starts inherit
+/// it, and SQLite's live as long as their connections.
 pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> anyhow::Result<T> {
     let done = thread::scope(|scope| {
         let work = scope.spawn(|| {
@@ -210,7 +210,7 @@ pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> any
 }
 
 /// Lowers the priority of the calling thread, and of those that it starts, below that of the
-/// shards. Linux counts niceness by threads.
+/// shards. Linux applies niceness to threads.
 pub(crate) fn step_back() {
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
         tracing::warn!(%error, "management competes with shards for their cores");

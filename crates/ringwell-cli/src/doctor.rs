@@ -1,7 +1,7 @@
 //! `ringwell doctor`: whether a machine and a configuration are fit to serve.
 //!
-//! Changes nothing, but for a trial file in the data directory. Each finding says how to respond.
-//! Works beside a running server, and without a configuration.
+//! Changes nothing, except for a test file in the data directory. Each finding says how to respond.
+//! Works next to a running server, and without a configuration.
 
 mod findings;
 mod journal;
@@ -39,13 +39,13 @@ Examples:
   ringwell doctor
   ringwell doctor --config ringwell.toml --json";
 
-/// The package's path for it.
+/// The path that the package uses for it.
 const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";
 
-/// Below this the disk cannot take a minute of load.
+/// Below this, the disk cannot store a minute of load.
 const FREE_MIN: u64 = 1 << 30;
 
-/// A flush that takes longer makes every answer wait longer.
+/// A flush that takes longer delays every answer.
 const SLOW_FLUSH: Duration = Duration::from_millis(20);
 
 /// 2025-01-01: a clock before this was never set.
@@ -111,7 +111,7 @@ fn drawn(findings: &[Finding]) -> String {
     let _ = match (count(Grade::Bad), count(Grade::Note)) {
         (0, 0) => writeln!(text, "\nAll is well."),
         (0, notes) => writeln!(text, "\nFit to serve; {notes} notes."),
-        (bad, _) => writeln!(text, "\n{bad} to mend before this can serve."),
+        (bad, _) => writeln!(text, "\n{bad} to fix before this can serve."),
     };
     text
 }
@@ -127,9 +127,13 @@ fn machine(findings: &mut Findings) {
     }
     let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     if now < CLOCK_MIN {
-        findings.bad("clock", "was never set; look-ups of calls use it: set it, and run chrony");
+        findings.bad(
+            "clock",
+            "was never set, but look-ups of calls use it: set it, and run \
+            chrony",
+        );
     } else if has_time_service() {
-        findings.ok("clock", "a time service keeps it");
+        findings.ok("clock", "a time service keeps it correct");
     } else {
         findings.note(
             "clock",
@@ -188,7 +192,7 @@ fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
     database(&config, findings);
 }
 
-/// The variables that the service gets from the file `environment` beside its configuration.
+/// The variables that the service gets from the file `environment` next to its configuration.
 fn variables_of_service(config: &Path) -> BTreeMap<String, String> {
     let text = fs::read_to_string(config.with_file_name("environment")).unwrap_or_default();
     let set = text.lines().filter_map(|line| line.trim().split_once('='));
@@ -199,7 +203,7 @@ fn variables_of_service(config: &Path) -> BTreeMap<String, String> {
 fn secrets(path: &Path, findings: &mut Findings) {
     let Ok(meta) = fs::metadata(path) else { return };
     if meta.permissions().mode() & 0o004 == 0 {
-        findings.ok("secrets", "the configuration is hidden from other users");
+        findings.ok("secrets", "other users cannot read the configuration");
     } else {
         let path = path.display();
         findings.note(
@@ -232,7 +236,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     if config.durability == Durability::Memory {
         return findings.note("data", "durability \"memory\": a restart forgets every allocation");
     }
-    // A relative path has no ancestor that can be looked at.
+    // A relative path has no ancestor that can be examined.
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let data = data.as_path();
     let there = data.ancestors().find(|place| place.symlink_metadata().is_ok());
@@ -319,7 +323,8 @@ fn ports(config: &Config, findings: &mut Findings) {
         }
         running = running.or(version);
     }
-    // These have no path for health: a server that answers there is the one that runs.
+    // These addresses have no path for health, so a server that answers there is assumed to be the
+    // running one.
     let manages = config.database.is_some() || config.management.dashboard;
     let manages = manages.then_some(&config.management.address);
     let calls = config.calls.as_ref().map(|calls| &calls.listen);

@@ -7,10 +7,10 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Refuses variables of the configuration that are no text: reading on would ignore them.
+/// Refuses configuration variables whose values are not text, because reading on would ignore them.
 ///
 /// # Errors
-/// Names the first one.
+/// Reports the first one.
 pub(crate) fn check_variables() -> anyhow::Result<()> {
     for (name, _) in ringwell_directory::VARIABLES {
         let is_text = std::env::var_os(name).is_none_or(|value| value.to_str().is_some());

@@ -1,9 +1,9 @@
 //! `ringwell haproxy`: a configuration of `HAProxy` for the nodes of a cluster.
 //!
-//! Owns its text, and the reason for each setting: comments in the text give it, because operators
-//! of a proxy read that file and not this one. Needs `HAProxy` 2.4 or later. Does not read the
-//! cluster's secret. Invariant: a request that a node may have carried out is sent again only if
-//! the nodes recognise it, by its `Idempotency-Key`.
+//! Owns its text, including the reasons for each setting: operators read that file and not this
+//! one. Needs `HAProxy` 2.4 or later. Does not read the cluster's secret. Invariant: a request that
+//! a node may have carried out is sent again only if the nodes can recognise it by its
+//! `Idempotency-Key`.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -21,11 +21,11 @@ Examples:
   haproxy -c -f haproxy.cfg                            checks it
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
-/// The time beyond its deadline after which a node counts as hung: for sending an answer, and for a
+/// The time after its deadline at which a node counts as hung, for sending an answer and for a
 /// thread that waits for its turn.
 const SLACK: Duration = Duration::from_millis(200);
 
-/// This many proxies can share the nodes without using up a node's connections.
+/// The count of proxies that can share the nodes without exhausting a node's connections.
 const PROXIES: usize = 4;
 
 #[derive(Debug, clap::Args)]
@@ -44,7 +44,7 @@ pub(crate) struct Args {
     stats_socket: PathBuf,
 }
 
-/// Prints the configuration. Faults of the files are printed instead.
+/// Prints the configuration. Prints faults of the files instead, if there are any.
 ///
 /// # Errors
 /// If the output cannot be written.
@@ -61,8 +61,8 @@ fn settings(path: Option<&Path>) -> Result<Config, Vec<Fault>> {
     match path {
         None => Ok(Config::new(PathBuf::new(), cores())),
         Some(path) => {
-            // Only deadline and limits are read: the configuration may get `data` from a node's
-            // flag or variable.
+            // Only deadline and limits are read, because `data` may come from a node's flag or
+            // variable.
             let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
             load(path, variable, flags, cores()).map(|(config, _)| config)
         }
@@ -173,7 +173,7 @@ defaults
     )
 }
 
-/// Needed for nodes given by name: their addresses may change while the proxy runs.
+/// Needed for nodes given by name, because their addresses may change while the proxy runs.
 const RESOLVERS: &str = "\
 # Nodes that the cluster file names by host: their addresses are looked up again and again. Write
 # full names there, as no search domain is added.
@@ -260,7 +260,7 @@ backend management
 fn server(node: &ClusterNode, more: &str) -> String {
     let address = address(node);
     let resolve = if is_name(address) {
-        // Starts although a name is unknown yet.
+        // Starts even if a name cannot be resolved yet.
         " resolvers system init-addr last,libc,none"
     } else {
         ""

@@ -1,7 +1,7 @@
-//! `ringwell journal`: looking at journals without changing them, and erasing parameters in them.
+//! `ringwell journal`: inspects journals without changing them, and erases parameters in them.
 //!
-//! Opens every file for reading only, except for `erase`. Owns no rules: `replay` keeps a simple
-//! account of the numbers, to compare with a server's answers.
+//! Opens every file read-only, except for `erase`. Owns no rules: `replay` keeps a simple account
+//! of the numbers, for comparison with a server's answers.
 
 pub(crate) mod erase;
 mod inspect;
@@ -18,7 +18,7 @@ use ringwell_core::Millis;
 use ringwell_journal::{SEGMENT_HEADER_BYTES, SegmentHeader, Segments};
 use ringwell_node::disk::{OsFiles, SegmentFiles};
 
-/// Look at journals without changing them.
+/// Inspect journals without changing them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     #[command(subcommand)]
@@ -31,7 +31,7 @@ enum Command {
     Inspect(inspect::Options),
     /// Check every frame and snapshot; exit with 1 if something is wrong.
     Verify(verify::Options),
-    /// Overwrite parameters of allocations, of a stopped server
+    /// Overwrite parameters of allocations in the journals of a stopped server
     #[command(after_help = erase::HELP)]
     Erase(erase::Options),
     /// Show the resulting state: each number's newest allocation, and a hash of all
@@ -41,7 +41,7 @@ enum Command {
 /// Runs the subcommand.
 ///
 /// # Errors
-/// If there is no journal, or it cannot be read; damaged contents are output, not errors.
+/// If there is no journal, or it cannot be read; damage is reported in the output, not as an error.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut out = BufWriter::new(io::stdout().lock());
     let result = match &args.command {
@@ -52,13 +52,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let flushed = out.flush().map_err(anyhow::Error::from);
     match result.and_then(|code| flushed.map(|()| code)) {
-        // The reader of the output has closed it.
+        // The reader has closed the output.
         Err(error) if is_broken_pipe(&error) => Ok(ExitCode::SUCCESS),
         other => other,
     }
 }
 
-/// Whether every journal and snapshot in a data directory is sound; `out` gets the findings.
+/// Whether every journal and snapshot in a data directory is sound; findings go to `out`.
 ///
 /// # Errors
 /// If there is no journal, or it cannot be read.
@@ -117,8 +117,8 @@ fn numbered_directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-/// `None` if the directory holds no segments. The shard's number comes from the first segment: a
-/// directory may have been copied elsewhere.
+/// `None` if the directory holds no segments. The shard's number comes from the first segment,
+/// because the directory may have been copied from elsewhere.
 fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     let segments = SegmentFiles::new(OsFiles, directory.to_owned());
     let Some(first) = segments.list()?.into_iter().min_by_key(|file| file.segno) else {
@@ -128,14 +128,14 @@ fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     let got = segments.read_at(first.segno, 0, &mut block)?;
     let name = || directory.file_name()?.to_str()?.parse().ok();
     let shard = SegmentHeader::decode(&block[..got]).map_or_else(
-        // Damaged: reading further reports it.
+        // Damaged; reading it later reports the damage.
         |_| name().unwrap_or(0),
         |header| header.shard,
     );
     Ok(Some(ShardFiles { directory: directory.to_owned(), shard, segments }))
 }
 
-/// A time for people: UTC, or the bare number where it lies beyond all calendars.
+/// A time for people: in UTC, or the bare number if no calendar reaches that far.
 fn readable(time: Millis) -> String {
     let millis = i64::try_from(time.0).ok();
     let stamp = millis.and_then(|millis| jiff::Timestamp::from_millisecond(millis).ok());

@@ -1,8 +1,8 @@
 //! The listener of management, and the limits on strangers there.
 //!
-//! Owns connections and the time of their heads. If all places are taken, the oldest connection on
-//! which no token has been shown makes way. The management API sets the limits of a request and of
-//! the time for its answer. Source: docs/spec/management.md, "Limits".
+//! Owns connections and the time limit for their heads. If all places are taken, the oldest
+//! connection that has not presented a token is closed. The management API sets the limits of a
+//! request and of the time for its answer. Source: docs/spec/management.md, "Limits".
 
 use std::collections::VecDeque;
 use std::io;
@@ -23,20 +23,21 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// Connections to management that are open at once; of more, strangers make way for each other.
+/// The most connections to management open at once; beyond this, strangers' connections are closed
+/// for new ones.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 /// The time limit for the whole head of a request, from the end of the previous answer.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 const FIELDS_MAX: usize = 64;
-/// No list takes as long. A client that does not read its answer loses its place.
+/// No list takes that long. A client that does not read its answer is disconnected.
 const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
-/// After a connection could not be accepted: mostly because there are too many open files.
+/// The pause after a connection could not be accepted, mostly because too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Names under which management may be asked at its address, beside the machine's own. `None` if
-/// pages of other sites cannot send their visitors there: a unix socket, or an address other than
-/// loopback, which has a proxy or a firewall in front.
+/// Names under which management may be asked at its address, in addition to the machine's own.
+/// `None` if pages of other sites cannot direct their visitors there: a unix socket, or an address
+/// other than loopback, which a proxy or a firewall protects.
 pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
     let Listen::Tcp { host, .. } = &management.address else { return None };
     let is_loopback = host.parse().map_or_else(
@@ -62,11 +63,11 @@ struct OpenConnection {
 
 impl OpenConnections {
     fn open(&self) -> std::sync::MutexGuard<'_, VecDeque<OpenConnection>> {
-        // Nobody panics while holding it.
+        // No thread panics while holding the lock.
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the oldest connection on which no token has been shown.
+    /// Closes the oldest connection that has not presented a token.
     fn make_way(&self) {
         let open = self.open();
         let stranger = open.iter().find(|place| !place.known.0.load(Ordering::Relaxed));
@@ -80,7 +81,7 @@ impl OpenConnections {
     }
 }
 
-/// Binds a unix socket, also over a stale socket, but not over any other file.
+/// Binds a unix socket and replaces a stale socket, but no other file.
 fn bind_unix(path: &Path) -> io::Result<UnixListener> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|it| it.file_type().is_socket());
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
@@ -131,7 +132,7 @@ impl Listener {
             if room.available_permits() == 0 {
                 places.make_way();
             }
-            // Nobody closes the semaphore.
+            // The semaphore is never closed.
             let Ok(permit) = Arc::clone(&room).acquire_owned().await else { return };
             let place = OpenConnection::default();
             places.open().push_back(place.clone());

@@ -133,7 +133,7 @@ struct Run {
     /// Write down every row, for `ringwell check`; batches are then made one by one, which is slower
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
-    /// Send a batch again whose answer was lost, under the same Idempotency-Key
+    /// Repeat a batch whose answer was lost, under the same Idempotency-Key
     #[arg(long, requires = "history")]
     retry: bool,
     /// Print JSON, which `compare` reads, instead of a table
@@ -171,7 +171,7 @@ fn parse_spread(text: &str) -> Result<Spread, &'static str> {
 /// Runs, and prints the measurements.
 ///
 /// # Errors
-/// If the run did not take place, or a result cannot be written.
+/// If the run was not possible, or a result cannot be written.
 pub(crate) fn run(args: Args) -> anyhow::Result<ExitCode> {
     match args.command {
         Some(Command::Compare { a, b }) => {
@@ -201,7 +201,7 @@ fn measure(args: Run) -> anyhow::Result<ExitCode> {
     print(text.as_bytes())
 }
 
-/// The list that is taken if none is named: rather pools that a demo made for load.
+/// The default list if none is named: preferably pools that a demo made for load.
 fn usual_list() -> PathBuf {
     let folders = ["data", "demo-data"];
     let names = ["load-pools.csv", "demo-pools.csv"];
@@ -210,7 +210,7 @@ fn usual_list() -> PathBuf {
     paths.find(|path| path.exists()).unwrap_or_else(|| PathBuf::from("demo-data/load-pools.csv"))
 }
 
-/// Writes a result to its file, if one is asked for.
+/// Writes a result to its file, if one was requested.
 fn write_to(path: Option<&Path>, text: impl FnOnce() -> String) -> anyhow::Result<()> {
     let Some(path) = path else { return Ok(()) };
     fs::write(path, text()).with_context(|| format!("cannot write {}", path.display()))
@@ -245,8 +245,8 @@ impl Finish {
     }
 }
 
-/// Reads the output of `ringwell journal WHAT DATA --json`, run as a separate process, as any other
-/// program would read it.
+/// Reads the output of `ringwell journal WHAT DATA --json`, run as a separate process like any
+/// other program.
 fn journal(
     data: &Path,
     what: &str,
@@ -290,7 +290,7 @@ fn as_json(outcome: &Outcome) -> anyhow::Result<String> {
     Ok(serde_json::to_string(outcome)? + "\n")
 }
 
-/// One line on a terminal that is overwritten; nothing if stderr is not a terminal.
+/// A status line on a terminal, overwritten in place; nothing if stderr is not a terminal.
 struct LiveView {
     is_shown: bool,
 }

@@ -42,7 +42,7 @@ fn level(text: &str) -> Option<LevelFilter> {
 /// Sends the program's log lines to stderr from now on.
 ///
 /// # Errors
-/// As [`filter`].
+/// The same as for [`filter`].
 pub(crate) fn start(log: &Log) -> anyhow::Result<()> {
     let filter = filter(log)?;
     let is_terminal = io::stderr().is_terminal();

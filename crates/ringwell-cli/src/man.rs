@@ -1,7 +1,7 @@
-//! `ringwell man`: one page that holds every command with its options.
+//! `ringwell man`: one page with every command and its options.
 //!
-//! Takes the texts from the command line's own definition, so that page and `--help` say the same.
-//! One page, because pages that refer to each other help only where all of them are installed.
+//! Takes the texts from the command line's own definition, so that page and `--help` agree. One
+//! page, because separate pages that refer to each other help only if all of them are installed.
 
 use std::io;
 
@@ -11,13 +11,13 @@ use clap_mangen::roff::{Roff, roman};
 
 use crate::args::Ringwell;
 
-/// Below which heading the crate puts the options of a command.
+/// The heading below which the crate puts the options of a command.
 const OPTIONS: &str = ".SH OPTIONS\n";
 
 /// The page, in roff.
 ///
 /// # Errors
-/// The sections about writing, which memory does not have.
+/// The sections for write errors, which memory does not have.
 pub(crate) fn page() -> io::Result<Vec<u8>> {
     let mut command = Ringwell::command().disable_help_subcommand(true);
     command.build();
@@ -42,7 +42,7 @@ pub(crate) fn page() -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The commands that do something, in the order of the help.
+/// The commands that can be run, in the order of the help.
 fn leaves(command: &Command) -> Vec<&Command> {
     let subcommands: Vec<_> = command.get_subcommands().collect();
     if subcommands.is_empty() {
@@ -56,8 +56,8 @@ fn usage(command: &Command) -> String {
     usage.trim_start_matches("Usage: ").to_owned()
 }
 
-/// Adds to the page a command's description, its options and the end of its help, and below it its
-/// subcommands.
+/// Adds to the page a command's description, its options, the end of its help, and its subcommands
+/// below.
 fn describe(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     let mut text = Roff::new();
     let name = command.get_bin_name().unwrap_or_else(|| command.get_name());
@@ -67,7 +67,7 @@ fn describe(command: &Command, page: &mut Vec<u8>) -> io::Result<()> {
     }
     page.extend(text.to_roff().bytes());
 
-    // Each command has it, and the page is the help.
+    // Every command has this option, and the page is the help.
     let without_help = command.clone().mut_arg("help", |help| help.hide(true));
     let mut options = Vec::new();
     Man::new(without_help).render_options_section(&mut options)?;

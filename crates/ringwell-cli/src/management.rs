@@ -1,6 +1,6 @@
 //! The management address: its listener and its thread.
 //!
-//! With a database, the thread that follows it serves the address too (`directory.rs`); without
+//! With a database, the thread that follows it also serves the address (`directory.rs`); without
 //! one, the dashboard has a separate thread.
 
 use std::thread;
@@ -46,7 +46,7 @@ pub(crate) fn on_data_port(config: &Config, management: Management) -> Router {
     let entrance = Entrance {
         token_sha256: settings.token_sha256.clone(),
         requests_per_second: settings.requests_per_second,
-        // At the addresses of clients any host name is accepted.
+        // The addresses of clients accept any host name.
         hosts: None,
         bodies_bytes: config.limits.bodies_bytes.unwrap_or_else(|| bodies_bytes(0)),
         dashboard: None,
@@ -57,7 +57,7 @@ pub(crate) fn on_data_port(config: &Config, management: Management) -> Router {
 /// Serves the dashboard alone on a separate thread until the process ends; returns its address.
 ///
 /// # Errors
-/// As [`open`], or if there can be no thread.
+/// The same as for [`open`], or if no thread can be started.
 pub(crate) fn serve(config: &Config, dashboard: &Dashboard) -> anyhow::Result<String> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let (listener, router) = runtime.block_on(open(config, dashboard, None))?;

@@ -12,20 +12,20 @@ use ringwell_node::{Routes, Unread};
 use tokio::sync::{mpsc, oneshot};
 use tower::ServiceExt;
 
-/// Requests that may wait for the directory's thread.
+/// The most requests that may wait for the directory's thread.
 const WAITING_MAX: usize = 64;
 
 type Asked = (Request, oneshot::Sender<Response>);
 
-/// The way to the directory's thread.
+/// The channel to the directory's thread.
 #[derive(Clone, Debug)]
 pub(crate) struct Way(mpsc::Sender<Asked>);
 
-/// The end of the way.
+/// The receiving end of the channel.
 #[derive(Debug)]
 pub(crate) struct End(mpsc::Receiver<Asked>);
 
-/// A way and its end.
+/// A channel and its receiving end.
 pub(crate) fn way() -> (Way, End) {
     let (sender, receiver) = mpsc::channel(WAITING_MAX);
     (Way(sender), End(receiver))
@@ -47,14 +47,14 @@ impl Way {
             let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
             return status.into_response();
         }
-        // Drops the path parameters that this router has found: the other router parses the path
-        // itself.
+        // Drops the path parameters that this router has found, because the other router parses the
+        // path itself.
         let mut request = Request::new(body);
         *request.method_mut() = head.method;
         *request.uri_mut() = head.uri;
         *request.headers_mut() = head.headers;
         let (reply, answer) = oneshot::channel();
-        // If there is no room the reply is dropped, and there will be no answer.
+        // If there is no room, the reply is dropped, and the client gets no answer.
         let _ = self.0.try_send((request, reply));
         match answer.await {
             Ok(answer) => answer,

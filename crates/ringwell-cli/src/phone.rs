@@ -1,6 +1,6 @@
 //! A telephone: rings a number as its provider would, signature and callbacks included.
 //!
-//! Owns the course of a call; each provider's requests and documents are in a file of their own. The
+//! Owns the course of a call; each provider's requests and documents are in a separate file. The
 //! server cannot distinguish it from the provider. Source: docs/spec/calls.md, "Providers".
 
 mod bandwidth;
@@ -30,19 +30,19 @@ const TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) struct Phone {
     /// The server's address for them.
     pub(crate) url: Url,
-    /// The provider that is played.
+    /// The provider to simulate.
     pub(crate) provider: CallProvider,
     /// The account's name.
     pub(crate) account: String,
     /// The URL by which the provider reaches the server: signatures cover it.
     pub(crate) public_url: String,
-    /// The secret that signs requests; of Telnyx the private key.
+    /// The secret that signs requests; for Telnyx the private key.
     pub(crate) secret: Vec<u8>,
 }
 
 /// A call to be made.
 pub(crate) struct Ring<'a> {
-    /// The provider's name for it.
+    /// The provider's id for it.
     pub(crate) id: &'a str,
     /// The caller.
     pub(crate) from: &'a str,
@@ -60,7 +60,7 @@ pub(crate) enum Rung {
     Answered,
     /// The destination rang, and did not answer in time.
     NoAnswer,
-    /// The server's document connects the caller to no destination.
+    /// The server's document names no destination for the caller.
     NotConnected(String),
 }
 
@@ -81,7 +81,7 @@ struct Dial {
     action: Option<String>,
 }
 
-/// A moment of a call that a provider reports.
+/// An event of a call that a provider reports.
 #[derive(Clone, Copy)]
 enum Step {
     /// The destination rings.
@@ -102,10 +102,10 @@ trait Side {
     /// The first request about the call.
     fn begins(&self, ring: &Ring<'_>) -> Body;
 
-    /// Reads the document; `None` if it connects to no destination.
+    /// Reads the document; `None` if it names no destination.
     fn read(&self, document: &str) -> Option<Dial>;
 
-    /// The requests that the provider sends at this moment, in their order.
+    /// The requests that the provider sends at this event, in their order.
     fn reports(&self, ring: &Ring<'_>, dial: &Dial, step: Step) -> Vec<Report>;
 }
 
@@ -120,10 +120,10 @@ const fn side(provider: CallProvider) -> &'static dyn Side {
 }
 
 impl Phone {
-    /// Makes the call, which takes as long as it does; `say` gets each step in words.
+    /// Makes the call and returns when it has ended; `say` receives a text for each step.
     ///
     /// # Errors
-    /// If the server does not answer as to a provider.
+    /// If the server does not answer correctly.
     pub(crate) fn ring(&self, ring: &Ring<'_>, say: impl Fn(&str)) -> anyhow::Result<Rung> {
         let (caller, side) = (Caller::for_health()?, side(self.provider));
         let document = self.post(&caller, &self.hook("answer"), &side.begins(ring))?;
@@ -169,7 +169,7 @@ impl Phone {
         format!("/t/{}/{name}", self.account)
     }
 
-    /// The target of a callback's URL, which lies below the account's public address, or of a hook.
+    /// The target of a callback's URL, which is below the account's public address, or of a hook.
     fn target(&self, url: &str) -> anyhow::Result<String> {
         if !url.contains("://") {
             return Ok(self.hook(url));

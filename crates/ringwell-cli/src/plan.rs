@@ -1,6 +1,6 @@
 //! `ringwell plan`: the size of a pool, and of a cluster.
 //!
-//! Owns flags, and the output: tables, a plot, a drawing. The mathematics lie in `ringwell-plan`.
+//! Owns flags, and the output: tables, a plot, a drawing. The mathematics is in `ringwell-plan`.
 
 mod cluster;
 mod curve;
@@ -46,14 +46,15 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Estimate cores, memory, disk and network for a traffic, and mark the measured figures
+    /// Estimate cores, memory, disk and network for a given traffic, and mark the measured figures
     #[command(after_help = CLUSTER_HELP)]
     Cluster(cluster::Args),
 }
 
 #[derive(Debug, clap::Args)]
 struct PoolFlags {
-    /// Numbers locked out on average if none ran out: allocations asked for within a lifetime
+    /// Numbers locked out on average if the pool never ran out: allocations requested within a
+    /// lifetime
     #[arg(long, value_name = "A", value_parser = parse_amount, conflicts_with = "visitors_per_hour")]
     load: Option<f64>,
     /// Visitors an hour who need a number
@@ -68,7 +69,7 @@ struct PoolFlags {
     /// Rows of one batch that ask this pool at once
     #[arg(long, value_name = "K", default_value_t = 1)]
     batch_rows_per_pool: u32,
-    /// Share of bots among all allocations, beside the load or the visitors given
+    /// Share of bots among all allocations, in addition to the given load or visitors
     #[arg(long, value_name = "SHARE", default_value = "0%", value_parser = parse_share)]
     bots: f64,
     /// Also print the result for a pool of this size
@@ -93,7 +94,7 @@ struct PoolFlags {
 /// Prints the plan.
 ///
 /// # Errors
-/// If flags contradict each other or make no sense, or a file cannot be written.
+/// If flags contradict each other or are invalid, or a file cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Some(Command::Cluster(args)) => cluster::run(args),
@@ -101,7 +102,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// For a call that makes no sense, as for unreadable flags.
+/// An error for invalid flags, like for unreadable ones.
 const WRONG_USAGE: u8 = 2;
 
 fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {

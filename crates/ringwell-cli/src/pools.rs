@@ -1,8 +1,8 @@
 //! `ringwell pools`: ring pools, their numbers and tokens, on a server that keeps them in a
 //! database.
 //!
-//! Owns the commands and the text of their output. Every change is made by the server, in one
-//! transaction a command, except where the text says otherwise; nothing is kept here. Source:
+//! Owns the commands and the text of their output. The server makes every change, in one
+//! transaction per command unless the text says otherwise; nothing is stored here. Source:
 //! docs/spec/management.md.
 
 mod create;
@@ -69,7 +69,7 @@ enum Command {
         /// Id of the ring pool
         id: u64,
     },
-    /// Print how many numbers a ring pool needs for its own load, as the server has seen it
+    /// Print how many numbers a ring pool needs for its measured load
     Sizing {
         /// Id of the ring pool
         id: u64,
@@ -79,7 +79,7 @@ enum Command {
     },
     /// Make a ring pool, of given numbers or from the inventory
     Create(create::Create),
-    /// Change how many numbers a ring pool may have: it draws from the inventory, or gives back
+    /// Change how many numbers a ring pool may have: it draws from the inventory or returns numbers
     Resize {
         /// Id of the ring pool
         id: u64,
@@ -110,7 +110,7 @@ enum Command {
         /// Make the newer key the only valid one
         #[arg(long)]
         end: bool,
-        /// If it has two keys, take the newer one away at once
+        /// If it has two keys, remove the newer one at once
         #[arg(long, conflicts_with = "end")]
         replace: bool,
     },
@@ -122,7 +122,7 @@ enum Command {
         #[arg(long)]
         yes: bool,
     },
-    /// Take ring pools from a CSV file; exit code 1 if lines are bad
+    /// Import ring pools from a CSV file; exit code 1 if lines are bad
     Import(lists::Import),
     /// Write all ring pools as CSV, with their keys
     Export {
@@ -174,7 +174,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Prints an answer: as it came, or the text that says the same.
+/// Prints an answer: as received, or as text.
 pub(crate) fn say(
     json: bool,
     answer: &Value,

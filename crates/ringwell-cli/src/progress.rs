@@ -4,10 +4,10 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-/// Shorter work needs no line.
+/// Work shorter than this needs no line.
 const SILENT: Duration = Duration::from_secs(2);
 
-/// The interval between two drawings.
+/// The interval between two updates.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// Progress of one piece of work.

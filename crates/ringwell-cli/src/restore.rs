@@ -1,7 +1,7 @@
-//! `ringwell restore`: a copy of a data directory becomes the data directory again.
+//! `ringwell restore`: turns a copy of a data directory into the data directory again.
 //!
-//! Answers sent after the copy was made are in no journal, and the files cannot show that. The mark
-//! is therefore made first, and only a start that has stored its hold removes it. Source:
+//! The journals lack answers sent after the copy was made, and the files cannot show that. The mark
+//! is therefore made first, and is removed only by a start that has stored its hold. Source:
 //! docs/operations.md, "Backups".
 
 use std::fs::{self, File};
@@ -38,8 +38,8 @@ pub(crate) struct Args {
 /// Copies every file, durably.
 ///
 /// # Errors
-/// If there is something in the data directory, a server has the copy, or the copy cannot be read or
-/// is damaged.
+/// If the data directory is not empty, a server uses the copy, or the copy cannot be read or is
+/// damaged.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { copy, data } = args;
     if !copy.join("journal").is_dir() {
@@ -58,8 +58,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let _no_server = ReadLock::acquire(copy)?;
     verify_copy(copy).context(
-        "the copy is not sound, and nothing was restored; with no better one, bring it back by other \
-         means and start once with serve --restored",
+        "the copy is damaged, and nothing was restored; if there is no better copy, bring it \
+            back by other means and start once with serve --restored",
     )?;
     mark_restored(&OsFiles, data)?;
     let files = copy_all(copy, data)?;
@@ -88,7 +88,7 @@ fn place(path: &Path) -> anyhow::Result<PathBuf> {
     Ok(found)
 }
 
-/// Copies the contents of a folder. Returns how many files that were.
+/// Copies the contents of a folder. Returns the count of files.
 fn copy_all(from: &Path, to: &Path) -> anyhow::Result<u64> {
     create_directory(to)?;
     let mut files = 0;

@@ -51,7 +51,7 @@ pub(crate) struct Args {
     /// File with a private key, for an account of Telnyx
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
-    /// Ringing time before the destination answers; longer than its limit: no answer
+    /// Ringing time before the destination answers; if it exceeds the limit, there is no answer
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = ringwell_directory::parse_duration)]
     answer_after: Duration,
     /// Duration of the conversation
@@ -68,7 +68,7 @@ pub(crate) struct Args {
 /// Rings the number.
 ///
 /// # Errors
-/// If the configuration has no such account, or the server does not answer as to a provider.
+/// If the configuration lacks the account, or the server does not answer correctly.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let loaded = load(&args.config, variable, Overrides::default(), cores());
     let config = match loaded {

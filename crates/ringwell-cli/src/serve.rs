@@ -18,13 +18,13 @@ use crate::environment::{check_variables, cores, variable};
 use crate::one_address::Way;
 use crate::{directory, journal, logs, management};
 
-/// More than a person reads at once.
+/// More faults than a person reads at once.
 const FAULTS_SHOWN_MAX: usize = 100;
 
 /// Serves until a signal ends it, or only checks.
 ///
 /// # Errors
-/// If the server cannot start or does not end well. Faults of the configuration are printed.
+/// If the server cannot start, or fails. Faults of the configuration are printed.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     check_variables()?;
     let flags = args.server.overrides(args.data);
@@ -105,7 +105,7 @@ fn warn(warnings: impl IntoIterator<Item = impl Display>) {
     }
 }
 
-/// Has the calls that run follow new settings.
+/// Applies new settings to the calls that run.
 fn reload_calls(running: Option<&Arc<Running>>, config: &Config) -> Result<(), Fault> {
     match (running, &config.calls) {
         (Some(running), Some(calls)) => running.reload(calls)?,
@@ -124,7 +124,7 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Warns of ring pools that do not help the sites' pages.
+/// Warns of ring pools whose lifetime is too short for the sites' pages.
 fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
     let lifetime = |pool| directory.pool(pool).map(ringwell_directory::RingPool::lifetime);
     let of = |site: &Site| {
@@ -168,7 +168,7 @@ fn serve(
     let calls = config.calls.as_ref();
     let calls = calls.map(|calls| Running::start(calls, &config, lookup.clone())).transpose()?;
     if let Some(calls) = &calls {
-        // This is the only place that sets it.
+        // No other code sets it.
         let _ = running.set(Arc::clone(calls));
         dashboard.attach_calls(calls.service());
     }
@@ -187,7 +187,7 @@ fn serve(
     Ok(served?)
 }
 
-/// The store of the journals, if it is not the files of this machine.
+/// The store of the journals, if it is not this machine's files.
 fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
     check_engine(config)?;
     #[cfg(feature = "nats")]
@@ -197,7 +197,7 @@ fn journal_logs(config: &Config) -> anyhow::Result<Option<Arc<dyn Logs>>> {
     Ok(None)
 }
 
-/// Whether this program has the store of the journals.
+/// Whether this program includes the store of the journals.
 fn check_engine(config: &Config) -> anyhow::Result<()> {
     match &config.journal.replicated {
         Some(replicated) if !cfg!(feature = "nats") => anyhow::bail!(
@@ -256,10 +256,10 @@ fn read(path: &Path, flags: Overrides) -> Result<(Config, Directory), ExitCode> 
     }
 }
 
-/// The beginning of keys in the sample configuration, which are public.
+/// The prefix of keys in the sample configuration, which are public.
 const PLACEHOLDER: &str = "change-me";
 
-/// Names the pools that still have a key of the sample, if there are any.
+/// Reports the pools that still have a key of the sample, if there are any.
 fn placeholder(directory: &Directory) -> Option<String> {
     let is_sample = |key: &RingPoolKey| key.reveal().starts_with(PLACEHOLDER);
     let pools = directory.pools();
@@ -292,7 +292,7 @@ fn join(path: &Path, name: &str) -> Result<Membership, Vec<Fault>> {
     member.ok_or_else(|| fault("node", format!("names no node \"{name}\""), Some(hint)))
 }
 
-/// Prints faults of a configuration, and advice if the file does not exist.
+/// Prints faults of a configuration, with advice if the file does not exist.
 pub(crate) fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
     let code = show(faults);
     if !config.exists() {

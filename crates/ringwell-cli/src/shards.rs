@@ -1,8 +1,8 @@
 //! `ringwell shards`: shows the owners of buckets, and moves buckets between running nodes.
 //!
-//! Reads the owners from one node, and asks the node that owns buckets to give them away. Holds no
-//! state: the remaining work comes from the nodes' answers, so that each command can be run again.
-//! Source: docs/spec/cluster.md, "Moving buckets".
+//! Reads the owners from one node, and asks the node that owns buckets to give them away. Stores no
+//! state: the remaining work follows from the nodes' answers, so that each command can be run
+//! again. Source: docs/spec/cluster.md, "Moving buckets".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -33,11 +33,11 @@ Examples:
   ringwell shards abort b --url http://10.0.0.1:8080
   ringwell shards drain b --url http://10.0.0.1:8080";
 
-/// The count of buckets that move at once when a node is drained: while one piece moves, its pools
+/// The count of buckets that move at once when a node is drained; while one batch moves, its pools
 /// overflow.
 const PIECE: usize = 32;
 
-/// As wide as the longest state of a node.
+/// The width of a node's longest state.
 const STATE_WIDTH: usize = 9;
 
 const MOVES: &str = "/v1/shards/moves";
@@ -72,7 +72,7 @@ enum Command {
         #[command(flatten)]
         access: Access,
     },
-    /// Take buckets back that are on their way from a node and do not arrive
+    /// Return buckets to a node that gave them up, if they do not arrive
     Abort {
         /// The name, in the cluster file, of the node that gave them up
         node: String,
@@ -159,7 +159,7 @@ impl Overview {
         });
         let owners: Vec<ListedOwner> = serde_json::from_value(json["owners"].clone())
             .with_context(|| format!("{url} does not list the owners: is it an older release?"))?;
-        ensure!(!owners.is_empty(), "{url} is no node of a cluster: all shards are its own");
+        ensure!(!owners.is_empty(), "{url} is not a node of a cluster: it owns all shards");
         let owner = |listed: ListedOwner| {
             let buckets = match listed.buckets.as_str() {
                 "" => BTreeSet::new(),
@@ -173,8 +173,8 @@ impl Overview {
         Ok(Self { owners, json })
     }
 
-    /// Each node's present answer, by its name: the owners that a node reports come from the map,
-    /// and a dead node stays in it.
+    /// Each node's present answer, by its name, because the reported owners come from the map,
+    /// which still contains dead nodes.
     fn states(&self, caller: &Caller) -> BTreeMap<&str, &'static str> {
         let mut states = BTreeMap::new();
         for owner in &self.owners {
@@ -232,7 +232,7 @@ impl Overview {
 /// Carries out the command.
 ///
 /// # Errors
-/// If a server cannot be asked, or refuses; the text lists the buckets that have moved.
+/// If a server cannot be reached, or refuses; the text lists the buckets that have moved.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List { json, toml, access } => {
@@ -290,7 +290,7 @@ fn move_to(
     print(text.as_bytes())
 }
 
-/// Has the node that listens there give buckets to a shard.
+/// Makes the node that listens there give buckets to a shard.
 fn give(
     caller: &Caller,
     listen: &[String],
@@ -301,7 +301,7 @@ fn give(
     at_one_of(listen, |url| caller.post(url, MOVES, &body))
 }
 
-/// Asks a node at the first of its addresses where it is.
+/// Asks a node for its place, at the first of its addresses.
 fn at_one_of(
     listen: &[String],
     ask: impl Fn(&Url) -> Result<Value, CallError>,
@@ -358,7 +358,7 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
             if shows {
                 eprintln!();
             }
-            // Given up, or not: the node knows.
+            // Only the node can say whether it has given them up.
             if let Ok(now) = Overview::ask(caller, url) {
                 left = now.of_node(node);
             }
@@ -392,8 +392,8 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
     print(text.as_bytes())
 }
 
-/// The new owners of the buckets of `node`: pieces for shards of the others, so that each owns
-/// equally many.
+/// The new owners of the buckets of `node`: ranges for the shards of the others, so that each shard
+/// owns equally many.
 fn shares(overview: &Overview, node: &str) -> Vec<(u16, BTreeSet<u16>)> {
     let others = overview.owners.iter().filter(|owner| owner.node != node);
     let mut owned: Vec<(usize, u16)> =

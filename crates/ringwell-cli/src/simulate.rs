@@ -39,9 +39,9 @@ Examples:
   ringwell simulate --site-log access.log --numbers 50 --numbers 100 --lifetime 20m
   zcat access.log.*.gz | ringwell simulate --site-log - --numbers 100 --json";
 
-/// A pool of the server has no more.
+/// The most numbers of a pool, as in the server.
 const POOL_NUMBERS_MAX: u32 = 100_000;
-/// Numbers of pools that do not exist.
+/// Numbers for pools that do not exist.
 const FIRST_NUMBER: u64 = 12_000_000_000;
 const HOUR: Millis = Millis(3_600_000);
 
@@ -50,7 +50,7 @@ pub(crate) struct Args {
     /// The access log of a web site; - reads stdin
     #[arg(long, value_name = "FILE")]
     site_log: PathBuf,
-    /// A server's configuration: its ring pools are looked at
+    /// A server's configuration, whose ring pools are simulated
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: Option<PathBuf>,
     /// Only this ring pool of the configuration; may be repeated
@@ -73,7 +73,7 @@ pub(crate) struct Args {
         value_parser = parse_callers
     )]
     callers: Callers,
-    /// Which of all possible days
+    /// Seed of the random day
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
     /// Print JSON
@@ -89,11 +89,11 @@ struct Line {
     forecast: Option<Forecast>,
 }
 
-/// The log, as far as it does not depend on a pool.
+/// The part of the log that does not depend on a pool.
 struct Traffic {
     lines: Lines,
     hours: f64,
-    /// Visitors who opened a page for the first time in an hour, in the busiest one.
+    /// Visitors who opened their first page of the hour, in the busiest hour.
     busiest: u64,
 }
 
@@ -147,7 +147,7 @@ fn read(path: &Path) -> anyhow::Result<(Vec<View>, Lines)> {
     access_log::read(BufReader::new(file)).with_context(of_path)
 }
 
-/// The pools to be looked at, each with its name; or the exit code, after the configuration's faults
+/// The pools to simulate, each with its name; or the exit code, after the configuration's faults
 /// were printed.
 fn pools(args: &Args) -> anyhow::Result<Result<Vec<(String, PoolSpec)>, ExitCode>> {
     if !args.numbers.is_empty() {
@@ -186,7 +186,7 @@ fn made_up(size: u32, lifetime: Millis) -> anyhow::Result<PoolSpec> {
     Ok(PoolSpec { id: PoolId(1), lifetime, numbers: vec![range] })
 }
 
-/// Visitors who come in the busiest hour of the log, each counted once in it.
+/// Visitors of the log's busiest hour, each counted once.
 fn busiest_hour(views: &[View]) -> u64 {
     let (mut busiest, mut from, mut inside) = (0, 0, std::collections::HashMap::new());
     for view in views {

@@ -68,7 +68,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct Settings {
-    /// An origin whose pages may ask, as in <https://shop.example>; may be repeated
+    /// An origin whose pages may use it, as in <https://shop.example>; may be repeated
     #[arg(long = "origin", value_name = "ORIGIN")]
     origins: Vec<String>,
     /// A number on the pages and the ring pool that replaces it, as in +18005550100=16; may be
@@ -87,7 +87,7 @@ struct Settings {
     /// A file with the secret of servers that swap numbers themselves
     #[arg(long, value_name = "FILE", conflicts_with = "no_edge_key")]
     edge_key_file: Option<PathBuf>,
-    /// Let no server swap numbers itself
+    /// Allow no server to swap numbers itself
     #[arg(long)]
     no_edge_key: bool,
 }
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// A key in a path must need no escapes: other keys are refused here.
+/// A key in a path must need no escapes, so other keys are refused here.
 fn path(key: &str) -> anyhow::Result<String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     ensure!(

@@ -1,6 +1,6 @@
 //! `ringwell snippet`: the line that a web site puts into its pages.
 //!
-//! Owns the text. Asks no server: the script is part of this program.
+//! Owns the text. Needs no server, because the script is part of this program.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -31,7 +31,7 @@ pub(crate) struct Args {
     /// Swap numbers in structured data (JSON-LD), too
     #[arg(long)]
     jsonld: bool,
-    /// Print only the line with the newest script
+    /// Print only the line with the latest script
     #[arg(long)]
     only_tag: bool,
 }

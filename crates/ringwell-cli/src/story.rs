@@ -1,4 +1,4 @@
-//! The demo's introduction: the pools that it made or found, its addresses, and requests to try.
+//! The demo's introduction: its pools, its addresses, and requests to try.
 //!
 //! Invariant: each command in it can be pasted into a shell.
 
@@ -17,10 +17,10 @@ pub(crate) enum Origin {
     Changed,
 }
 
-/// Everything but the addresses, which are known only once the server listens.
+/// Everything except the addresses, which are known only once the server listens.
 #[derive(Debug)]
 pub(crate) struct Story {
-    /// The source of the pools, in one word, and their description.
+    /// Whether the pools are new, in one word, and their description.
     pools: String,
     kept: String,
     /// The command that sends load, if there are pools for it.
@@ -114,24 +114,24 @@ fn body(pools: &[RingPool]) -> String {
     format!(r#"{{"requests":[{}]}}"#, rows.join(","))
 }
 
-/// Options, and how URLs start, to reach `address` with curl from the same machine.
+/// Options and the beginning of URLs, to reach `address` with curl from the same machine.
 fn curl_target(address: &str) -> (String, String) {
     if let Some(path) = address.strip_prefix("unix:") {
         return (format!("--unix-socket {} ", quoted(path)), "http://localhost".to_owned());
     }
     let (host, port) = address.rsplit_once(':').unwrap_or((address, "80"));
-    // A server that listens on all addresses is not reached by the address for all.
+    // A server that listens on all addresses cannot be reached by the wildcard address.
     let host = match host {
         "0.0.0.0" => "127.0.0.1",
         "[::]" => "[::1]",
         host => host,
     };
-    // curl takes brackets for a pattern.
+    // curl interprets brackets as a pattern.
     let options = if host.starts_with('[') { "-g " } else { "" };
     (options.to_owned(), format!("http://{host}:{port}"))
 }
 
-/// `text` as one word of a shell.
+/// `text` quoted as one word for a shell.
 fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "/._-".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {

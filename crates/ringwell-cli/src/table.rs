@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 /// Columns as narrow as possible, two blanks apart; numbers are right-aligned. Characters that
-/// would steer a terminal are shown as `?`.
+/// would control a terminal are shown as `?`.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
         rows.iter().map(|row| row.iter().map(|cell| plain(cell)).collect()).collect();

@@ -11,8 +11,8 @@ use crate::args::Ringwell;
 use crate::man;
 use crate::print::print;
 
-/// Prints a new management token: the secret alone on stdout, so that it can be piped to where
-/// secrets are kept, and on stderr which is which and the setting, as lines of a configuration.
+/// Prints a new management token: only the secret on stdout, so that it can be piped to where
+/// secrets are kept; on stderr an explanation and the setting, as lines of a configuration.
 pub(crate) fn token() -> anyhow::Result<ExitCode> {
     let token = new_token()?;
     eprintln!("# The secret, for clients (`Authorization: Bearer SECRET`). It is not shown again:");

@@ -1,6 +1,6 @@
 //! `ringwell top`: which ring pools have most overflow rows, and why.
 //!
-//! Asks one node; on a terminal repeatedly, with the change since the last answer.
+//! Asks one node; on a terminal repeatedly, showing the change since the last answer.
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal};
@@ -40,10 +40,10 @@ pub(crate) struct Args {
     access: Access,
 }
 
-/// The interval between two updates of a terminal.
+/// The interval between two updates on a terminal.
 const EVERY: Duration = Duration::from_secs(2);
 
-/// Clears the terminal and goes to its first line.
+/// Clears the terminal and returns to its first line.
 const CLEAR: &str = "\x1b[H\x1b[2J";
 
 #[derive(Deserialize)]
@@ -91,7 +91,7 @@ const fn rows(pool: &Pool) -> u64 {
     pool.exhausted + pool.not_served
 }
 
-/// The table; with the previous counts also the change since then.
+/// The table; given the previous counts, also the change since then.
 fn drawn(pools: &[Pool], before: Option<&BTreeMap<u64, u64>>) -> String {
     if pools.is_empty() {
         return "no overflow rows since the start\n".to_owned();

@@ -28,7 +28,7 @@ enum Command {
 /// Runs the command.
 ///
 /// # Errors
-/// As the command's own.
+/// The command's own errors.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::Listen(args) => listen::run(args),

@@ -1,5 +1,5 @@
-//! The server's additions to the published API, and its settings, with the real program: batches
-//! sent twice, returning visitors, releases, deadlines, attribution, keys, listeners.
+//! The server's additions to the published API, and its settings, with the real program: repeated
+//! batches, returning visitors, releases, deadlines, attribution, keys, listeners.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -44,7 +44,7 @@ fn ask(client: &mut Client, headers: &[(&str, &str)], body: &str) -> Answer {
     answer
 }
 
-/// The only row that this suffix gets.
+/// The only row of the answer for this suffix.
 fn row(client: &mut Client, suffix: &str) -> Value {
     ask(client, &[], &batch(&[suffix.to_owned()])).json()["responses"][0].clone()
 }
@@ -94,7 +94,7 @@ fn a_batch_that_is_sent_again_gets_its_answer_and_burns_no_numbers() {
     assert_eq!(metrics::sum(&server, ALLOCATIONS), 10);
     assert_eq!(metrics::sum(&server, "ringwell_repeated_rows_total"), 30);
 
-    // Another key, another body, or no key: another batch.
+    // Another key, another body, or no key makes another batch.
     let other_body = format!("{body} ");
     assert_ne!(ask(&mut client, &[("idempotency-key", "order-2")], &body).body, first.body);
     assert_ne!(ask(&mut client, &key, &other_body).body, first.body);
@@ -115,7 +115,7 @@ fn a_single_allocation_that_is_sent_again_gets_its_number_and_nobody_elses() {
     let [one, other] = [&site.pools[0], &site.pools[1]];
     let first = single(one, "a=1", "order-1");
     assert_eq!(single(one, "a=1", "order-1"), first);
-    // Another pool, query or key, or none: another allocation.
+    // Another pool, query or key, or none, makes another allocation.
     let more = [
         single(other, "a=1", "order-1"),
         single(one, "a=2", "order-1"),
@@ -179,7 +179,7 @@ fn five_hundred_rows_with_a_landing_page_each_fit_the_default_limits() {
 
 #[test]
 fn a_row_that_was_late_is_answered_anew_when_it_is_sent_again_and_holds_nothing_meanwhile() {
-    // With one shard every row is started, even a late one.
+    // With one shard every row is started, even if it is late.
     let site = Site::new(vec![Pool::new(1, 20, HALF_AN_HOUR)], "shards = 1");
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
@@ -243,7 +243,7 @@ fn a_released_number_goes_out_again() {
     assert_eq!(release(&mut client, &json!({"number": first})), false, "it is not locked");
     sleep(Duration::from_millis(5));
     assert_eq!(number(&row(&mut client, &suffix)), first);
-    // A release of the former allocation does not take the number from the next visitor.
+    // A release of an earlier allocation does not take the number from the next visitor.
     let former = json!({"number": first, "allocated_at": held["allocated_at"]});
     assert_eq!(release(&mut client, &former), false);
     assert_eq!(row(&mut client, &suffix)["overflow"], true);
@@ -261,12 +261,12 @@ fn a_client_may_ask_for_its_answer_sooner_but_not_later() {
         let answer = ask(&mut client, &[("ringwell-deadline-ms", value)], &body);
         answer.json()["responses"][0]["overflow"] == true
     };
-    // Now and then the disk is faster than a timer.
+    // Occasionally the disk is faster than a timer.
     let late = (0..50).filter(|_| is_overflow("0")).count() as u64;
     assert!(late > 0, "nothing is on the disk at once");
     let overflow = |reason| metrics::labelled(&server, "ringwell_overflow_rows_total", reason);
     assert_eq!((overflow("\"late\""), overflow("\"exhausted\"")), (late, 0));
-    // The numbers that came too late are free again: all others go out.
+    // The numbers of the late rows are free again: the other visitors get all of them.
     let free = 60 - (50 - late);
     for (_, value) in (0..free).zip(["600000", "soon", "-1", "9999"].iter().cycle()) {
         assert!(!is_overflow(value), "{value}");
@@ -342,7 +342,7 @@ fn a_pool_without_overflow_says_when_to_ask_again() {
     assert_eq!(number(&rows[1]), site.pools[0].first.to_string());
     assert_eq!(rows[2]["error_class"], "PoolExhausted");
     assert_eq!(rows[2]["promo_number"], Value::Null);
-    // The clocks of two shards may be a millisecond apart, and the rest is rounded up.
+    // The clocks of two shards may differ by a millisecond, and the rest is rounded up.
     let is_full = |seconds: &str| ["1800", "1801"].contains(&seconds);
     let message = rows[2]["message"].as_str().unwrap();
     let seconds = message.split("ask again in ").nth(1).unwrap().strip_suffix(" seconds");
@@ -395,7 +395,7 @@ fn a_call_is_attributed_to_who_held_the_number_then() {
 /// Its address, from the log.
 fn addresses(server: &Server) -> Vec<String> {
     loop {
-        // The line may be a moment later than the first address in it.
+        // The line may appear shortly after the first address in it.
         let log = server.log();
         let serving = log.lines().find(|line| line.contains("\"serving\""));
         if let Some(line) = serving {

@@ -1,4 +1,4 @@
-//! The main application in the loop, and its pushes: a small HTTP server of this test.
+//! The main application in the request path, and its pushes: a small HTTP server of this test.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -31,7 +31,7 @@ enum Reply {
     Hang,
 }
 
-/// A main application that takes its time.
+/// A main application that answers slowly.
 struct Backend {
     port: u16,
     replies: Arc<Mutex<BTreeMap<u64, Reply>>>,
@@ -48,7 +48,7 @@ impl Backend {
         thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (replies, seen) = (Arc::clone(&of_thread), Arc::clone(&seen));
-                // A connection that breaks is the server's affair.
+                // A broken connection is the server's problem.
                 thread::spawn(move || answer(stream, delay, &replies, &seen).ok());
             }
         });
@@ -165,7 +165,7 @@ fn a_pool_is_asked_for_once_however_many_batches_wait_and_known_from_then_on() {
     let wrong = Pool { key: "another-key-of-2".into(), ..pools[1].clone() };
     assert!(ask(&mut client, &[wrong], "wrong").body.contains("InvalidKey"));
     assert_eq!(backend.requests(), 3);
-    // Fetched pools are not kept over a restart; their lockouts are.
+    // Fetched pools are not kept across a restart, but their lockouts are.
     server.kill();
     let server = Server::start(site.serve(&[]));
     let rows = batch::rows(&ask(&mut server.client(), &pools, "again"));
@@ -174,7 +174,7 @@ fn a_pool_is_asked_for_once_however_many_batches_wait_and_known_from_then_on() {
     server.stop();
 }
 
-/// The rows of a pool that had to be asked for were served under the key alone.
+/// The rows of a fetched pool were served only with the right key.
 #[test]
 fn one_key_for_single_allocations_of_unknown_pools_gives_a_number_of_each() {
     let backend = Backend::new(Duration::ZERO);
@@ -244,13 +244,13 @@ fn a_slow_or_broken_application_costs_its_own_rows_and_the_deadline_holds() {
     assert!(answer.body.contains(&known.first.to_string()), "{}", answer.body);
     assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
     assert!(took >= Duration::from_millis(95) && took < Duration::from_millis(145), "{took:?}");
-    // The answer was late for that batch and is there for the next.
+    // The answer was too late for that batch and is available to the next.
     thread::sleep(Duration::from_millis(120));
     let rows = batch::rows(&ask(&mut client, &[known.clone(), slow.clone()], "second"));
     assert_eq!(rows[1].number, slow.first);
     let others = (5..=8).map(|id| Pool::new(id, 10, LONG));
     for pool in [misled, clash].into_iter().chain(others) {
-        // The log has one such line a second.
+        // The log has at most one such line a second.
         thread::sleep(Duration::from_millis(1_100));
         let answer = ask(&mut client, &[known.clone(), pool.clone()], "broken");
         assert!(answer.body.contains("InvalidKey"), "{}: {}", pool.id, answer.body);
@@ -284,13 +284,13 @@ fn strangers_who_name_pools_while_the_application_is_down_do_not_fill_the_log() 
     assert!(asked > 100, "{asked}");
     let log = server.log();
     let lines = log.lines().filter(|line| line.contains("gave no ring pool")).count();
-    // One a second at most.
+    // At most one a second.
     let most = usize::try_from(begun.elapsed().as_secs()).unwrap() + 2;
     assert!((1..=most).contains(&lines), "{lines} lines of {asked} requests");
     server.stop();
 }
 
-/// Asks for a pool again and again until `is_it` holds of the answer.
+/// Requests a number of the pool repeatedly until `is_it` holds for the answer.
 fn ask_until(client: &mut Client, pool: &Pool, is_it: impl Fn(&Answer) -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     for round in 0.. {
@@ -317,14 +317,14 @@ fn a_pool_that_the_application_gave_is_asked_for_again_and_goes_if_nobody_uses_i
     let all = [pool.clone(), idle.clone(), ended.clone()];
     let rows = batch::rows(&ask(&mut client, &all, "first"));
     assert!(rows.iter().all(|row| !row.overflow && row.number > 0), "{rows:?}");
-    // The server gets no push: a key has changed, and a pool has gone.
+    // The server gets no push about a changed key and a removed pool.
     let changed = Pool { key: "another-key-of-5".into(), ..pool.clone() };
     backend.knows(&changed);
     backend.replies.lock().unwrap().remove(&ended.id);
     ask_until(&mut client, &pool, |answer| answer.body.contains("InvalidKey"));
     ask_until(&mut client, &changed, |answer| batch::rows(answer)[0].number > 0);
     ask_until(&mut client, &ended, |answer| answer.body.contains("InvalidKey"));
-    // Nobody has asked for this one since.
+    // This pool has not been requested since.
     let asked = |id: u64| {
         let heads = backend.heads.lock().unwrap();
         heads.iter().filter(|head| head.contains(&format!("/pools/{id}."))).count()
@@ -339,7 +339,7 @@ fn a_pool_that_the_application_gave_is_asked_for_again_and_goes_if_nobody_uses_i
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(asked(idle.id), 2, "it was in use in its first second");
-    // It comes again with its lockout; the pool of the configuration has stayed.
+    // It returns with its lockout; the pool of the configuration has stayed.
     let rows = batch::rows(&ask(&mut client, &[idle.clone(), site.pools[0].clone()], "again"));
     assert_eq!(rows[0].number, idle.first + 1);
     assert_eq!((rows[1].number, asked(idle.id)), (site.pools[0].first, 3));
@@ -354,7 +354,7 @@ fn push(client: &mut Client, body: &str, secret: &str) -> Answer {
     push_of(client, body, secret, seconds())
 }
 
-/// As a request that was signed at `seconds`.
+/// A request that was signed at `seconds`.
 fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> Answer {
     let signature = sign(&format!("{seconds}.{body}"), secret);
     let (seconds, signature) = (seconds.to_string(), format!("sha256={signature}"));
@@ -362,7 +362,7 @@ fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> Answe
     client.post("/v1/webhooks/ring_pools", &headers, body).unwrap()
 }
 
-/// As any main application would, with the tools of its system: not with this project's code.
+/// Signs with the system's tools, as any main application would, and not with this project's code.
 fn sign(text: &str, secret: &str) -> String {
     let code = "import hmac,sys;print(hmac.new(sys.argv[1].encode(),sys.argv[2].encode(),'sha256').hexdigest())";
     let output = Command::new("python3").args(["-c", code, secret, text]).output().unwrap();

@@ -42,7 +42,7 @@ use support::site::{Pool, Site, TOKEN};
 
 const LIFETIME: Duration = Duration::from_mins(10);
 
-/// A server with one pool and an account, and a way to both of its sides.
+/// A server with one pool and an account, and the addresses of both of its sides.
 struct Switchboard {
     site: Site,
     server: Server,
@@ -54,12 +54,12 @@ impl Switchboard {
         Self::with_files(more, &[])
     }
 
-    /// The same with files beside the configuration, which only the server can read.
+    /// The same with files next to the configuration, which only the server can read.
     fn with_files(more: &str, files: &[(&str, &str)]) -> Self {
         Self::with_settings("", more, files)
     }
 
-    /// The same with settings in front of those of calls.
+    /// The same with settings before those of calls.
     fn with_settings(front: &str, more: &str, files: &[(&str, &str)]) -> Self {
         let pool = Pool::new(16, 10, LIFETIME);
         let destination = "[[calls.destination]]\nring_pools = [16]\nto = [\"+18005550199\"]\n";
@@ -89,7 +89,7 @@ impl Switchboard {
         self.server.client().get(path, &[("authorization", &bearer)]).unwrap()
     }
 
-    /// The call with that name of the provider's, once `is_done` holds.
+    /// The call with that id of the provider's, once `is_done` holds.
     fn call(&self, provider_call: &str, is_done: impl Fn(&Value) -> bool) -> Value {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
@@ -124,7 +124,7 @@ fn a_call_is_connected_and_logged_with_its_visitor() {
         assert_eq!(twilio.post(&status, &format!("{callee}{fields}")).status, 200);
     }
     let done = "CallSid=CA1&DialCallStatus=completed&DialCallDuration=58&DialBridged=true";
-    // Twice, as providers do.
+    // Sends it twice, as providers do.
     for _ in 0..2 {
         let answer = twilio.post(&action, done);
         assert!(answer.body.ends_with("<Response/>"), "{}", answer.body);
@@ -180,7 +180,7 @@ fn a_token_that_may_look_up_reads_calls_with_masked_callers() {
         assert_eq!(call["from"], serde_json::json!({ "masked": "+1415***1234" }), "{call}");
         assert_eq!(call["attribution"]["parameters"]["id"], "17");
     }
-    // A filter would confirm a guess, and events have callers.
+    // A filter would confirm a guess, and events contain callers.
     for path in ["/v1/calls?caller=%2B14155551234", "/v1/events", "/v1/outcomes", "/v1/webhooks"] {
         let answer = ask(path);
         assert_eq!(answer.status, 403, "{path}: {}", answer.body);
@@ -205,7 +205,7 @@ fn a_stranger_gets_nothing_and_the_log_says_what_would_have_matched() {
     assert_eq!(client.post("/t/main/answer", &[form], ring).unwrap().status, 403);
     assert_eq!(client.post("/t/other/answer", &[form], ring).unwrap().status, 404);
     assert_eq!(client.post("/t/main/nothing", &[form], ring).unwrap().status, 404);
-    // Management has another address, and needs its token.
+    // Management has another address and requires its token.
     assert_eq!(client.get("/v1/calls", &[]).unwrap().status, 404);
     assert_eq!(board.server.client().get("/v1/calls", &[]).unwrap().status, 401);
     assert!(board.get("/v1/calls").json()["calls"].as_array().unwrap().is_empty());
@@ -245,7 +245,7 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
     let nowhere = "CallSid=CC1&From=%2B14155551234&To=%2B19995550100";
     assert_eq!(twilio.post("/t/main/answer", nowhere).status, 503);
     assert_eq!(board.call("CC1", |_| true)["attribution"]["outcome"], "none");
-    // The end of a call without a beginning.
+    // The report of the end of a call whose beginning was never reported.
     let end = "CallSid=CD1&CallStatus=completed&From=%2B14155551234&To=%2B12001600001";
     assert_eq!(twilio.post("/t/main/status", end).status, 200);
     assert_eq!(board.call("CD1", |_| true)["outcome"], "caller_gave_up");
@@ -253,7 +253,8 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
     assert_eq!(twilio.post("/t/main/answer", "{\"CallSid\":\"CA1\"}").status, 400);
     let large = format!("CallSid=CE1&Large={}", "x".repeat(100 << 10));
     assert_eq!(twilio.post("/t/main/answer", &large).status, 413);
-    // The server does not read the rest: it answers, or the connection breaks under the sender.
+    // The server does not read the rest: it answers, or the connection breaks while the sender
+    // writes.
     let huge = format!("CallSid=CE1&Large={}", "x".repeat(10 << 20));
     assert!(twilio.try_post("/t/main/answer", &huge).is_none_or(|answer| answer.status == 413));
     for path in
@@ -325,7 +326,7 @@ fn ringwell_call_rings_a_number_as_its_provider_would() {
     assert_eq!((&call["outcome"], &call["talk_seconds"]), (&"answered".into(), &1.into()));
     assert_eq!(call["attribution"]["parameters"]["id"], "17", "{call:#}");
 
-    // A wrong secret makes it a stranger, like an unknown provider.
+    // With a wrong secret it is a stranger, like an unknown provider.
     std::fs::write(config.with_file_name("main.secret"), "another-secret-0123456789abcdef")
         .unwrap();
     let output = ring();

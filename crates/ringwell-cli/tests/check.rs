@@ -1,4 +1,4 @@
-//! The program as people run it: checks, texts, wrong usage, and the demo's files.
+//! The program in daily use: checks, texts, wrong usage, and the demo's files.
 
 #![expect(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -31,14 +31,14 @@ fn stderr(output: &Output) -> String {
     String::from_utf8(output.stderr.clone()).unwrap()
 }
 
-/// The unchanged sample.
+/// The sample configuration, unchanged.
 const SAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/ringwell.toml");
 
 /// A copy of the sample with new keys.
 fn sample() -> String {
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join("check-sample.toml");
     let text = fs::read_to_string(SAMPLE).unwrap().replace("\"change-me-", "\"of-the-tests-");
-    // Tests run side by side: each finds a whole file.
+    // Tests run in parallel, and each needs a complete file.
     let own = path.with_extension(format!("{:?}", std::thread::current().id()));
     fs::write(&own, text).unwrap();
     fs::rename(own, &path).unwrap();

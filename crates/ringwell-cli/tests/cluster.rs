@@ -1,5 +1,5 @@
 //! Two real nodes of a cluster: batches that gather from both, and nodes that are slow, stopped,
-//! killed, restarted, or strangers.
+//! killed, restarted, or not part of the cluster.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -54,17 +54,18 @@ const PATIENCE: Duration = Duration::from_secs(20);
 const SECRET: &str = "the-secret-of-this-cluster";
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 
-/// Two nodes with a shard each, one site a node, the same pools.
+/// Two nodes with one shard and one site each, and the same pools.
 struct Cluster {
     folder: TempDir,
-    /// Of node a's links.
+    /// The report of node a's links.
     port: u16,
     deadline: &'static str,
     sites: Vec<Site>,
 }
 
 impl Cluster {
-    /// Links that wait as long as a machine that tests may need: lateness is not the subject.
+    /// Links with long time limits, because test machines may be slow and lateness is not the
+    /// subject.
     fn new(numbers: u64, lifetime: Duration) -> Self {
         let links = "[links]\ndeadline = \"5s\"\nslow = \"5s\"\nwait = \"5s\"\n";
         Self::with("10s", links, numbers, lifetime)
@@ -79,7 +80,7 @@ impl Cluster {
         let folder = TempDir::new().unwrap();
         let pools = || (1..=POOLS).map(|id| Pool::new(id, numbers, lifetime)).collect::<Vec<_>>();
         let sites = NAMES.map(|_| Site::new(pools(), links)).into();
-        // Free at this moment; the node binds it in the next.
+        // A port that is free at this moment; the node binds it shortly.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let cluster = Self { folder, port, deadline, sites };
         cluster.write_map("cluster.toml", 1, SECRET, [&[0], &[1]]);
@@ -148,7 +149,8 @@ impl Cluster {
         rows
     }
 
-    /// Asks until all rows of both nodes get their own numbers, or none of the other node's does.
+    /// Asks until all rows of both nodes get their own numbers, or until no row of the other node
+    /// does.
     fn ask_until(&self, client: &mut Client, asked: usize, other_answers: bool) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -251,7 +253,7 @@ fn pools_that_come_with_a_new_map_are_held_for_a_lifetime() {
     let rows = cluster.ask(&mut client, "held");
     let is_held = begun.elapsed() < lifetime;
     for (pool, row) in (1..).zip(&rows) {
-        // Pools that node b owned before go on with their numbers.
+        // Pools that node b owned before continue with their numbers.
         assert!(!is_held || row.overflow == (Cluster::owner(pool) == 0), "{row:?}");
     }
     cluster.ask_until(&mut client, 0, true);
@@ -324,15 +326,15 @@ fn a_node_that_starts_again_costs_a_connection_and_no_number() {
         assert!(cluster.ask(&mut client, &format!("b{round}")).iter().all(|row| !row.overflow));
         connects.push(link(&mut client, "connects"));
     }
-    // Connects from before the first batch: node a looked for the other node before that had
-    // started.
+    // Counts connections from before the first batch: node a tried to connect before the other node
+    // had started.
     let [before, .., connects] = connects[..] else { panic!("{connects:?}") };
     assert_eq!(before, connects);
     second.stop();
     let _second = cluster.start(1);
     let rows = cluster.ask(&mut client, "after");
     assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
-    // Each second node a tries to say how far its journal has got.
+    // Each second node a tries to report its journal's progress.
     let connects_now = link(&mut client, "connects");
     assert!((connects + 1..connects + 4).contains(&connects_now), "{connects} {connects_now}");
 }
@@ -354,7 +356,7 @@ fn ten_thousand_batches_share_a_few_connections() {
     });
     let mut client = servers[0].client();
     let (connects, requests) = (link(&mut client, "connects"), link(&mut client, "requests"));
-    // As many as the window lets out at once; a slow answer may cost one more now and then.
+    // As many as the window allows at once; a slow answer may occasionally cost one more.
     assert!(connects <= 32, "{connects} connections for {requests} requests");
     assert!(requests > 9_000, "{requests}");
 }
@@ -366,7 +368,7 @@ fn nodes_with_several_shards_each_gather_from_all() {
     let servers = [0, 1].map(|node| Server::start(cluster.command(node, "four.toml")));
     let mut numbers = Vec::new();
     for round in 0..12 {
-        // A new connection each time: any of a node's shards may take it.
+        // Uses a new connection each time, which any of a node's shards may accept.
         let rows = cluster.ask(&mut servers[round % 2].client(), &format!("r{round}"));
         assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
         numbers.extend(rows.iter().map(|row| row.number));

@@ -1,9 +1,9 @@
-//! The real program under load, killed with -9 again and again: nothing that it answered is
-//! forgotten, and no number goes out twice within its lockout.
+//! The real program under load, killed with -9 repeatedly: no answer is forgotten, and no number
+//! goes out twice within its lockout.
 //!
-//! Each round: start on the same data (sometimes killed half-way and repeated), load from several
-//! clients at once, check the results of the previous round while the load runs, kill at a random
-//! moment. `RINGWELL_CRASH_ROUNDS` (default 20) and `RINGWELL_CRASH_SEED` vary the run.
+//! Each round starts on the same data (sometimes killed half-way and repeated), loads it from
+//! several clients at once, checks the results of the previous round during the load, and kills at
+//! a random moment. `RINGWELL_CRASH_ROUNDS` (default 20) and `RINGWELL_CRASH_SEED` vary the run.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -26,25 +26,25 @@ use support::site::{Pool, Site};
 
 const CLIENTS: usize = 4;
 const ROWS_A_BATCH: u64 = 10;
-/// Answered numbers of a round that are looked up after the crash, beside those of the last
-/// batches.
+/// The count of answered numbers of a round that are looked up after the crash, in addition to
+/// those of the last batches.
 const SAMPLE: usize = 300;
 /// The same over all rounds, at the end.
 const SAMPLE_AT_END: usize = 2_000;
-/// Answered batches of a round that are sent again, beside the last ones.
+/// The count of answered batches of a round that are sent again, in addition to the last ones.
 const SENT_AGAIN: usize = 10;
 
-/// About how long a start takes; some are killed in their midst.
+/// The approximate duration of a start; some starts are killed halfway.
 const STARTING_MS: u64 = 250;
 
-/// Segments and snapshots so small that crashes hit their changes too.
+/// Segments and snapshots so small that crashes also hit their changes.
 const SETTINGS: &str = "\
 shards = 2
 durability = \"disk\"
 journal.segment_bytes = \"1MiB\"
 journal.snapshot_every_bytes = \"1MiB\"";
 
-/// Small numbers from a seed.
+/// Small pseudo-random numbers from a seed.
 #[derive(Debug)]
 struct Dice(u64);
 
@@ -65,7 +65,7 @@ impl Dice {
     }
 }
 
-/// Moments on a monotonic clock that outlives the servers, and on the wall.
+/// Times on a monotonic clock that outlives the servers, and on the wall clock.
 #[derive(Clone, Copy, Debug)]
 struct Now {
     ns: u64,
@@ -97,13 +97,13 @@ struct Sent {
 /// One client's view in one round.
 #[derive(Debug, Default)]
 struct Seen {
-    /// Numbers that it got, in order.
+    /// Its numbers, in order.
     events: Vec<Event>,
-    /// The count of them that came with the last answer.
+    /// The count of numbers in the last answer.
     last: usize,
     /// Batches with a key, and their answers.
     answered: Vec<(Sent, String)>,
-    /// The batch whose answer the crash took away, if it had a key.
+    /// The batch whose answer was lost in the crash, if it had a key.
     lost: Option<Sent>,
     rows: u64,
     wrong: Vec<String>,
@@ -176,7 +176,7 @@ impl World {
             if sent.key.is_some() {
                 seen.answered.push((sent, answer.body));
             }
-            // Numbers come free one by one: more haste would only collect overflow numbers.
+            // Numbers come free one by one; sending faster would only collect overflow numbers.
             thread::sleep(Duration::from_millis(1));
         }
         seen
@@ -206,7 +206,7 @@ impl Run {
         Dice(self.dice.below(u64::MAX) | 1)
     }
 
-    /// Load on a fresh server, the checks of the round before, and the crash.
+    /// Load on a fresh server, the checks of the previous round, and the crash.
     fn round(&mut self, server: Server, round: u64, before: &[Seen]) -> Vec<Seen> {
         let stop = Arc::new(AtomicBool::new(false));
         let began = Instant::now();
@@ -222,8 +222,8 @@ impl Run {
         let moment = Duration::from_millis(100 + self.dice.below(200));
         thread::sleep(moment.saturating_sub(began.elapsed()));
         server.kill();
-        // A client between two batches notices by the next connection error; this is for one that
-        // never connected.
+        // A client between two batches notices by its next connection error; this flag is for
+        // clients that never connected.
         stop.store(true, Ordering::Relaxed);
         let seen: Vec<Seen> = clients.into_iter().map(|client| client.join().unwrap()).collect();
         for one in &seen {
@@ -255,14 +255,14 @@ impl Run {
         }
     }
 
-    /// A batch whose answer was lost is answered now, and the third time as the second.
+    /// A batch whose answer was lost is answered now, and the third time like the second.
     fn send_lost(&mut self, client: &mut Client, lost: &Sent) {
         let answer = post(client, lost).unwrap();
         let rows = batch::rows(&answer);
         self.wrong.extend(history::rows(&lost.asks, &rows, &self.world.pools));
         let events = self.world.events(lost, &rows);
         for event in &events {
-            // It was allocated before the crash or just now: a look-up must find either.
+            // It was allocated before the crash or just now; a look-up must find one of the two.
             let now = batch::attribution(client, event.number, event.returned_ms + 2).unwrap();
             let then = batch::attribution(client, event.number, event.invoked_ms + 50).unwrap();
             let fault = history::attributed(event, &now, &self.world.pools)
@@ -286,8 +286,8 @@ impl Run {
         }
     }
 
-    /// Whether a batch was answered as before. A number whose lockout is over may have gone to
-    /// another visitor: then its row overflows.
+    /// Whether a batch was answered as before. If a number's lockout is over, another visitor may
+    /// have it; its row then overflows.
     fn is_same(&self, sent: &Sent, before: &str, again: &str) -> bool {
         let rows = |body: &str| serde_json::from_str::<Value>(body).unwrap()["responses"].clone();
         let (before, again) = (rows(before), rows(again));
@@ -302,7 +302,7 @@ impl Run {
 
     fn look_up<'a>(&mut self, client: &mut Client, events: impl Iterator<Item = &'a Event>) {
         for event in events {
-            // Two milliseconds for the rounding of two clocks: no lifetime is that short.
+            // Two milliseconds allow for the rounding of two clocks; no lifetime is that short.
             let found = batch::attribution(client, event.number, event.returned_ms + 2).unwrap();
             self.wrong.extend(history::attributed(event, &found, &self.world.pools));
             self.looked_up += 1;
@@ -347,7 +347,7 @@ fn what_was_answered_survives_kill_9_and_no_number_goes_out_twice() {
     let mut before = Vec::new();
     for round in 0..rounds {
         if run.dice.below(4) == 0 {
-            // A crash while it reads its journal, or writes the first snapshot.
+            // Crashes while it reads its journal or writes the first snapshot.
             let moment = Duration::from_millis(run.dice.below(STARTING_MS));
             Server::start_and_kill(site.serve(&[]), moment);
         }

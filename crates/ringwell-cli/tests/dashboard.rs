@@ -178,7 +178,7 @@ fn numbers_of(place: &Place) -> u64 {
     available.map(|run| run["count"].as_u64().unwrap()).sum()
 }
 
-/// `shop` is the whole form of a site, `rest` the same without a key.
+/// `shop` is the complete form of a site, `rest` the same without a key.
 fn refuses_wrong_sites(writer: &Person<'_>, rest: &str, shop: &str) {
     for wrong in [
         rest.to_owned(),
@@ -390,7 +390,7 @@ fn a_change_needs_its_form_a_role_and_a_page_of_our_own() {
         assert_eq!(stranger.status, 303, "{path}: to the login");
     }
     assert_eq!(place.of_v1("/v1/audit"), before, "nothing has changed");
-    // Pools of the configuration are changed there.
+    // Pools of the configuration can only be changed there.
     let place = Place::open(Pool::new(7, 4, Duration::from_secs(1)), None, false);
     let admin = place.log_in(TOKEN);
     assert!(!admin.see("/ui/pools/7").contains("Resize"));
@@ -417,7 +417,7 @@ fn an_endpoint_that_was_switched_off_is_switched_on_and_gets_what_it_missed() {
     assert_eq!(admin.change(&format!("/ui/webhooks/{id}/enable"), "").status, 303);
     let replayed = admin.change(&format!("/ui/webhooks/{id}/replay"), "");
     assert_eq!((replayed.status, replayed.header("location")), (303, Some("../../webhooks")));
-    // call.started and call.completed at least.
+    // At least call.started and call.completed.
     until("what it missed", || (receiver.taken.load(Ordering::Relaxed) >= 2).then_some(()));
     let page = until("a success", || {
         let page = admin.see("/ui/webhooks");

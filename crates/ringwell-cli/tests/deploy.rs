@@ -1,4 +1,4 @@
-//! The configurations in `deploy/` in other formats: the real programs read them.
+//! The configurations in `deploy/` in other formats, read by the real programs.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -59,7 +59,7 @@ fn the_unit_checks_what_it_then_serves() {
     assert_eq!(value("ExecStartPre="), format!("{} --check", value("ExecStart=")));
 }
 
-/// Ends with the test.
+/// A process that ends with the test.
 struct Proxy(Child);
 
 impl Drop for Proxy {
@@ -118,11 +118,11 @@ fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
     server.stop();
 }
 
-/// Metrics that files of monitoring name, without the suffixes of counters and histograms.
+/// Metrics named in files for monitoring, without the suffixes of counters and histograms.
 fn metrics_of(text: &str) -> Vec<&str> {
     let is_part = |c: char| c.is_ascii_lowercase() || c == '_';
     let names = text.split(|c: char| !is_part(c)).filter(|word| word.starts_with("ringwell_"));
-    // Links are there in a cluster alone.
+    // Links exist only in a cluster.
     let names = names.filter(|name| !name.starts_with("ringwell_link_"));
     names.map(|name| name.trim_end_matches("_total").trim_end_matches("_bucket")).collect()
 }
@@ -134,7 +134,7 @@ fn program(name: &str) -> Option<String> {
 
 #[test]
 fn alerts_go_off_when_they_should() {
-    // CI installs it; elsewhere there may be none.
+    // CI installs it; elsewhere it may be missing.
     let Some(promtool) = program("promtool") else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/prometheus");
     for words in [["check", "rules", "ringwell.rules.yml"], ["test", "rules", "ringwell.test.yml"]]
@@ -147,7 +147,7 @@ fn alerts_go_off_when_they_should() {
 
 /// Prometheus's answer to a query of its API.
 fn asked(address: &str, path: &str) -> Option<serde_json::Value> {
-    // Long answers come in chunks, which the tests' own client does not read.
+    // Long answers are chunked, which the tests' own client does not support.
     let mut curl = Command::new("curl");
     let output = curl.args(["-sf", &format!("http://{address}{path}")]).output().ok()?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).ok()?;

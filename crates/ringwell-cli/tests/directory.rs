@@ -1,5 +1,5 @@
 //! A server whose ring pools are in a database, in SQLite and in a real PostgreSQL: changes there
-//! take effect within a second, and cost no lockout.
+//! take effect within a second, and affect no lockout.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 #![allow(clippy::expect_used, reason = "as above")]
@@ -30,10 +30,10 @@ use support::site::{Pool, Site, TOKEN};
 use tokio::runtime::{Builder, Runtime};
 
 const LONG: Duration = Duration::from_mins(1);
-/// The promised time for managed pools, and the time that a busy machine may add.
+/// The promised time for managed pools, and the additional time that a busy machine may need.
 const SOON: Duration = Duration::from_secs(4);
 
-/// A server with its pools in a database, and another hand on that database.
+/// A server with its pools in a database, and a second connection to that database.
 struct Managed {
     rig: Rig,
     site: Site,
@@ -91,7 +91,7 @@ impl Managed {
         (name.to_owned(), query.trim_start_matches("host=").replace("%2F", "/"))
     }
 
-    /// Has PostgreSQL do something in `database`.
+    /// Runs a command in PostgreSQL on `database`.
     fn execute(&self, database: &str, statement: &str) {
         let mut psql = Command::new("psql");
         psql.args(["-q", "-h", &self.database().1, "-U", "ringwell"]);
@@ -113,7 +113,7 @@ fn management(server: &Server) -> Client {
     Client::connect(&management_address(server)).unwrap()
 }
 
-/// The log shows it.
+/// Waits until the log shows it.
 fn management_address(server: &Server) -> String {
     let log = server.log();
     let line = log.lines().find(|line| line.contains(r#""message":"management""#)).unwrap();
@@ -122,7 +122,7 @@ fn management_address(server: &Server) -> String {
     fields["address"].as_str().unwrap().to_owned()
 }
 
-/// Looks until the condition holds.
+/// Repeats until the condition holds.
 fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     let until = Instant::now() + SOON;
     while !is_so() {
@@ -149,14 +149,14 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
     for pool in &pools {
         assert_eq!(batch::one(&mut client, pool, "a").number, pool.first);
     }
-    // More numbers.
+    // Adds numbers.
     managed.add(1, range(pools[0].first + 2, 1));
     assert_eq!(batch::one(&mut client, &pools[0], "b").number, pools[0].first + 1);
     soon("the number that was added", || {
         batch::one(&mut client, &pools[0], "c").number == pools[0].first + 2
     });
     assert!(batch::one(&mut client, &pools[0], "d").overflow, "the others are locked out");
-    // A second key, then the first one ends.
+    // Adds a second key, then removes the first one.
     let next = RingPoolKey::parse("the-next-key-of-2").unwrap();
     managed.change(async |change| change.rotate_key(PoolId(2), next).await).unwrap();
     let renamed = Pool { key: "the-next-key-of-2".into(), ..pools[1].clone() };
@@ -164,13 +164,13 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
     assert!(!is_refused(&mut client, &pools[1]), "both are valid");
     managed.change(async |change| change.end_key_overlap(PoolId(2)).await).unwrap();
     soon("the end of the first key", || is_refused(&mut client, &pools[1]));
-    // A pool goes; its history stays.
+    // A removed pool keeps its history.
     managed.change(async |change| change.remove_pool(PoolId(3)).await).unwrap();
     soon("the end of a pool", || is_refused(&mut client, &pools[2]));
     let held = batch::attribution(&mut client, pools[2].first, now().0).unwrap();
     assert_eq!(held["parameters"]["id"], "a", "{held}");
     assert!(age_ms(&mut client) < 2_000);
-    // The database is the truth after a restart, and the file is not read again.
+    // The database counts after a restart, and the file is not read again.
     server.kill();
     let server = managed.start();
     let mut client = server.client();
@@ -180,7 +180,7 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
     server.stop();
 }
 
-/// A tenant's system makes a pool by the published API, as it always has, and asks for numbers.
+/// A tenant's system creates a pool by the published API, as before, and asks for numbers.
 #[test]
 fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
@@ -202,7 +202,7 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let pool = Pool { key: made["api_key"].as_str().unwrap().into(), ..Pool::new(id, 3, LONG) };
     let mut client = server.client();
     soon("the new pool", || !is_refused(&mut client, &pool));
-    // It had one number for that; the other two, and the overflow number.
+    // It has one number for that; the other two, and the overflow number, go elsewhere.
     let mut given: Vec<(u64, bool)> = (0..3)
         .map(|_| batch::one(&mut client, &pool, "x"))
         .map(|row| (row.number, row.overflow))
@@ -287,7 +287,7 @@ fn what_the_database_could_not_be_told_is_told_again() {
     server.stop();
 }
 
-/// Numbers come and go, pools come and go, keys change, while clients ask and the server is killed.
+/// Numbers, pools and keys change while clients ask and the server is killed.
 fn any_changes_cost_no_lockout(rig: Rig) {
     let pools: Vec<Pool> = (1..=6).map(|id| Pool::new(id, 300, LONG)).collect();
     let managed = Managed::new(rig, pools.clone());
@@ -357,7 +357,7 @@ fn any_changes_in_postgresql_cost_no_lockout_though_the_server_is_killed() {
     any_changes_cost_no_lockout(Rig::postgres());
 }
 
-/// As in the published API: numbers near a place arrive minutes after the pool was made.
+/// As in the published API, numbers near a place arrive minutes after the creation of the pool.
 #[test]
 fn a_pool_without_numbers_answers_with_its_overflow_number() {
     let pool = Pool::new(1, 1, LONG);
@@ -375,7 +375,7 @@ fn a_pool_without_numbers_answers_with_its_overflow_number() {
     server.stop();
 }
 
-/// A pool that found no numbers when it was made reports it, and gets them once the inventory has
+/// A pool that got no numbers at its creation reports this, and gets them once the inventory has
 /// them.
 #[test]
 fn a_pool_that_never_had_numbers_says_so_and_gets_them_at_once() {

@@ -25,7 +25,7 @@ fn bytes(site: &Site, id: &str) -> Vec<u8> {
     request("POST", BULK, &[], &batch::body(&asks, &site.pools)).into_bytes()
 }
 
-/// Waits until a new client is turned away: by `/readyz`, or by a refused connection.
+/// Waits until a new client is refused, by `/readyz` or by its connection.
 fn wait_until_out_of_rotation(server: &Server) {
     let until = Instant::now() + SOON;
     loop {
@@ -48,7 +48,7 @@ fn a_request_that_was_half_sent_is_answered_and_kept() {
     let bytes = bytes(&site, "slow");
     let (head, rest) = bytes.split_at(bytes.len() - 20);
     slow.send(head).unwrap();
-    // The server has read it when it answers a later client.
+    // The server has read it if it answers a later client.
     thread::sleep(Duration::from_millis(50));
 
     server.terminate();
@@ -76,7 +76,8 @@ fn a_request_whose_head_has_not_come_is_cut_and_costs_nothing() {
     slow.send(&bytes(&site, "slow")[..20]).unwrap();
     thread::sleep(Duration::from_millis(50));
     server.terminate();
-    // Its client sees the connection closed without an answer, and may send it elsewhere.
+    // Its client sees the connection closed without an answer, and may repeat the request
+    // elsewhere.
     assert!(slow.receive().is_err());
     assert_eq!(server.wait(SOON).code(), Some(0), "{}", server.log());
     let server = Server::start(site.serve(&[]));

@@ -1,5 +1,5 @@
-//! Servers that put numbers into pages: the examples of `deploy/edge`, as nginx, Caddy and the runtime of
-//! Cloudflare's workers run them.
+//! Servers that put numbers into pages: the examples of `deploy/edge`, run by nginx, Caddy and the
+//! runtime of Cloudflare's workers.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -29,7 +29,7 @@ struct Edge {
     folder: TempDir,
     child: Child,
     address: String,
-    /// The name by which it is asked.
+    /// The host name in its requests.
     host: String,
 }
 
@@ -44,13 +44,14 @@ fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
-/// The program at one of these places.
+/// Finds the program at one of these places.
 fn program<'a>(places: &[&'a str]) -> Option<&'a str> {
     places.iter().copied().find(|place| Path::new(place).exists())
 }
 
 impl Edge {
-    /// `program` with the arguments that `configure` makes of a folder and its listen address.
+    /// Starts `program` with the arguments that `configure` derives from a folder and its listen
+    /// address.
     fn start(mut command: Command, folder: TempDir, address: String) -> Self {
         let log = fs::File::create(folder.path().join("edge.log")).unwrap();
         command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
@@ -79,7 +80,7 @@ impl Edge {
             .replace("127.0.0.1:8001", &pages)
             .replace("127.0.0.1:8080", ringwell);
         let at = folder.path().display();
-        // Run by one user, in the foreground, with all its files in the folder.
+        // Runs as one user, in the foreground, with all its files in the folder.
         let config = format!(
             "daemon off;\nmaster_process off;\npid {at}/pid;\nerror_log {at}/error.log;\n\
              events {{}}\nhttp {{\n\
@@ -118,7 +119,7 @@ impl Edge {
         Some(Self::start(command, folder, address))
     }
 
-    /// The worker in the runtime of Cloudflare's own, in front of a server with one page.
+    /// The worker in Cloudflare's own runtime, in front of a server with one page.
     fn worker(ringwell: &str) -> Option<Self> {
         let workerd = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../../web/worker/node_modules/.bin/workerd");
@@ -127,7 +128,7 @@ impl Edge {
         }
         let folder = TempDir::new().unwrap();
         let address = format!("127.0.0.1:{}", free_port());
-        // The number is in a separate element, beside an entity, and in places that no visitor
+        // The number occurs in a separate element, next to an entity, and in places that no visitor
         // reads.
         let page = "<p>Call&nbsp;<b>(800) 555-0100</b> &amp; ask</p><p>800-555-0100</p>\
                     <a href=\"tel:+18005550100\">call</a><script>let own = 1 < 2;</script>";
@@ -181,7 +182,7 @@ fn pages(page: &'static str) -> String {
     let address = listener.local_addr().unwrap().to_string();
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
-            // A small request without a body comes in one piece.
+            // A small request without a body arrives in one piece.
             let _ = stream.read(&mut [0; 8192]);
             let length = page.len();
             let _ = write!(
@@ -215,11 +216,11 @@ fn keeps_its_own_number((_, body): &(String, String)) {
     assert!(!body.contains("200010"), "{body}");
 }
 
-/// The page has the visitor's number in place of its own, and keeps its own if Ringwell has none
-/// for it or is down.
+/// The page has the visitor's number in place of its own, and keeps its own number if Ringwell has
+/// none for it or is down.
 fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     let (_site, server) = ringwell();
-    // CI installs both; elsewhere there may be none.
+    // CI installs both; elsewhere they may be missing.
     let Some(edge) = start(server.address()) else { return };
     let (head, body) = edge.page(&[FIREFOX]);
     for own in OWN {
@@ -231,11 +232,11 @@ fn the_page_has_the_visitor_s_number(start: fn(&str) -> Option<Edge>) {
     assert!(head.contains("cache-control: private, no-store"), "{head}");
     let script = body.contains("<script>");
     assert!(!script || body.contains("<script>let own = 1 < 2;</script>"), "{body}");
-    // The visitor comes back with the cookie.
+    // The visitor returns with the cookie.
     let cookie = head.split("set-cookie: ").nth(1).unwrap().split(';').next().unwrap();
     let (_, again) = edge.page(&[FIREFOX, &format!("cookie: {cookie}")]);
     assert!(again.contains(&formatted), "{formatted} in {again}");
-    // The call is attributed to the page's parameters.
+    // The call is attributed with the page's parameters.
     let token = format!("Bearer {TOKEN}");
     let path = format!("/v1/attributions?number={tel}");
     let call = server.client().get(&path, &[("authorization", token.as_str())]).unwrap().json();

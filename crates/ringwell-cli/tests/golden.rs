@@ -1,4 +1,4 @@
-//! Every case of `fixtures/api/` against the real program over a socket.
+//! Runs every case of `fixtures/api/` against the real program over a socket.
 //!
 //! Each case has a separate server, so that the first numbers of each pool come first.
 
@@ -19,11 +19,11 @@ use std::time::{Duration, Instant};
 use cases::{Case, Request};
 use tempfile::TempDir;
 
-/// A server starts within this time, also on a busy machine; an answer takes no longer either.
+/// The time limit for a server's start and for an answer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// Two shards, so that batches also gather rows from another one; on disk, as by default. The
-/// deadline is long because no answer here depends on it, and machines that test may be slow.
+/// deadline is long because no answer here depends on it, and test machines may be slow.
 const CONFIGURATION: &str = "shards = 2\ndeadline = \"10s\"\n[journal]\nsegment_bytes = \"1MiB\"\n";
 
 #[test]
@@ -42,7 +42,7 @@ fn run(case: &Case) -> Vec<String> {
     case.exchanges.iter().enumerate().flat_map(exchange).collect()
 }
 
-/// A running program and its files; both end with it.
+/// A running program and its files; both are removed when it is dropped.
 struct Server {
     program: Child,
     port: u16,
@@ -58,7 +58,7 @@ struct HttpAnswer {
 impl Server {
     fn start(case: &Case) -> Self {
         let files = TempDir::new().unwrap();
-        // Free now; that another program takes it before ours does is unlikely enough.
+        // A port that is free now; another program is unlikely to take it first.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let path = files.path().join("ringwell.toml");
         let listen = format!("data = \"data\"\nlisten = [\"127.0.0.1:{port}\"]\n");
@@ -71,7 +71,7 @@ impl Server {
         }
         command.envs(case.environment.iter().map(|(name, value)| (name, value)));
         command.arg("serve").arg("--config").arg(&path);
-        // Its output only matters if it does not start.
+        // Its output matters only if it does not start.
         let log = std::fs::File::create(files.path().join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let program = command.spawn().unwrap();
@@ -111,7 +111,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It has nothing to finish: its files go too.
+        // It has nothing to finish, and its files are removed as well.
         let _ = self.program.kill();
         let _ = self.program.wait();
     }
@@ -135,7 +135,7 @@ impl HttpAnswer {
         };
         let headers: Vec<_> = lines.map(header).collect();
         let mut answer = Self { status, headers, body: Vec::new() };
-        // Answers to HEAD have the length of a body that does not come.
+        // Answers to HEAD have the length of a body that is not sent.
         if has_body {
             let length = answer.header("content-length").expect("answers have a length");
             answer.body.resize(length.parse().unwrap(), 0);

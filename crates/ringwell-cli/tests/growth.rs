@@ -1,5 +1,5 @@
-//! Pools of a real server that grow while they are busy, return unused numbers, and report their
-//! needed size.
+//! Pools of a real server that grow while they are busy, return unused numbers, and report the size
+//! that they need.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -15,16 +15,16 @@ use support::client::Client;
 use support::server::{Server, ringwell};
 use support::site::{Pool, Site, TOKEN};
 
-/// Nothing here is about being quick.
+/// No test here depends on speed.
 const PATIENCE: Duration = Duration::from_mins(1);
-/// The pool may have this many numbers, the overflow number included; it begins with a tenth.
+/// The pool's maximum size, including the overflow number; it begins with a tenth.
 const SIZE: u64 = 30;
-/// The most by which it grows at once.
+/// The most numbers by which it grows at once.
 const STEP: u64 = 4;
 
 /// A server with numbers in its inventory and one pool that was filled with a tenth.
 struct Managed {
-    /// Keeps the folder.
+    /// Keeps the folder alive.
     _site: Site,
     server: Server,
     operator: Client,
@@ -61,7 +61,7 @@ impl Managed {
         managed
     }
 
-    /// Numbers that the directory gives the pool, the overflow number included.
+    /// Numbers of the pool in the directory, including the overflow number.
     fn size(&mut self) -> u64 {
         let has_overflow = self.get("")["overflow_number"].is_string();
         let runs = self.get("/numbers");
@@ -73,7 +73,7 @@ impl Managed {
         get(&mut self.operator, &format!("/v1/pools/{}{what}", self.pool.id))
     }
 
-    /// Asks for numbers until the condition holds.
+    /// Requests numbers until the condition holds.
     fn under_load(&mut self, what: &str, mut is_so: impl FnMut(&mut Self) -> bool) {
         let mut client = self.server.client();
         let until = Instant::now() + PATIENCE;
@@ -134,7 +134,8 @@ fn a_busy_pool_grows_by_steps_up_to_its_cap_and_gives_back_what_it_does_not_use(
     let mut versions: Vec<_> = grown.map(|line| line["version"].as_u64().unwrap()).collect();
     versions.dedup();
     assert!(versions.len() as u64 >= (SIZE - SIZE / 10) / STEP, "{audit:?}");
-    // There are no more requests: as at the end of a month, except for numbers held since then.
+    // There are no more requests, so the pool shrinks as at the end of a month, except for numbers
+    // held since then.
     let path = format!("/v1/pools/{}/unused", managed.pool.id);
     let held = post(&mut managed.operator, &format!("{path}?since_ms=0"), &Value::Null);
     assert_eq!((&held["before"], &held["after"]), (&SIZE.into(), &SIZE.into()), "{held}");
@@ -186,7 +187,7 @@ fn a_pool_says_how_it_is_and_what_size_its_own_load_needs() {
     assert!(state["overflow"]["exhausted"].as_u64().unwrap() > 10, "{state}");
     let sizing = managed.get("/sizing?target=0.05&numbers=12");
     assert_eq!(sizing["numbers"], numbers, "{sizing}");
-    // Dozens of rows in seconds are many in an hour; all of them need a number.
+    // Dozens of rows in seconds mean many in an hour, each of which needs a number.
     let load = sizing["load"]["load"].as_f64().unwrap();
     let needed = sizing["numbers_needed"].as_u64();
     assert!(load > 100.0 && needed.is_none_or(|needed| needed > 90), "{sizing}");

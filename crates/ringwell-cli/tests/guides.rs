@@ -1,4 +1,4 @@
-//! The commands of the README and of the guides, run as a reader would: page by page, from top to
+//! The commands of the README and of the guides, run like a reader does: page by page, from top to
 //! bottom, in an empty directory.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -9,7 +9,7 @@ use std::process::Command;
 
 use tempfile::TempDir;
 
-/// In separate namespaces a page may use any port, and its processes end with it.
+/// In separate namespaces a page may use any port, and its processes end with the namespaces.
 const UNSHARE: [&str; 4] = ["--net", "--pid", "--fork", "--mount-proc"];
 
 /// Pages whose blocks `sh packages` install things and run elsewhere: deploy/package/trial, and the gem's
@@ -18,7 +18,7 @@ const ELSEWHERE: [&str; 2] = ["debian.md", "rails.md"];
 
 const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
 
-/// Waits, as a reader does, until the started program serves.
+/// Waits, like a reader, until the started program serves.
 const READY: &str = "until curl -sf http://127.0.0.1:8080/readyz >/dev/null; do sleep 0.2; done\n";
 
 fn root() -> PathBuf {
@@ -35,7 +35,7 @@ fn apart() -> Command {
     command
 }
 
-/// The info strings of the fences, and the text between the fences.
+/// The info strings of the fences, and the text inside the fences.
 fn blocks(page: &Path) -> Vec<(String, String)> {
     let text = fs::read_to_string(page).unwrap();
     let mut found: Vec<(String, String)> = Vec::new();

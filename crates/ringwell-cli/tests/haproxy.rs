@@ -1,6 +1,6 @@
-//! A cluster of two real nodes behind a real `HAProxy` that `ringwell haproxy` has configured: the
-//! nodes that get requests, their connections, and that no client sees an error when nodes go and
-//! come.
+//! A cluster of two real nodes behind a real `HAProxy` configured by `ringwell haproxy`: tests
+//! which nodes get requests, their connections, and that no client sees an error when nodes stop
+//! and start.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -37,7 +37,7 @@ struct Stage {
     folder: TempDir,
     sites: [Site; 2],
     nodes: [Option<Server>; 2],
-    /// Node b's.
+    /// The address of node b.
     port: u16,
     deadline: &'static str,
     proxy: Child,
@@ -45,7 +45,7 @@ struct Stage {
 }
 
 impl Stage {
-    /// Nodes that answer in this much time; `None` where there is no `HAProxy`.
+    /// Starts nodes that answer within this time; `None` if `HAProxy` is missing.
     fn new(deadline: &'static str) -> Option<Self> {
         Self::with(deadline, |own| own)
     }
@@ -112,7 +112,7 @@ impl Stage {
         }
     }
 
-    /// Waits until the proxy sees a node in a state, `UP` or `DOWN`.
+    /// Waits until the proxy reports a node in a state, `UP` or `DOWN`.
     fn wait_until_state(&self, node: &str, state: &str) {
         self.wait_until(&format!("{node} is {state}"), || self.stat(node, "status") == state);
     }
@@ -142,7 +142,7 @@ impl Stage {
         self.stat(node, name).parse().unwrap()
     }
 
-    /// The state of node a's link, if it is node a that the proxy asks.
+    /// The state of node a's link, if the proxy asks node a.
     fn link_of_a(&self) -> Option<String> {
         let token = format!("Bearer {}", support::site::TOKEN);
         let answer = self.client().get("/v1/shards", &[("authorization", &token)]).ok()?;
@@ -164,8 +164,9 @@ impl Stage {
         self.wait_until_state(NODES[node], "UP");
     }
 
-    /// Sends batches over kept connections while `act` acts; says how many were answered. Any answer
-    /// but a whole one, any connection that ends, and any number that goes out twice fails the test.
+    /// Sends batches over kept connections while `act` runs; returns the count of answered batches.
+    /// Any incomplete answer, any connection that ends, and any number that goes out twice fails
+    /// the test.
     fn under_load(&mut self, has_keys: bool, act: impl FnOnce(&mut Self)) -> u64 {
         let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let numbers = Mutex::new(Vec::new());
@@ -200,7 +201,7 @@ impl Stage {
         let distinct: BTreeSet<u64> = numbers.iter().copied().collect();
         assert_eq!(distinct.len(), numbers.len(), "a number went out twice");
         let answered = answered.into_inner();
-        // A node that is away costs its own pools' rows their numbers, and the other's none.
+        // A node that is down costs the rows of its own pools their numbers, and no others.
         let (own, rows) = (distinct.len() as u64, answered * POOLS);
         assert!(own * 3 > rows, "{own} of {rows} rows got numbers of their own");
         answered
@@ -215,8 +216,8 @@ impl Drop for Stage {
     }
 }
 
-/// One batch with a row for each pool, which must come back whole and in order. Gives the numbers
-/// that are no overflow.
+/// One batch with a row for each pool, which must come back whole and in order. Returns the numbers
+/// that are not overflow numbers.
 fn ask(client: &mut Client, headers: &[(&str, &str)], id: &str, pools: &[Pool]) -> Vec<u64> {
     let asks: Vec<Ask> = (1..=POOLS).map(|pool| Ask { pool, id: format!("{id}-{pool}") }).collect();
     let answer = client.post(BULK, headers, &batch::body(&asks, pools));
@@ -236,7 +237,7 @@ fn haproxy() -> Option<&'static str> {
     found
 }
 
-/// Free at this moment; another process may bind it in the next.
+/// A port that is free at this moment; another process may still bind it first.
 fn free_port() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
@@ -364,7 +365,7 @@ fn a_proxy_that_stands_still_keeps_its_clients_waiting_and_costs_none_an_error()
     let Some(mut stage) = Stage::new("2s") else { return };
     let answered = stage.under_load(true, |stage| {
         let pools = stage.sites[0].pools.clone();
-        // Shorter than the time limit of a check, and longer than that of an answer.
+        // Shorter than the time limit of a check, but longer than that of an answer.
         for length in [Duration::from_millis(300), Duration::from_secs(4)] {
             thread::sleep(Duration::from_millis(200));
             signal(stage.proxy.id(), "STOP");
@@ -389,7 +390,7 @@ fn a_proxy_that_stands_still_keeps_its_clients_waiting_and_costs_none_an_error()
             assert!(!ask(&mut client, &[], &format!("after {length:?}"), &pools).is_empty());
         }
     });
-    // Each client at least before, between and after.
+    // Each client sends at least one before, one between and one after.
     assert!(answered > 2 * CLIENTS, "{answered}");
 }
 

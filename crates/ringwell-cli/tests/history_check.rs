@@ -1,4 +1,4 @@
-//! `ringwell check` as people and scripts use it: its output, and its exit codes.
+//! `ringwell check` as used by people and scripts: its output and its exit codes.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

@@ -1,5 +1,5 @@
-//! Bad input against the real program, over raw sockets: every vector with the answer that
-//! `docs/spec/http.md` names, and a good request behind it.
+//! Bad input to the real program, over raw sockets: every vector with the answer that
+//! `docs/spec/http.md` names, followed by a valid request.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

@@ -1,5 +1,5 @@
-//! `ringwell load` against a real `ringwell demo`: both loops, files, and a history with journal
-//! and look-ups.
+//! `ringwell load` against a real `ringwell demo`: open and closed loops, files, and a history with
+//! journal and look-ups.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 

@@ -1,5 +1,5 @@
-//! Two real nodes on two hosts, and a network between them that is slow, lossy or cut: its cost,
-//! and the proof that nothing is late, forgotten or given twice.
+//! Two real nodes on two hosts, with a slow, lossy or cut network between them: its cost, and the
+//! proof that nothing is late, forgotten or given twice.
 //!
 //! Every test goes through node a. Node b is behind the network.
 
@@ -31,22 +31,22 @@ use tempfile::TempDir;
 
 const POOLS: u64 = 8;
 const DEADLINE: Duration = Duration::from_secs(1);
-/// Also enough for a machine with other work.
+/// A limit that also suits a machine with other work.
 const MARGIN: Duration = Duration::from_secs(1);
 /// Batches that may discover that the other host is gone, one after the other: the window closes
-/// after three slow answers, and each ping that comes through by luck lets one more go.
+/// after three slow answers, and each ping that gets through by luck allows one more.
 const LATE_MAX: usize = 10;
-/// From the end of a fault to the next real number of node b's: a ping each 500 ms.
+/// The time from the end of a fault to node b's next real number: there is a ping every 500 ms.
 const HEALED: Duration = Duration::from_secs(20);
 const PAUSE: Duration = Duration::from_millis(2);
-/// Numbers of a pool that no test uses up within a lifetime.
+/// More numbers of a pool than any test uses within a lifetime.
 const MANY: u64 = 5_000;
 const SHORT: Duration = Duration::from_secs(2);
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 
-/// A node on each of two hosts, a shard a node.
+/// Two hosts with one node each, and one shard per node.
 struct Network {
-    /// They end before their hosts.
+    /// The nodes end before their hosts.
     nodes: [Server; 2],
     hosts: Hosts,
     pools: BTreeMap<u64, Pool>,
@@ -55,13 +55,13 @@ struct Network {
 }
 
 impl Network {
-    /// The count of numbers of node b's pools; those of node a have plenty. `None` where the system
-    /// has no such networks.
+    /// The count of numbers of node b's pools; node a's have plenty. `None` if the system lacks
+    /// such networks.
     fn new(numbers: u64, lifetime: Duration) -> Option<Self> {
         Self::with("", numbers, lifetime)
     }
 
-    /// As [`Network::new`], with settings of the links.
+    /// Like [`Network::new`], with settings of the links.
     fn with(links: &str, numbers: u64, lifetime: Duration) -> Option<Self> {
         let hosts = Hosts::new()?;
         let folder = TempDir::new().unwrap();
@@ -103,7 +103,7 @@ impl Network {
         }
     }
 
-    /// Of a hundred frames from each of these hosts.
+    /// Drops this many of a hundred frames from each of these hosts.
     fn lose(&self, from: &[usize], percent: u32) {
         for host in from {
             self.hosts.wire().lose(*host, percent);
@@ -139,8 +139,8 @@ impl<'a> Caller<'a> {
         Self { network, client, begun: Instant::now(), batches: 0, events: Vec::new() }
     }
 
-    /// One batch with a row for each pool. It must be in time and in order, each number its pool's,
-    /// and node a's rows real.
+    /// One batch with a row for each pool. It must be in time and in order, each number must belong
+    /// to its pool, and node a's rows must be real.
     fn ask(&mut self) -> Vec<Row> {
         let pools = &self.network.pools;
         let ask = |pool: &u64| Ask { pool: *pool, id: format!("{}-{pool}", self.batches) };
@@ -185,7 +185,7 @@ impl<'a> Caller<'a> {
         rows
     }
 
-    /// Until node b's rows are real.
+    /// Repeats until node b's rows are real.
     fn ask_until_healed(&mut self) {
         let until = Instant::now() + HEALED;
         while self.ask().iter().any(|row| row.overflow) {
@@ -193,7 +193,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// No number went out twice within its lockout, and each is known as its row's.
+    /// No number went out twice within its lockout, and each is attributed to its row.
     fn check(&mut self) {
         let pools = &self.network.pools;
         assert_eq!(doubles(&self.events, pools), Vec::<String>::new());
@@ -319,7 +319,8 @@ fn numbers_that_a_slow_network_brings_too_late_are_given_back() {
     network.delay(Duration::ZERO);
     caller.ask_until_healed();
     assert!(network.link()["released_late"] != 0, "{}", network.link());
-    // Node b has each of its numbers again except those that clients hold, and gives all away.
+    // Node b has each of its numbers again except those that clients hold, and hands all of them
+    // out.
     let until = Instant::now() + HEALED;
     let wanted = pools_of(1) * usize::try_from(NUMBERS).unwrap();
     while caller.events.iter().filter(|event| owner(event.pool) == 1).count() < wanted {

@@ -34,7 +34,7 @@ fn run(args: &[&str]) -> Output {
     ringwell(args).env("RINGWELL_TOKEN", TOKEN).output().unwrap()
 }
 
-/// The blocks on the disk of all files below `path`.
+/// The disk blocks of all files below `path`.
 fn disk_bytes(path: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt as _;
     let entries = fs::read_dir(path).unwrap().map(Result::unwrap);

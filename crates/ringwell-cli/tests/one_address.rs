@@ -1,4 +1,4 @@
-//! One address for all of the published API: allocation, and the ring pools that it is made from.
+//! One address for the whole published API: allocation, and the management of ring pools.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -48,7 +48,7 @@ fn a_pool_is_made_and_allocated_from_at_one_address() {
     assert_eq!((shown.status, &shown.json()["name"]), (200, &made["name"]));
     let listed = client.get(&format!("{POOLS}.json"), &token).unwrap();
     assert_eq!(listed.json().as_array().unwrap().len(), 1, "{}", listed.body);
-    // Nothing else of management is there.
+    // No other management path is served there.
     assert_eq!(client.get("/v1/networks", &[]).unwrap().status, 401);
     let bearer = format!("Bearer {TOKEN}");
     let headers = [("authorization", bearer.as_str())];
@@ -63,7 +63,7 @@ fn a_pool_is_made_and_allocated_from_at_one_address() {
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_millis(20));
     }
-    // Batches continue as before, in between.
+    // Batches continue as before in between.
     let known = Pool::new(1, 40, LONG);
     let asks = [Ask { pool: 1, id: "x".into() }];
     let body = batch::body(&asks, std::slice::from_ref(&known));
@@ -100,7 +100,7 @@ fn a_token_that_may_look_up_asks_who_held_a_number_and_nothing_else() {
     let headers = [("authorization", bearer.as_str())];
     let release = server.client().post("/v1/releases", &headers, "{}").unwrap();
     assert_eq!(release.status, 403);
-    // Tokens of the database may too, soon after they were made, and no longer once they are
+    // Tokens of the database are also accepted, soon after they were made and until they are
     // revoked.
     let made = create("lookup", &[]);
     let of_a_network = create("read", &["--network", "local"]);

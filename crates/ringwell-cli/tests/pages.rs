@@ -1,5 +1,5 @@
-//! The requests of web pages to the real program: numbers for visitors, signs of life, and
-//! everything that is refused.
+//! The requests of web pages to the real program: numbers for visitors, keep-alives, and everything
+//! that is refused.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -91,7 +91,7 @@ fn pages_have_an_address_of_their_own_if_one_is_set_and_nothing_else_is_there() 
     assert_eq!(pages.get("/rw.js", &[]).unwrap().status, 200);
     let given = visit(&mut pages);
     assert_eq!(again(BEAT, &mut pages, &given).status, 200);
-    // The same gather and journal: the allocation is one of the server's.
+    // They use the same gather and journal: the allocation is one of the server's.
     assert_eq!(allocations(&mut clients), 1);
     let body = json!({"site": KEY}).to_string();
     let status = clients.post(NUMBERS, &headers(), &body).unwrap().status;
@@ -126,7 +126,7 @@ fn strangers_at_the_address_of_pages_leave_half_of_the_connections_to_clients() 
     let pages: Vec<String> = serde_json::from_str(serving["pages"].as_str().unwrap()).unwrap();
     let mut silent: Vec<_> =
         (0..20).map(|_| std::net::TcpStream::connect(&pages[0]).unwrap()).collect();
-    // The first four are taken; the others are refused.
+    // The first four are accepted; the others are refused.
     let mut clients = server.client();
     let until = Instant::now() + Duration::from_secs(10);
     while metric(&mut clients, "ringwell_connections_refused_total") < 16 {
@@ -138,7 +138,7 @@ fn strangers_at_the_address_of_pages_leave_half_of_the_connections_to_clients() 
         assert_eq!(client.get("/healthz", &[]).unwrap().status, 200);
     }
     assert_eq!(clients.get("/healthz", &[]).unwrap().status, 200);
-    // Pages are served again as soon as they leave.
+    // Pages are served again as soon as those disconnect.
     silent.clear();
     let script = || Client::connect(&pages[0]).ok()?.get("/rw.js", &[]).ok();
     while script().is_none_or(|answer| answer.status != 200) {
@@ -213,7 +213,7 @@ fn other_origins_programs_and_forged_visitors_are_refused_and_use_nothing_up() {
     let large = json!({"site": KEY, "params": {"gclid": "x".repeat(5000)}});
     assert_eq!(ask(&mut client, NUMBERS, &large).status, 413);
     let mut client = server.client();
-    // The site's key opens nothing else.
+    // The site's key grants nothing else.
     let token = format!("Bearer {KEY}");
     let answer = client.get("/v1/shards", &[("authorization", token.as_str())]).unwrap();
     assert_eq!(answer.status, 401);
@@ -265,7 +265,7 @@ fn the_script_is_served_and_a_preflight_names_the_origin() {
     };
     assert_eq!(find(&script, "content-type"), "text/javascript; charset=utf-8");
     assert!(script.body.contains("/site/v1/"), "{}", script.body);
-    // Requests that no page sends have an answer too.
+    // Requests that no page sends are answered as well.
     for path in ["/rw.js", "/site/v1/", "/site/v1/other", "/site/v1/number"] {
         let answer = client.post(path, &headers(), &json!({"site": KEY}).to_string()).unwrap();
         assert_eq!(answer.status, 404, "{path}");
@@ -319,7 +319,7 @@ fn an_amp_page_gets_a_number_and_pages_of_others_do_not() {
     let held = format!("/v1/attributions?number={number}");
     let held = client.get(&held, &[("authorization", token.as_str())]).unwrap().json();
     assert_eq!(held["parameters"], json!({"gclid": "c-7", "landing": "https://shop.example/a"}));
-    // A browser sends no Origin to the page's own host; AMP sends this instead.
+    // A browser sends no Origin to the page's own host; AMP sends this header instead.
     let same = client.get(&path, &[agent, ("amp-same-origin", "true")]).unwrap();
     assert_ne!(same.json()["phoneNumber"], given["phoneNumber"], "another visitor");
     let before = allocations(&mut client);
@@ -339,7 +339,7 @@ fn an_amp_page_gets_a_number_and_pages_of_others_do_not() {
 #[test]
 fn behind_a_known_proxy_the_limit_is_that_of_each_visitor_s_address() {
     let ask = |more: &str, forwarded: &str| {
-        // Settings of the file come before its first table.
+        // Settings of the file precede its first table.
         let site = Site::new(
             vec![Pool::new(1, 200, Duration::from_mins(30))],
             &format!(
@@ -361,7 +361,7 @@ fn behind_a_known_proxy_the_limit_is_that_of_each_visitor_s_address() {
     let trusted = "trusted_proxies = [\"127.0.0.1\"]";
     assert_eq!(ask(trusted, "203.0.N.5"), 9);
     assert_eq!(ask(trusted, "203.0.113.N"), 3, "neighbours share a limit");
-    // A client that is not a known proxy can write anything.
+    // A client that is not a known proxy can send any value.
     assert_eq!(ask("", "203.0.N.5"), 3);
     assert_eq!(ask(trusted, "203.0.N.5, 198.51.100.9"), 3, "the proxy has seen one address");
 }
@@ -374,7 +374,7 @@ fn a_number_comes_free_a_minute_after_its_visitor_was_seen_last_and_a_kept_one_d
     let (by_edge, by_row) = (visit(&mut client), visit(&mut client));
     assert_eq!(provisional(&mut client), 4);
     assert_eq!(again(BEAT, &mut client, &kept).status, 200);
-    // An edge, and a client of the bulk API, are given the number for its whole lifetime.
+    // An edge server and a client of the bulk API get the number for its whole lifetime.
     let known = by_edge["visitor"].as_str().unwrap();
     let edge = [
         ("user-agent", FIREFOX),
@@ -389,7 +389,7 @@ fn a_number_comes_free_a_minute_after_its_visitor_was_seen_last_and_a_kept_one_d
     let bulk = json!({"requests": [{"api_suffix": suffix}]}).to_string();
     let answer = client.post("/api/2013-07-01/bulk.json", &[], &bulk).unwrap();
     assert!(answer.body.contains(&to(&by_row)[2..]), "{}", answer.body);
-    // The last one's lease is still in the list: the number's owner knows that it was extended.
+    // The last one's lease is still in the list, but the number's owner knows that it was extended.
     assert_eq!(provisional(&mut client), 2);
     let until = Instant::now() + Duration::from_secs(90);
     // Both numbers are locked: a third visitor gets the overflow number, until one comes free.
@@ -403,7 +403,7 @@ fn a_number_comes_free_a_minute_after_its_visitor_was_seen_last_and_a_kept_one_d
         assert!(Instant::now() < until);
         thread::sleep(Duration::from_secs(2));
     }
-    // Waits until the page had time for its first beat.
+    // Waits until the page has had time for its first keep-alive.
     assert!(began.elapsed() > Duration::from_secs(65), "{:?}", began.elapsed());
     thread::sleep(Duration::from_secs(3));
     assert!(visit(&mut client)["lease"].is_null(), "the others are kept");

@@ -17,13 +17,13 @@ use support::site::{Pool, Site, TOKEN};
 use tempfile::TempDir;
 
 const LONG: Duration = Duration::from_mins(30);
-/// A second is promised; the rest is for a busy machine.
+/// One second is promised; the rest is for a busy machine.
 const SOON: Duration = Duration::from_secs(30);
 
-/// A server that manages one ring pool, 1, of four numbers from 2000100000 on.
+/// A server that manages one ring pool, with id 1 and four numbers from 2000100000 on.
 struct Managed {
     folder: TempDir,
-    /// Its data directory: a server whose lock is removed ends.
+    /// Its data directory; a server whose lock file is removed ends.
     _site: Site,
     server: Server,
     url: String,
@@ -77,7 +77,7 @@ impl Managed {
         assert!(stderr(&output).contains(wanted), "{args:?}: {}", stderr(&output));
     }
 
-    /// Asks for a number as a client does, until the server knows the pool and the key.
+    /// Requests a number as a client does, until the server knows the pool and the key.
     fn number(&self, pool: &Pool) -> u64 {
         let until = Instant::now() + SOON;
         let asks = [Ask { pool: pool.id, id: "x".into() }];
@@ -260,7 +260,7 @@ fn lists_are_tried_taken_and_written() {
     assert!(exported.starts_with(heading) && exported.contains("\n2,KEY45678,,1800"), "{exported}");
     let again = managed.says(&["import", &out, "--only-bad"]);
     assert_eq!(again, "good: 2, bad: 0; all are applied\n");
-    // Two lines of one new pool are one pool; existing pools are not touched.
+    // Two lines of one new pool make one pool; existing pools are not changed.
     let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,\n4,,,900,8885550600,5,,,,\n");
     fs::write(&list, both).unwrap();
     let new = managed.run(&["import", &list, "--create-only", "--apply", "good"]);

@@ -59,7 +59,7 @@ fn pools_grow_come_and_go_and_no_lockout_is_lost() {
     server.stop();
 }
 
-/// Numbers go round among pools of different shards, again and again.
+/// Numbers move among pools of different shards repeatedly.
 #[test]
 fn a_number_that_changes_pools_and_shards_takes_its_lockout_along() {
     const POOLS: u64 = 6;
@@ -102,7 +102,7 @@ fn a_batch_sent_again_gets_no_number_of_another_pool() {
         batch::rows(&answer)[0].number
     };
     assert_eq!(send(), one.first);
-    // The first pool's numbers go to the other pool.
+    // The first pool's numbers move to the other pool.
     site.write(vec![
         Pool { first: one.first + 10, ..one.clone() },
         Pool { first: one.first, ..other.clone() },
@@ -132,7 +132,7 @@ fn an_impossible_change_changes_nothing_and_is_reported() {
     site.write(everybodys.clone());
     let logged = server.reload();
     assert!(logged.contains("it is in rotation"), "{logged}");
-    // Out of rotation it still has its visitor.
+    // A number out of rotation still has its visitor.
     everybodys[1].overflow = Pool::new(2, 2, LONG).overflow;
     site.write(everybodys.clone());
     assert!(server.reload().contains("read again"));

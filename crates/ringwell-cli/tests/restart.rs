@@ -1,4 +1,4 @@
-//! Stopping and starting the real program: the state that it keeps, and its reasons to refuse a
+//! Stopping and starting the real program: the state that it keeps, and its reasons for refusing a
 //! start.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -71,7 +71,7 @@ fn a_clean_stop_keeps_everything_and_the_next_start_reads_snapshots_alone() {
     server.stop();
 }
 
-/// The last byte of the newest frame's blocks, which holds nothing but zeros.
+/// The last byte of the newest frame's blocks, which contain only zeros there.
 #[test]
 fn a_journal_that_lost_its_last_byte_is_refused_and_not_called_clean() {
     let site = Site::new(pools(1, 3, LONG), "");
@@ -110,7 +110,7 @@ fn another_number_of_shards_changes_no_lockout_and_no_attribution() {
                 handed_out.push((row.number, row.id));
             }
         }
-        // The ways down alternate: both keep everything.
+        // Stops and kills alternate; both keep everything.
         server.end(shards == "1");
     }
 }
@@ -125,7 +125,7 @@ fn a_batch_that_is_sent_again_gets_the_same_rows_also_after_a_restart_with_other
     for (shards, is_killed) in [("2", true), ("2", false), ("1", true), ("3", false), ("2", true)] {
         let server = Server::start(site.serve(&["--shards", shards]));
         let mut client = server.client();
-        // On a quiet server too: no other records push an answer out.
+        // This holds on a quiet server too, where no other records push an answer out.
         for _ in 0..2 {
             let began = Instant::now();
             let answer = client.post(BULK, &key, &body).unwrap();
@@ -164,7 +164,7 @@ fn a_port_in_use_is_refused_by_its_name() {
     assert!(refused.log.contains(&format!("cannot listen on {taken}")), "{}", refused.log);
     assert!(refused.log.contains("another program listens there"), "{}", refused.log);
     drop(holder);
-    // Also when it is one of our own, which shares its port among its shards.
+    // This holds also for an address of our own, which is shared among shards.
     let ours = Server::start(site.serve(&[]));
     let other = Site::new(pools(1, 1, LONG), "");
     let refused = self::refused(&other, &["--listen", ours.address()]);
@@ -202,8 +202,8 @@ fn memory_forgets_and_the_system_remembers_when_the_process_is_killed() {
     }
 }
 
-/// Asks until the only number of `pool` goes out; returns the time since `since`: at most, and at
-/// least.
+/// Repeats until the only number of `pool` goes out; returns bounds of the time since `since`: the
+/// upper and the lower.
 fn until_free(client: &mut Client, pool: &Pool, since: (Instant, Instant)) -> (Duration, Duration) {
     let (invoked, returned) = since;
     loop {

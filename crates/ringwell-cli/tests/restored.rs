@@ -1,5 +1,5 @@
-//! A data directory that was restored from a copy, on one machine: answers sent since the copy was
-//! made are in no journal.
+//! A data directory that was restored from a copy, on one machine: the journals lack answers sent
+//! since the copy was made.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -48,7 +48,7 @@ fn a_copy_that_is_served_as_restored_hands_out_nothing_for_a_lifetime() {
     assert!(server.log().contains("restored from a copy"), "{}", server.log());
     assert!(server.log().contains("there is nothing to do"), "{}", server.log());
     server.kill();
-    // The hold is in the journal now; it does not begin again.
+    // The hold is now in the journal and does not begin again.
     let server = Server::start(site.serve(&[]));
     assert!(is_overflow(&server, &site));
     assert!(!server.log().contains("restored from a copy"), "{}", server.log());
@@ -123,7 +123,7 @@ fn a_damaged_copy_is_not_restored() {
         .unwrap();
     assert!(taken.status.success(), "{}", String::from_utf8_lossy(&taken.stderr));
     copy(site.data(), &path("plain"));
-    // A backup has a list to hold it against, a plain copy only the journal's own checks.
+    // A backup is checked against its list, a plain copy only by the journal's own checks.
     let list = path("backup/journal/0/anything");
     std::fs::write(&list, "x").unwrap();
     let said = refused(&path("backup"), &path("new"));
@@ -149,7 +149,8 @@ fn a_data_directory_whose_journal_was_removed_holds_all_pools() {
     assert!(is_overflow(&server, &site));
 }
 
-/// The lockouts of both visitors before the copy are over, so that only the lost interval is open.
+/// The lockouts of both visitors from before the copy are over, so that only the lost interval is
+/// uncertain.
 #[test]
 fn a_call_of_the_time_that_a_copy_lacks_is_not_attributed_to_an_earlier_visitor() {
     let short = Duration::from_millis(300);

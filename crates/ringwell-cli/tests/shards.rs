@@ -28,7 +28,7 @@ struct Nodes {
 impl Nodes {
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
-        // Free at this moment; the node binds it in the next.
+        // A port that is free at this moment; the node binds it shortly.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let path = |name: &str| format!("unix:{}", folder.path().join(name).display());
         let (a, b) = (format!("127.0.0.1:{port}"), path("b.sock"));
@@ -97,7 +97,7 @@ fn buckets_are_listed_moved_and_drained() {
     assert!(text.contains(&nodes.b) && text.ends_with(" 342  682-1023\n"), "{text}");
     assert_eq!(nodes.owners(), ["0-340", "682-1023", "341-681"]);
 
-    // Any node learns the owners: both nodes own some of these.
+    // Any node knows the owners: both nodes own some of these.
     let moved = nodes.run(&["move", "0-9,341-350,700", "--to", "2", "--url", &nodes.b]);
     assert_eq!(stdout(&moved), "20 buckets have moved to shard 2\n", "{}", stderr(&moved));
     assert_eq!(nodes.owners(), ["10-340", "0-9,341-350,682-1023", "351-681"]);
@@ -139,7 +139,8 @@ fn what_goes_wrong_is_said_with_what_to_do() {
     fails(&["drain", "a", "--url", &nodes.a], "run this again");
     assert_eq!(a.log().matches("buckets have moved").count(), 0);
 
-    // Node b is down: it is shown as that, and draining it is not a matter of trying again.
+    // Node b is down: the list shows this, and the error for draining it does not advise another
+    // attempt.
     let listed = nodes.run(&["list", "--url", &nodes.a]);
     assert_eq!(stdout(&listed).matches("  no answer  ").count(), 1, "{}", stdout(&listed));
     fails(&["drain", "b", "--url", &nodes.a], "only it can give its buckets away");
@@ -152,5 +153,5 @@ fn what_goes_wrong_is_said_with_what_to_do() {
     assert!(command.output().unwrap().status.success());
 
     let alone = Server::start(nodes.sites[1].serve(&[]));
-    fails(&["list", "--url", alone.address()], "is no node of a cluster");
+    fails(&["list", "--url", alone.address()], "is not a node of a cluster");
 }

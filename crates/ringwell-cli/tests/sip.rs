@@ -1,5 +1,5 @@
-//! Calls by SIP: the real Kamailio with `deploy/kamailio.cfg`, the real `SIPp` as callers; in `sip/proxy.rs`
-//! with `deploy/kamailio-proxy.cfg`, and `SIPp` on both sides.
+//! Calls by SIP: a real Kamailio with `deploy/kamailio.cfg` and a real `SIPp` as callers; in
+//! `sip/proxy.rs` with `deploy/kamailio-proxy.cfg`, and `SIPp` on both sides.
 //!
 //! Debian: `apt-get install kamailio kamailio-utils-modules kamailio-json-modules sip-tester`.
 
@@ -58,7 +58,7 @@ impl Kamailio {
         Self::start(folder, CONFIGURATION, &changes)
     }
 
-    /// With `configuration`, where each first text is replaced by the second.
+    /// Uses `configuration`, in which each first text is replaced by the second.
     fn start(folder: &Path, configuration: &str, changes: &[(&str, String)]) -> Self {
         let port = free_port();
         let listen = ("listen=udp:127.0.0.1:5060", format!("listen=udp:127.0.0.1:{port}"));
@@ -70,7 +70,7 @@ impl Kamailio {
         let file = folder.join("kamailio.cfg");
         fs::write(&file, text).unwrap();
         let log = fs::File::create(folder.join("kamailio.log")).unwrap();
-        // Debian puts it where users do not look.
+        // Debian puts it in a directory that is not in users' paths.
         let program = ["/usr/sbin/kamailio", "/usr/local/sbin/kamailio"];
         let program = program.iter().find(|path| Path::new(path).exists());
         let program = program.expect("kamailio is not installed: see the first lines of this file");
@@ -91,7 +91,7 @@ impl Kamailio {
         kamailio
     }
 
-    /// Until it answers OPTIONS.
+    /// Waits until it answers OPTIONS.
     fn wait(&self, folder: &Path) {
         let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
         socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
@@ -130,12 +130,12 @@ struct Redirect {
     to: String,
     sip_call: String,
     contact: String,
-    /// Ringwell's name of the call; empty if it was not asked.
+    /// Ringwell's id of the call; empty if the server was not asked.
     call: String,
 }
 
-/// Has `SIPp` call each of `numbers` once; returns where it was sent. `SIPp` fails if a call gets no
-/// answer, or another than 302.
+/// Makes `SIPp` call each of `numbers` once; returns the destinations. `SIPp` fails if a call gets
+/// no answer, or one other than 302.
 fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
     let lines = sipp(folder, ("caller", SCENARIO), port, numbers, RATE);
     let redirects = lines.into_iter().map(|fields| {
@@ -145,8 +145,8 @@ fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
     redirects.collect()
 }
 
-/// Has `SIPp` call each of `numbers` once, as the scenario of that name says; returns the fields of the
-/// lines that it logs. `SIPp` fails if a call goes otherwise.
+/// Makes `SIPp` call each of `numbers` once with the scenario of that name; returns the fields of
+/// the lines that it logs. `SIPp` fails if a call goes otherwise.
 fn sipp(
     folder: &Path,
     (name, text): (&str, &str),
@@ -189,7 +189,8 @@ fn destination(pool: u64) -> String {
     format!("+1800555{:04}", 1000 + pool)
 }
 
-/// Shows a number to each visitor of each pool: the number in its dialled form, and its visitor.
+/// Shows a number to each visitor of each pool; returns the number in its dialled form, and its
+/// visitor.
 fn visitors(server: &Server, site: &Site, count: u64) -> BTreeMap<String, (u64, String)> {
     let mut shown = BTreeMap::new();
     for pool in &site.pools {
@@ -241,7 +242,7 @@ fn kamailio_sends_each_call_to_its_destination_and_the_log_has_its_visitor() {
         assert_eq!(call["attribution"]["parameters"]["id"], **visitor, "{call:#}");
     }
 
-    // A blocked caller is refused, by Kamailio too. The first caller is +14155550000.
+    // Kamailio also refuses a blocked caller. The first caller is +14155550000.
     let authorization = format!("Bearer {TOKEN}");
     let body = r#"{"caller":"+14155550000","answer":"busy"}"#;
     let headers = [("authorization", authorization.as_str())];

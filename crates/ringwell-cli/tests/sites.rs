@@ -1,4 +1,4 @@
-//! Web sites in the database: made, changed and removed while the server serves their pages.
+//! Web sites in the database: created, changed and removed while the server serves their pages.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -87,7 +87,7 @@ impl Managed {
         }
     }
 
-    /// A request of the management API with `token`: its status and body.
+    /// Sends a request to the management API with `token`; returns its status and body.
     fn manage(&self, method: &str, path: &str, token: &str, body: &Value) -> Answer {
         let token = format!("Bearer {token}");
         let body = if body.is_null() { String::new() } else { body.to_string() };
@@ -113,7 +113,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
     assert!(answer["swaps"][0]["to"].as_str().unwrap().starts_with("+120001"), "{answer}");
     managed.fails(&create("pk_shop", "+18005550100=1"), "there is a site pk_shop already");
 
-    // Another pool, another origin: settings that are not named stay.
+    // Another pool, another origin: settings that are not named do not change.
     managed.says(&["change", "pk_shop", "--swap", "+18005550100=2", "--consent", "cookieless"]);
     managed.says(&["change", "pk_shop", "--origin", "https://www.example"]);
     let answer = managed.page_until("pk_shop", "https://www.example", 200).json();
@@ -123,7 +123,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
     assert_eq!(shown["consent"], "cookieless");
     assert_eq!(shown["leases_per_minute"], 60);
 
-    // It is there after a restart, and its visitors are known.
+    // It exists after a restart, and its visitors are known.
     let visitor = answer["visitor"].clone();
     let Managed { site, server, .. } = managed;
     drop(server);
@@ -266,7 +266,7 @@ fn sites_of_the_file_are_read_again_at_sighup_also_beside_a_database() {
     assert!(managed.server.reload().contains("web sites"));
     managed.page_until("pk_file", SHOP, 200);
     managed.page_until("pk_kept", SHOP, 200);
-    // A change of the database does not bring the former ones back.
+    // A change of the database does not restore the earlier ones.
     write(&(without + &section("pk_next")));
     assert!(managed.server.reload().contains("read again"));
     managed.page_until("pk_file", SHOP, 403);
@@ -326,7 +326,7 @@ fn the_snippet_names_the_script_that_the_server_has_and_its_integrity_value() {
     assert_eq!(kept(&newest), "public, max-age=300");
     assert_eq!(kept(&hashed), "public, max-age=31536000, immutable");
     assert_eq!(client.get("/rw.0123456789abcdef.js", &[]).unwrap().status, 404);
-    // As a browser computes it.
+    // Computed as a browser does.
     let file = managed.site.data().join("rw.js");
     std::fs::write(&file, &hashed.body).unwrap();
     let shell = "openssl dgst -sha384 -binary \"$0\" | openssl base64 -A";
@@ -361,7 +361,7 @@ fn sites_of_the_file_are_read_again_at_sighup() {
     write(&(without.clone() + &section("https://www.example")));
     assert!(managed.server.reload().contains("read again"));
     assert_eq!(managed.page("pk_shop", SHOP).status, 403);
-    // The visitor of before is known: the secret of visitors is the same.
+    // Earlier visitors are recognised, because the secret of visitors is the same.
     let body = json!({"site": "pk_shop", "visitor": first["visitor"], "lease": first["lease"]});
     let headers = [("origin", "https://www.example"), ("user-agent", FIREFOX)];
     let beat = managed.server.client().post("/site/v1/beat", &headers, &body.to_string()).unwrap();

@@ -1,4 +1,5 @@
-//! TLS for clients, by curl: which certificate is shown, and that it changes with its files.
+//! TLS for clients, tested with curl: which certificate is presented, and that it changes with its
+//! files.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -16,7 +17,7 @@ use support::server::Server;
 use support::site::{Pool, Site};
 
 const LONG: Duration = Duration::from_mins(1);
-/// The files are looked at every two seconds; a busy machine may need more.
+/// The files are checked every two seconds; a busy machine may need more time.
 const SOON: Duration = Duration::from_secs(20);
 
 fn openssl(arguments: &[&str]) {
@@ -33,7 +34,7 @@ fn make(folder: &Path, name: &str) {
     openssl(&[&new[..], &about, &["-keyout", &key, "-out", &certificate]].concat());
 }
 
-/// The output of curl, which trusts `authority` alone: the body, or its error.
+/// The output of curl, which trusts only `authority`: the body, or its error.
 fn curl(authority: &Path, port: u16, arguments: &[&str]) -> Result<String, String> {
     let mut curl = Command::new("curl");
     curl.args(["-sS", "--max-time", "10", "--cacert"]).arg(authority).args(arguments);
@@ -44,7 +45,7 @@ fn curl(authority: &Path, port: u16, arguments: &[&str]) -> Result<String, Strin
 
 #[test]
 fn clients_come_over_tls_and_the_certificate_changes_with_its_files() {
-    // Free now; that another program takes it before ours does is unlikely enough.
+    // A port that is free now; another program is unlikely to take it first.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let pool = Pool::new(1, 50, LONG);
     let settings = format!(
@@ -74,7 +75,7 @@ fn clients_come_over_tls_and_the_certificate_changes_with_its_files() {
     assert!(ask("first", &["--tls-max", "1.1"]).is_err());
     assert!(ask("second", &[]).is_err());
 
-    // A key that belongs to another certificate changes nothing.
+    // A key that does not match the certificate changes nothing.
     fs::copy(folder.join("second.key"), folder.join("shown.key")).unwrap();
     let until = Instant::now() + SOON;
     while !server.log().contains("stays as it was") {

@@ -1,5 +1,5 @@
-//! Traces, as a collector receives them: a client's own trace continues, a call and its webhooks
-//! are one, and nothing waits for a missing collector.
+//! Traces as received by a collector: a client's own trace continues, a call and its webhooks form
+//! one trace, and a missing collector delays nothing.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -33,7 +33,7 @@ fn a_batch_is_a_part_of_its_client_s_trace_and_holds_no_key() {
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
     let body = batch::body(&[Ask { pool: 1, id: "1".to_owned() }], &site.pools);
-    // The first without a header is the one in a million.
+    // The first one without a header is the one in a million.
     for _ in 0..10 {
         client.post(BULK, &[], &body).unwrap();
     }
@@ -112,7 +112,7 @@ fn a_collector_that_is_away_delays_no_one() {
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
     let body = batch::body(&[Ask { pool: 1, id: "1".to_owned() }], &site.pools);
-    // More than the queue holds.
+    // More than fits in the queue.
     for _ in 0..6_000 {
         assert_eq!(client.post(BULK, &[], &body).unwrap().status, 200);
     }

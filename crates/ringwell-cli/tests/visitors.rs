@@ -1,4 +1,5 @@
-//! The whole way of a visitor: a page's number, a tap on it, a call, and the attribution of that call.
+//! The whole path of a visitor: a page's number, a tap on it, a call, and the attribution of that
+//! call.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -25,7 +26,7 @@ const VISITORS: u32 = 1_000;
 const NUMBERS: u64 = 50;
 /// Short enough for each number to serve many visitors, and longer than a visit.
 const LIFETIME: Duration = Duration::from_secs(3);
-/// Visitors at the same time.
+/// The count of concurrent visitors.
 const THREADS: usize = 6;
 
 struct Shop {
@@ -70,7 +71,7 @@ impl Shop {
         Self::ask(client, "/site/v1/tap", &body);
     }
 
-    /// Rings `number` with `ringwell call`; the provider's name of the call.
+    /// Rings `number` with `ringwell call`; returns the provider's id of the call.
     fn ring(&self, number: &str) -> String {
         let now = ["--answer-after", "0s", "--talk", "0s"];
         let mut command = ringwell(&["call", "--to", number, "--url", &self.calls]);
@@ -81,7 +82,7 @@ impl Shop {
         said.split(':').next().unwrap().to_owned()
     }
 
-    /// All calls, by the provider's names.
+    /// All calls, by the provider's ids.
     fn log(&self) -> BTreeMap<String, Value> {
         let bearer = format!("Bearer {TOKEN}");
         let mut client = self.server.client();
@@ -98,7 +99,7 @@ impl Shop {
         }
     }
 
-    /// The call of that name, when its visitor is known.
+    /// The call with that id, once its visitor is known.
     fn call(&self, id: &str) -> Value {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
@@ -131,7 +132,7 @@ fn each_of_a_thousand_visitors_over_fifty_numbers_is_the_one_whose_call_is_attri
             let name = format!("v{visitor}");
             let until = Instant::now() + Duration::from_mins(1);
             let given = loop {
-                // All numbers are others' for the moment: this visitor comes a little later.
+                // All numbers are taken at the moment, so this visitor tries again later.
                 if let Some(given) = Shop::visit(&mut client, &name) {
                     break given;
                 }
@@ -152,7 +153,7 @@ fn each_of_a_thousand_visitors_over_fifty_numbers_is_the_one_whose_call_is_attri
     });
     let rung = rung.into_inner().unwrap();
     assert_eq!(rung.len(), VISITORS as usize);
-    // A machine that stood still for a whole lifetime has handed the number on before the call.
+    // A machine that paused for a whole lifetime has handed the number on before the call.
     let late = rung.values().filter(|(_, in_time)| !in_time).count();
     assert!(late < rung.len() / 100, "{late} calls took longer than a lifetime");
     let until = Instant::now() + Duration::from_secs(10);
@@ -178,19 +179,19 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let mut client = shop.server.client();
     let first = Shop::visit(&mut client, "first").unwrap();
     thread::sleep(Duration::from_millis(1_800));
-    // The same number, for another visitor: either may call now.
+    // The same number for another visitor; either may call now.
     let second = Shop::visit(&mut client, "second").unwrap();
     assert_eq!(number(&first), number(&second));
     let in_doubt = shop.call(&shop.ring(&number(&second)));
     assert_eq!(in_doubt["attribution"]["tapped_at"], Value::Null, "{in_doubt:#}");
     let confidence = |call: &Value| call["attribution"]["confidence"]["value"].as_f64().unwrap();
     assert!(confidence(&in_doubt) < 0.7, "{in_doubt:#}");
-    // A tap on another number of the page says nothing about this one.
+    // A tap on another number of the page does not count for this one.
     Shop::tap(&mut client, &second, "+12125550177");
     Shop::tap(&mut client, &second, &number(&second));
     let mut sure = Value::Null;
     let until = Instant::now() + Duration::from_secs(10);
-    // The tap is stored beside the answer, not before it.
+    // The tap is stored concurrently with the answer, not before it.
     while sure["attribution"]["tapped_at"].is_null() {
         assert!(Instant::now() < until, "{sure:#}");
         sure = shop.call(&shop.ring(&number(&second)));
@@ -204,7 +205,7 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let late = shop.call(&shop.ring(&number(&second)));
     assert_eq!(late["attribution"]["late"], true, "{late:#}");
     assert!(confidence(&late) > 0.95, "{late:#}");
-    // The timeline of the call has it.
+    // The timeline of the call contains the tap.
     let bearer = format!("Bearer {TOKEN}");
     let path = format!("/v1/calls/{}", late["id"].as_str().unwrap());
     let call = client.get(&path, &[("authorization", &bearer)]).unwrap().json();

@@ -15,13 +15,13 @@ pub struct Arrivals {
     pub pools: Vec<(PoolId, Vec<NumberRange>)>,
     /// Buckets that differ.
     pub buckets: Vec<u16>,
-    /// Buckets from whose pools numbers go.
+    /// Buckets from whose pools numbers leave.
     pub shrunk: Vec<u16>,
 }
 
 impl Arrivals {
-    /// From `before` to `after`, for the node that has the shards for which `is_own` holds. A pool
-    /// that only changes its owner brings its lockouts along.
+    /// The arrivals between `before` and `after`, for the node that has the shards for which
+    /// `is_own` holds. A pool that only changes its owner keeps its lockouts.
     #[must_use]
     pub fn between(before: &Directory, after: &Directory, is_own: impl Fn(u16) -> bool) -> Self {
         let mut found = Self::default();
@@ -36,7 +36,7 @@ impl Arrivals {
             }
             for pool in after.pools_in(bucket).iter().filter(|pool| is_own(after, pool.id())) {
                 let mut numbers = entering(pool, before.pool(pool.id()));
-                // Within a node lockouts go along.
+                // Within a node, lockouts move with the numbers.
                 let others = numbers.iter().flat_map(|range| before.pools_with(*range));
                 let own = others.filter(|other| is_own(before, *other));
                 let mut own: Vec<PoolId> = own.collect();
@@ -54,7 +54,7 @@ impl Arrivals {
     }
 }
 
-/// The numbers of `new` that `old` does not have.
+/// The numbers of `new` that are not in `old`.
 fn entering(new: &RingPool, old: Option<&RingPool>) -> Vec<NumberRange> {
     let known = old.map_or(Vec::new(), sorted);
     new.numbers().iter().flat_map(|range| without(*range, &known)).collect()
@@ -66,7 +66,7 @@ fn sorted(pool: &RingPool) -> Vec<NumberRange> {
     ranges
 }
 
-/// `range` without the numbers of `known`, whose ranges rise.
+/// `range` without the numbers of `known`, whose ranges are in rising order.
 #[must_use]
 pub fn without(range: NumberRange, known: &[NumberRange]) -> Vec<NumberRange> {
     let (mut rest, mut first) = (Vec::new(), range.first().to_e164());

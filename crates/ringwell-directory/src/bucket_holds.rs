@@ -1,9 +1,9 @@
 //! Buckets that came to a node without the lockouts of the previous owner.
 //!
-//! None of their pools may hand anything out until those lockouts are over, and that holds for
-//! pools that appear later as well: a list of pools may reach the node long after its map. The
-//! bucket therefore keeps the moment, and a pool's lifetime is added once the pool is known. Times
-//! are a node's shard time. Source: docs/spec/cluster.md, "Which buckets are new".
+//! None of their pools may hand anything out until those lockouts are over. This includes pools
+//! that appear later: a list of pools may reach the node long after its map. The bucket therefore
+//! stores the time, and a pool's lifetime is added once the pool is known. Times are a node's shard
+//! time. Source: docs/spec/cluster.md, "Which buckets are new".
 
 use std::collections::BTreeMap;
 
@@ -16,9 +16,9 @@ use crate::placement::bucket;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(from = "(u64, u64)", into = "(u64, u64)")]
 pub struct BucketHold {
-    /// Each pool for its lifetime from then on; zero: no pool for that reason.
+    /// Each pool is held for its lifetime from then on; zero if there is no such hold.
     pub since: Millis,
-    /// Every pool until then, regardless of its lifetime.
+    /// Every pool is held until then, regardless of its lifetime.
     pub until: Millis,
 }
 
@@ -40,7 +40,7 @@ impl From<BucketHold> for (u64, u64) {
 pub struct BucketHolds(BTreeMap<u16, BucketHold>);
 
 impl BucketHolds {
-    /// Whether no bucket is held or was.
+    /// Whether no bucket has ever been held.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
@@ -52,8 +52,7 @@ impl BucketHolds {
         self.0.get(&bucket).copied()
     }
 
-    /// The time until which a pool with this lifetime hands nothing out; `None` if its bucket was
-    /// never held.
+    /// The time until which a pool with this lifetime is held; `None` if its bucket was never held.
     #[must_use]
     pub fn until(&self, pool: PoolId, lifetime: Millis) -> Option<Millis> {
         let BucketHold { since, until } = self.get(bucket(pool))?;
@@ -67,7 +66,8 @@ impl BucketHolds {
         known.until = known.until.max(hold.until);
     }
 
-    /// The clock has leapt, and the time that seemed to pass counts as not passed.
+    /// Lengthens all holds after a leap of the clock, because the time in doubt counts as not
+    /// passed.
     pub fn prolong(&mut self, by: Millis) {
         for hold in self.0.values_mut() {
             let later = |at: Millis| if at > Millis::ZERO { at + by } else { at };
@@ -75,7 +75,7 @@ impl BucketHolds {
         }
     }
 
-    /// Forgets buckets that are not this node's any more.
+    /// Forgets buckets that no longer belong to this node.
     pub fn retain(&mut self, is_kept: impl Fn(u16) -> bool) {
         self.0.retain(|bucket, _| is_kept(*bucket));
     }

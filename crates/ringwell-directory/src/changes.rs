@@ -1,8 +1,8 @@
-//! The steps by which a shard gets from one state of the directory to the next.
+//! The steps that bring a shard from one state of the directory to the next.
 //!
 //! Buckets that the two states share are skipped, so the cost depends on the size of the change.
-//! Knows nothing of how a shard does it. Invariant: a pool that is in no list is the same in both
-//! states, as far as its shard is concerned.
+//! Does not know how a shard carries them out. Invariant: a pool that is in no list is the same in
+//! both states from its shard's point of view.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -17,14 +17,14 @@ use crate::{Directory, RingPool};
 pub struct Changes {
     /// Indices of pools that leave the shard, with their ids.
     pub removed: Vec<(u32, PoolId)>,
-    /// Pools that come, or have other numbers or another lifetime, with their indices, by their ids.
+    /// New pools, and pools whose numbers or lifetime change, with their indices, by their ids.
     pub put: Vec<(u32, Arc<RingPool>)>,
-    /// Numbers that come into the shard's rotation: in no pool of it before.
+    /// Numbers that enter the shard's rotation and were in none of its pools before.
     pub entering: Vec<NumberRange>,
 }
 
 impl Changes {
-    /// From `before` to `after`, for `shard`.
+    /// The changes of `shard` from `before` to `after`.
     #[must_use]
     pub fn between(before: &Directory, after: &Directory, shard: u16) -> Self {
         let (mut removed, mut put) = (Vec::new(), Vec::new());
@@ -64,7 +64,8 @@ impl Changes {
     }
 }
 
-/// Numbers that are overflow numbers in `after` and were not in `before`, each with a pool whose it is.
+/// Numbers that are overflow numbers in `after` and were not in `before`, each with one of its
+/// pools.
 #[must_use]
 pub fn new_overflow(before: &Directory, after: &Directory) -> Vec<(PromoNumber, PoolId)> {
     let changed = (0..BUCKETS).filter(|bucket| !after.shares(before, *bucket));
@@ -76,7 +77,7 @@ pub fn new_overflow(before: &Directory, after: &Directory) -> Vec<(PromoNumber, 
 /// A pool before and after the change.
 type Pair<'a> = (Option<&'a Arc<RingPool>>, Option<&'a Arc<RingPool>>);
 
-/// The pools of two lists, both by id, side by side.
+/// Pairs of pools from two lists, both sorted by id.
 fn pairs<'a>(old: &'a [Arc<RingPool>], new: &'a [Arc<RingPool>]) -> Vec<Pair<'a>> {
     let (mut old, mut new) = (old.iter().peekable(), new.iter().peekable());
     let mut pairs = Vec::new();
@@ -100,8 +101,8 @@ fn is_same(old: &Arc<RingPool>, new: &Arc<RingPool>) -> bool {
     Arc::ptr_eq(old, new) || (old.numbers() == new.numbers() && old.lifetime() == new.lifetime())
 }
 
-/// Whether every number of `range` is in some pool of `shard`; may say no where several ranges
-/// together hold it.
+/// Whether every number of `range` is in some pool of `shard`; may return `false` if several ranges
+/// together contain it.
 fn is_within(directory: &Directory, shard: u16, range: NumberRange) -> bool {
     let owner = |number| {
         let pool = directory.pool_by_number(number)?;

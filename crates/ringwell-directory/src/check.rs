@@ -1,7 +1,7 @@
-//! Rules that ring pools must fulfil together.
+//! Rules between ring pools.
 //!
 //! Owns the rules between pools: ids and numbers are unique, and an overflow number is in no pool's
-//! rotation. Knows nothing of where pools come from: it names them by their place in a list.
+//! rotation. Knows nothing of where pools come from: identifies them by their index in a list.
 
 use std::borrow::Borrow;
 
@@ -12,7 +12,7 @@ use crate::RingPool;
 /// A rule between pools that is broken.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Clash {
-    /// The later of the two pools, as its place in the list that was checked.
+    /// The later of the two pools, as its index in the checked list.
     pub(crate) pool: usize,
     /// The field that breaks the rule.
     pub(crate) field: &'static str,
@@ -20,12 +20,12 @@ pub(crate) struct Clash {
     pub(crate) hint: &'static str,
 }
 
-/// Numbers in a row, and whose they are.
+/// Consecutive numbers and their pool.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     first: PromoNumber,
     last: PromoNumber,
-    /// A place in the list of pools. Lists are shorter than 2^32: `Directory::POOLS_MAX`.
+    /// An index into the list of pools. Lists are shorter than 2^32: `Directory::POOLS_MAX`.
     pool: u32,
 }
 
@@ -57,7 +57,7 @@ fn runs<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Run> {
     runs
 }
 
-/// The pool that has `number` in its rotation, if `runs` do not overlap.
+/// The pool that has `number` in its rotation, provided that `runs` do not overlap.
 fn owner(runs: &[Run], number: PromoNumber) -> Option<u32> {
     let after = runs.partition_point(|run| run.first <= number);
     let run = runs[..after].last()?;

@@ -1,8 +1,8 @@
 //! A cluster: its nodes, their shards, and the secret or certificates that they share.
 //!
 //! Owns the contents of a cluster file; `config/cluster.rs` reads it. Knows nothing of how nodes
-//! talk. Invariants: every shard below [`ClusterMap::shards`] belongs to exactly one node; the
-//! secret is never shown.
+//! communicate. Invariants: every shard below [`ClusterMap::shards`] belongs to exactly one node;
+//! the secret is never shown.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::{Fault, Listen, Placement};
 pub struct ClusterNode {
     /// Its name: 1 to 64 letters, digits, `-`, `_` and `.`.
     pub name: String,
-    /// Its shards, in rising order, one at least.
+    /// Its shards, in rising order; at least one.
     pub shards: Vec<u16>,
     /// Its address for other nodes.
     pub link: Listen,
@@ -29,7 +29,7 @@ pub struct ClusterNode {
 pub struct ClusterMap {
     version: u64,
     nodes: Vec<ClusterNode>,
-    /// The node of each shard, as a place in `nodes`.
+    /// The node of each shard, as an index into `nodes`.
     node_of: Vec<usize>,
     placement: Placement,
 }
@@ -60,16 +60,16 @@ impl ClusterMap {
         &self.nodes
     }
 
-    /// The node of that name, and its place in [`ClusterMap::nodes`].
+    /// The node of that name, and its index in [`ClusterMap::nodes`].
     #[must_use]
     pub fn node(&self, name: &str) -> Option<(usize, &ClusterNode)> {
         self.nodes.iter().enumerate().find(|(_, node)| node.name == name)
     }
 
-    /// The node that has `shard`, as a place in [`ClusterMap::nodes`].
+    /// The node that has `shard`, as an index into [`ClusterMap::nodes`].
     ///
     /// # Panics
-    /// If there is no such shard: take shards from this map or its placement.
+    /// If the shard does not exist; take shards from this map or its placement.
     #[must_use]
     pub fn node_of(&self, shard: u16) -> usize {
         self.node_of[usize::from(shard)]
@@ -88,7 +88,7 @@ impl ClusterMap {
     }
 }
 
-/// A cluster as its nodes know it: the map and the secret.
+/// A cluster as seen by its nodes: the map and the secret.
 #[derive(Clone, Debug)]
 pub struct Cluster {
     map: ClusterMap,
@@ -102,9 +102,9 @@ pub struct Cluster {
 pub struct TlsFiles {
     /// The authority that signs the certificates of all nodes.
     pub(crate) authority: PathBuf,
-    /// The certificates of the nodes: `{node}` in it stands for the node's name.
+    /// The path of each node's certificate: `{node}` in it is replaced by the node's name.
     pub(crate) certificate: PathBuf,
-    /// Their keys, in the same way.
+    /// The path of each node's key, in the same form.
     pub(crate) key: PathBuf,
 }
 
@@ -115,7 +115,7 @@ impl TlsFiles {
         &self.authority
     }
 
-    /// The certificate of `node`, in whose name it must be.
+    /// The certificate of `node`, which must be issued in its name.
     #[must_use]
     pub fn certificate(&self, node: &str) -> PathBuf {
         of_node(&self.certificate, node)
@@ -142,77 +142,77 @@ impl Cluster {
         Self { map, secret, tls, warnings }
     }
 
-    /// A cluster that no file describes, for simulations and tests: its links are in clear.
+    /// A cluster without a file, for simulations and tests: its links are unencrypted.
     #[must_use]
     pub fn of_map(map: ClusterMap, secret: Secret) -> Self {
         Self::new(map, secret, None, Vec::new())
     }
 
-    /// The certificates of links over TCP; without them, those links are in clear.
+    /// The certificates of links over TCP; without them, those links are unencrypted.
     #[must_use]
     pub const fn tls(&self) -> Option<&TlsFiles> {
         self.tls.as_ref()
     }
 
-    /// All but the secret.
+    /// Everything except the secret.
     #[must_use]
     pub const fn map(&self) -> &ClusterMap {
         &self.map
     }
 
-    /// As [`ClusterMap::version`].
+    /// See [`ClusterMap::version`].
     #[must_use]
     pub const fn version(&self) -> u64 {
         self.map.version()
     }
 
-    /// As [`ClusterMap::nodes`].
+    /// See [`ClusterMap::nodes`].
     #[must_use]
     pub fn nodes(&self) -> &[ClusterNode] {
         self.map.nodes()
     }
 
-    /// As [`ClusterMap::node`].
+    /// See [`ClusterMap::node`].
     #[must_use]
     pub fn node(&self, name: &str) -> Option<(usize, &ClusterNode)> {
         self.map.node(name)
     }
 
-    /// As [`ClusterMap::node_of`].
+    /// See [`ClusterMap::node_of`].
     ///
     /// # Panics
-    /// If there is no such shard.
+    /// If the shard does not exist.
     #[must_use]
     pub fn node_of(&self, shard: u16) -> usize {
         self.map.node_of(shard)
     }
 
-    /// As [`ClusterMap::shards`].
+    /// See [`ClusterMap::shards`].
     #[must_use]
     pub const fn shards(&self) -> u16 {
         self.map.shards()
     }
 
-    /// As [`ClusterMap::placement`].
+    /// See [`ClusterMap::placement`].
     #[must_use]
     pub const fn placement(&self) -> &Placement {
         self.map.placement()
     }
 
-    /// The secret in the form that is sent: 16 to 256 bytes of printable ASCII without space. For
-    /// no log.
+    /// The secret in the form that is sent: 16 to 256 bytes of printable ASCII without space. Not
+    /// for logs.
     #[must_use]
     pub fn secret(&self) -> &[u8] {
         &self.secret.0
     }
 
-    /// Whether `presented` is the secret, in a time that depends on lengths only.
+    /// Whether `presented` is the secret; the time depends only on lengths.
     #[must_use]
     pub fn secret_matches(&self, presented: &[u8]) -> bool {
         self.secret.0.ct_eq(presented).into()
     }
 
-    /// Faults that should be mended although the cluster can run with them.
+    /// Faults that should be fixed although the cluster can run with them.
     #[must_use]
     pub fn warnings(&self) -> &[Fault] {
         &self.warnings
@@ -229,7 +229,7 @@ impl Secret {
     /// It travels in a header.
     const BYTES_MAX: usize = 256;
 
-    /// The secret itself. For no log.
+    /// The secret itself. Not for logs.
     #[must_use]
     pub fn reveal(&self) -> &[u8] {
         &self.0
@@ -238,7 +238,7 @@ impl Secret {
     /// Reads a secret.
     ///
     /// # Errors
-    /// The expected form; does not show the secret.
+    /// The expected form; does not contain the secret.
     pub fn parse(text: &str) -> Result<Self, String> {
         if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len()) {
             let (least, most) = (Self::BYTES_MIN, Self::BYTES_MAX);

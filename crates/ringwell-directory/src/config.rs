@@ -1,8 +1,8 @@
 //! The configuration of a server.
 //!
-//! Owns its fields, their defaults and their limits; how they are read lies in the modules below.
-//! Precedence: defaults, then the file, then `RINGWELL_*` variables, then flags.
-//! Invariant: nothing that `Debug` shows of a [`Config`] is secret.
+//! Owns its fields, their defaults and their limits; the modules below read them. Precedence:
+//! defaults, then the file, then `RINGWELL_*` variables, then flags. Invariant: `Debug` output of a
+//! [`Config`] contains no secret.
 
 mod application;
 mod calls;
@@ -44,7 +44,7 @@ pub(crate) use self::values::format_seconds;
 pub use self::values::{ValueError, parse_duration, parse_lifetime};
 use crate::{Secret, TokenHashes};
 
-/// The configuration of a server. Each field says its default.
+/// The configuration of a server. Each field's comment ends with its default.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The directory of journals and snapshots. No default: a server started from another working
@@ -60,24 +60,24 @@ pub struct Config {
     pub durability: Durability,
     /// The deadline of a batch, 1 ms to 60 s: 100 ms.
     pub deadline: Duration,
-    /// The largest error of the wall clock after a boot of the machine that ends no lockout early:
-    /// earlier lockouts last this much longer. 1 minute.
+    /// The largest error of the wall clock after a boot of the machine for which no lockout may end
+    /// early: earlier lockouts last this much longer. 1 minute.
     pub clock_skew_max: Duration,
-    /// A stopping server stays out of rotation for this time before it closes connections.
+    /// The time for which a stopping server stays out of rotation before it closes connections.
     pub drain_pause: Duration,
     /// The tokens for `/v1/`.
     pub management: Management,
     /// The database of ring pools, if they are not in this file.
     pub database: Option<Database>,
-    /// Which numbers pools in a database may have and draw.
+    /// The numbers that pools in a database may have and draw.
     pub inventory: Inventory,
     /// Automatic growth and shrinking of pools in a database.
     pub growth: Growth,
-    /// The application that has ring pools unknown to this server.
+    /// The application that supplies ring pools unknown to this server.
     pub application: Option<Application>,
     /// The limits on clients.
     pub limits: Limits,
-    /// The patience of this node with shards of other nodes.
+    /// The time limits of this node for shards of other nodes.
     pub links: Links,
     /// The journal's use of the disk.
     pub journal: Journal,
@@ -85,26 +85,26 @@ pub struct Config {
     pub api: Api,
     /// The contents and form of the log.
     pub log: Log,
-    /// Proxies whose `X-Forwarded-For` is believed: none.
+    /// Proxies whose `X-Forwarded-For` is trusted: none.
     pub trusted_proxies: Vec<TrustedProxy>,
     /// Web sites whose pages show each visitor a number: none.
     pub sites: Vec<Site>,
-    /// The addresses for web pages alone; if empty, those of clients.
+    /// The addresses only for web pages; if empty, those of clients.
     pub site_listen: Vec<Listen>,
-    /// Calls: none are taken.
+    /// Calls: none are accepted.
     pub calls: Option<Calls>,
 }
 
 /// The tokens for `/v1/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Management {
-    /// Hashes of the tokens that are accepted: none.
+    /// Hashes of the accepted tokens: none.
     pub token_sha256: TokenHashes,
     /// Hashes of tokens that may only read attributions, and calls with masked callers: none.
     pub lookup_sha256: TokenHashes,
     /// The address for managing pools in a database: `127.0.0.1:8081`.
     pub address: Listen,
-    /// Requests answered in a second there; more than that get 429: 100.
+    /// The most requests a second that are answered there; further ones get 429: 100.
     pub requests_per_second: u32,
     /// Whether clients' addresses serve the ring pools of the published API too: no.
     pub on_data_port: bool,
@@ -114,7 +114,7 @@ pub struct Management {
     pub dashboard: bool,
 }
 
-/// The store and the management of ring pools.
+/// The database of ring pools.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Database {
     /// A file of SQLite.
@@ -123,7 +123,7 @@ pub enum Database {
     Postgres(DatabaseUrl),
 }
 
-/// `postgres://user:secret@host/name`. Shown by `Debug` without its secret.
+/// A URL such as `postgres://user:secret@host/name`. Shown by `Debug` without its secret.
 #[derive(Clone, PartialEq, Eq)]
 pub struct DatabaseUrl(String);
 
@@ -148,16 +148,16 @@ pub struct Application {
     pub address: Listen,
     /// The path before and after the pool's id.
     pub path: (String, String),
-    /// Sent as `Authorization: Bearer TOKEN`.
+    /// The token sent as `Authorization: Bearer TOKEN`.
     pub token: Option<Secret>,
-    /// A request gets an answer in this time: 2 s.
+    /// The time limit for an answer: 2 s.
     pub timeout: Duration,
     /// The time for which a refusal is remembered: 10 s.
     pub refusal_age: Duration,
-    /// The time for which a pool from it is valid: 1 h. One in use is asked for again then, another
-    /// goes.
+    /// The time for which one of its pools is valid: 1 h. After that, a pool in use is fetched
+    /// again, and any other is dropped.
     pub pool_age: Duration,
-    /// The secret that signs its pushed changes; without it none are taken.
+    /// The secret that signs its pushed changes; without it none are accepted.
     pub webhook_secret: Option<Secret>,
 }
 
@@ -166,7 +166,7 @@ pub struct Application {
 pub struct Limits {
     /// The longest body: 1 MiB.
     pub body_bytes: usize,
-    /// Bytes that all bodies on their way may take together; `None`: a tenth of the memory.
+    /// The most bytes that all bodies in progress may take together; `None`: a tenth of the memory.
     pub bodies_bytes: Option<usize>,
     /// The most rows of a batch: 500.
     pub rows: usize,
@@ -194,12 +194,12 @@ pub struct Limits {
     pub idempotency_rows: usize,
 }
 
-/// The patience of a node with shards of other nodes. Source: docs/spec/pacing.md.
+/// A node's time limits for shards of other nodes. Source: docs/spec/pacing.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Links {
     /// The longest time for which another shard may work on its rows of a batch: 50 ms.
     pub deadline: Duration,
-    /// A later answer counts as slow, at most `deadline`: 25 ms.
+    /// The time after which an answer counts as slow, at most `deadline`: 25 ms.
     pub slow: Duration,
     /// The time for which rows wait for their turn on a link: 15 ms.
     pub wait: Duration,
@@ -212,13 +212,13 @@ pub struct Journal {
     pub segment_bytes: u64,
     /// The count of segments that each shard keeps prepared: 1.
     pub spare_segments: u32,
-    /// After how much journal a snapshot is taken: 256 MiB.
+    /// The amount of journal after which a snapshot is taken: 256 MiB.
     pub snapshot_every_bytes: u64,
     /// The time for which allocations can be looked up: 30 days.
     pub history_age: Millis,
-    /// The disk space for that history, for each shard: 8 GiB.
+    /// The disk space for that history in each shard: 8 GiB.
     pub history_bytes: u64,
-    /// Servers that keep the journals; `None`: they are files of this machine.
+    /// The servers that keep the journals; `None` for files of this machine.
     pub replicated: Option<Replicated>,
 }
 
@@ -227,7 +227,7 @@ pub struct Journal {
 pub struct Replicated {
     /// Addresses of the servers, as in `nats://10.0.0.1:4222`.
     pub servers: Vec<String>,
-    /// Addresses at which they say how they are set, as in `http://10.0.0.1:8222`.
+    /// Addresses of the servers' monitoring, as in `http://10.0.0.1:8222`.
     pub monitor: Vec<String>,
     /// The prefix of stream names: `RINGWELL`.
     pub stream: String,
@@ -237,7 +237,7 @@ pub struct Replicated {
     pub stream_bytes: u64,
     /// A file with the credentials of this client.
     pub credentials: Option<PathBuf>,
-    /// The authority of the servers' certificates, as PEM; TLS if it is there.
+    /// The authority of the servers' certificates, as PEM; TLS is used if it is set.
     pub authority: Option<PathBuf>,
     /// Whether a start waits while another process serves: no.
     pub standby: bool,
@@ -261,7 +261,7 @@ pub struct Api {
     pub strict_params: bool,
     /// Whether the legacy request for one number is refused: no.
     pub bulk_only: bool,
-    /// Whether answers to batches are sent in gzip to clients that take it: no.
+    /// Whether answers to batches are compressed for clients that accept gzip: no.
     pub gzip: bool,
     /// Origins whose web pages may use the published API: none.
     pub origins: Vec<String>,
@@ -274,9 +274,9 @@ pub struct Log {
     pub format: LogFormat,
     /// A level, or directives such as `info,ringwell_node=debug`: `info`.
     pub level: String,
-    /// Host and port of the collector that takes traces by OTLP over HTTP: none.
+    /// Host and port of the collector that receives traces by OTLP over HTTP: none.
     pub traces: Option<String>,
-    /// One trace of this many is kept if no `traceparent` decides: 100.
+    /// Of this many traces one is kept, unless a `traceparent` decides: 100.
     pub traces_one_in: u32,
 }
 
@@ -297,10 +297,10 @@ pub enum Listen {
 /// The durability that an allocation must reach before it is answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
-    /// It is on the disk (`fdatasync`): nothing that was answered is forgotten.
+    /// Stored on the disk (`fdatasync`): no answer is forgotten.
     #[default]
     Disk,
-    /// The operating system has it: survives the process, not the machine.
+    /// Stored by the operating system: survives the process, not the machine.
     Os,
     /// Nothing is stored: the history ends with the process.
     Memory,
@@ -319,7 +319,7 @@ pub enum LogFormat {
 }
 
 impl Config {
-    /// The defaults for a server that keeps its data in `data` and has `cores` processor cores.
+    /// The defaults for a server with the data directory `data` and `cores` processor cores.
     #[must_use]
     pub fn new(data: PathBuf, cores: u16) -> Self {
         Self {

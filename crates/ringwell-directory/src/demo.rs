@@ -17,21 +17,21 @@ use crate::{KeyError, PoolFault, PoolFields, RingPool, RingPoolKey};
 pub const DEMO_POOLS: u32 = 200;
 /// The default count of numbers in each pool, that of the largest usual pools.
 pub const DEMO_NUMBERS: u32 = 500;
-/// The default lifetime: 30 minutes, as in the samples of the published API. A visitor is seldom
-/// longer on a page, and a call comes soon after.
+/// The default lifetime: 30 minutes, as in the samples of the published API. Visitors are seldom
+/// longer on a page, and calls follow soon.
 pub const DEMO_LIFETIME: Millis = Millis(30 * 60 * 1000);
 
 /// Numbers in rotation start here: 200-000-0000.
 const ROTATION_FIRST: u64 = 12_000_000_000;
 /// Overflow numbers start here: 999-000-0000.
 const OVERFLOW_FIRST: u64 = 19_990_000_000;
-/// More pools than that would leave the space of overflow numbers.
+/// More pools would exceed the range of overflow numbers.
 const POOLS_MAX: u32 = 1_000_000;
 
-/// The reason why there are no such demo pools.
+/// The reason why these demo pools are impossible.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DemoError {
-    /// None, or too many.
+    /// No pools, or too many.
     #[error("a demo has 1 to 1,000,000 pools, not {0}")]
     Pools(u32),
     /// More numbers than there are with ten digits.
@@ -45,11 +45,11 @@ pub enum DemoError {
     /// A ring pool cannot have such a size.
     #[error("{}: {fault}", .fault.field())]
     Pool {
-        /// The rule that they would break.
+        /// The broken rule.
         #[from]
         fault: PoolFault,
     },
-    /// Our own keys are valid; said rather than asserted.
+    /// Our own keys are valid; returns an error rather than asserting it.
     #[error(transparent)]
     Key(#[from] KeyError),
 }
@@ -57,7 +57,7 @@ pub enum DemoError {
 /// The pools 1 to `pools`, each with its own `numbers` numbers, key and overflow number.
 ///
 /// # Errors
-/// [`DemoError`] if there cannot be such pools.
+/// [`DemoError`] if these pools are impossible.
 pub fn demo_pools(pools: u32, numbers: u32, lifetime: Millis) -> Result<Vec<RingPool>, DemoError> {
     if !(1..=POOLS_MAX).contains(&pools) {
         return Err(DemoError::Pools(pools));
@@ -108,7 +108,8 @@ pub fn write_demo_csv(pools: &[RingPool], out: &mut impl Write) -> io::Result<()
     Ok(())
 }
 
-/// 32 hexadecimal digits that look like a key and are the same everywhere: a demo has no secrets.
+/// 32 hexadecimal digits that look like a key and are the same everywhere, because a demo has no
+/// secrets.
 fn key(id: PoolId) -> Result<RingPoolKey, KeyError> {
     let digest = Sha256::digest(format!("ringwell demo pool {id}"));
     RingPoolKey::parse(&hex(&digest[..16]))

@@ -1,11 +1,11 @@
 //! The directory: the ring pools, their keys, and the shards that own them.
 //!
-//! Owns an immutable snapshot that every shard reads and none changes. A change makes the next
-//! state, which shares all buckets except those that it touches: its cost depends on the size of
-//! the change, and so does the cost of dropping the previous state. Knows nothing of which numbers
-//! are free. Ranges of numbers stay ranges: the memory it takes grows with the pools, not with
-//! their numbers. Invariant: no two pools share an id or a number, and no overflow number is in
-//! rotation. Source: docs/decisions/026-the-directory-shares-its-buckets.md.
+//! Owns an immutable snapshot that all shards read. A change makes the next state, which shares all
+//! unchanged buckets: its cost depends on the size of the change, and so does the cost of dropping
+//! the previous state. Does not know which numbers are free. Ranges of numbers stay ranges: the
+//! memory it takes grows with the pools, not with their numbers. Invariant: no two pools share an
+//! id or a number, and no overflow number is in rotation. Source:
+//! docs/decisions/026-the-directory-shares-its-buckets.md.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,13 +29,13 @@ type Tables = Box<[Arc<PoolTable>; BUCKETS as usize]>;
 pub struct Directory {
     version: u64,
     placement: Placement,
-    /// By bucket.
+    /// Tables by bucket.
     tables: Tables,
     pools: usize,
-    /// By shard.
+    /// Indices in use, by shard.
     indices: Vec<Indices>,
     rotation: Rotation,
-    /// Compared with the presented key for a pool that does not exist.
+    /// Compared with the presented key if a pool does not exist.
     nobody: RingPoolKey,
 }
 
@@ -46,7 +46,7 @@ impl Directory {
     /// Makes a snapshot of `pools`, spread evenly over `shards` shards.
     ///
     /// # Errors
-    /// Every rule that the pools break together; `ring_pool[7]` is the eighth of them.
+    /// All broken rules between the pools; `ring_pool[7]` is the eighth of them.
     pub fn new(version: u64, pools: Vec<RingPool>, shards: u16) -> Result<Self, Vec<Fault>> {
         Self::with_placement(version, pools, even(shards)?)
     }
@@ -66,7 +66,7 @@ impl Directory {
         Self::build(version, pools, placement)
     }
 
-    /// The same pools, each with the shard that `placement` gives it; indices as of
+    /// The same pools, each with the shard that `placement` gives it; indices as in
     /// [`Directory::with_placement`].
     #[must_use]
     pub fn placed(self, placement: Placement) -> Self {
@@ -80,7 +80,7 @@ impl Directory {
         Self { placement, tables, indices, ..self }
     }
 
-    /// As [`Directory::with_placement`], for pools that have been checked against each other.
+    /// Like [`Directory::with_placement`], for pools that have been checked against each other.
     pub(crate) fn build(
         version: u64,
         mut pools: Vec<Arc<RingPool>>,
@@ -101,20 +101,20 @@ impl Directory {
         Ok(Self { version, tables, pools: count, placement, indices, rotation, nobody })
     }
 
-    /// The next state: with `put` in place of the pools that have their ids, and without those of
-    /// `removed`. Pools that stay keep their [`Entry::index`].
+    /// The next state: with `put` replacing pools of the same ids, and without those of `removed`.
+    /// Pools that stay keep their [`Entry::index`].
     ///
     /// # Errors
-    /// Every rule that the pools break then; `ring_pool[7]` is the eighth of `put`.
+    /// All rules that the pools would break; `ring_pool[7]` is the eighth of `put`.
     pub fn change(&self, put: Vec<RingPool>, removed: &[PoolId]) -> Result<Self, Vec<Fault>> {
         self.next(&put.into_iter().map(Arc::new).collect::<Vec<_>>(), removed)
     }
 
-    /// The state that follows this one: with `pools` and no others. Pools that are equal in this
-    /// state share its memory.
+    /// The next state, with exactly these `pools`. Pools that are equal in this state share its
+    /// memory.
     ///
     /// # Errors
-    /// As of [`Directory::change`], of those pools that are not as in this state.
+    /// Like those of [`Directory::change`], for the pools that differ from this state.
     pub fn replace<'a>(
         &self,
         pools: impl IntoIterator<Item = &'a Arc<RingPool>>,
@@ -160,7 +160,7 @@ impl Directory {
         Ok(Self { version, placement, tables, pools, indices, rotation, nobody: self.nobody })
     }
 
-    /// The tables with these pools instead of those with their ids, or without.
+    /// The tables with these pools replaced or removed by id.
     fn next_tables(
         &self,
         changes: BTreeMap<PoolId, Option<Arc<RingPool>>>,
@@ -221,7 +221,7 @@ impl Directory {
         Self { version, placement, tables, pools, indices, rotation, nobody }
     }
 
-    /// The part of `pool` that the path of a request needs; `None` if there is no such pool.
+    /// The part of `pool` that requests need; `None` if the pool does not exist.
     #[inline]
     #[must_use]
     pub fn lookup(&self, pool: PoolId) -> Option<&Entry> {
@@ -229,8 +229,8 @@ impl Directory {
         self.tables[usize::from(bucket_of_spread(spread))].get(spread, pool)
     }
 
-    /// Whether `key` opens the pool that a look-up found. Takes equally long if there is none, so
-    /// that the time does not reveal whether a pool exists.
+    /// Whether `key` is valid for the pool that a look-up found. Takes equally long if there is no
+    /// pool, so that the time does not reveal whether one exists.
     #[inline]
     #[must_use]
     pub fn check_key(&self, entry: Option<&Entry>, key: &[u8]) -> bool {
@@ -287,14 +287,14 @@ impl Directory {
         self.tables.get(usize::from(bucket)).map_or(&[], |table| table.pools())
     }
 
-    /// Whether this state and `other` share all that they know of the pools of a bucket: then these
-    /// are the same, and of the same shard.
+    /// Whether this state and `other` share their data on the pools of a bucket; the pools and
+    /// their shard are then the same.
     pub(crate) fn shares(&self, other: &Self, bucket: u16) -> bool {
         let of = |directory: &Self| directory.tables.get(usize::from(bucket)).map(Arc::as_ptr);
         of(self) == of(other)
     }
 
-    /// The pool with everything that the directory knows of it.
+    /// The pool with all its data in the directory.
     #[must_use]
     pub fn pool(&self, id: PoolId) -> Option<&RingPool> {
         self.shared(id).map(|pool| &**pool)
@@ -304,18 +304,18 @@ impl Directory {
         self.tables[usize::from(bucket(id))].pool(id)
     }
 
-    /// The pool in whose rotation `number` is.
+    /// The pool that has `number` in its rotation.
     #[must_use]
     pub fn pool_by_number(&self, number: PromoNumber) -> Option<PoolId> {
         self.rotation.pool(number)
     }
 
-    /// The pools in whose rotation numbers of `range` are.
+    /// The pools that have numbers of `range` in their rotation.
     pub fn pools_with(&self, range: NumberRange) -> impl Iterator<Item = PoolId> {
         self.rotation.pools(range)
     }
 
-    /// Whether `number` is the overflow number of some pool.
+    /// Whether `number` is the overflow number of any pool.
     #[must_use]
     pub fn is_overflow(&self, number: PromoNumber) -> bool {
         self.rotation.overflow_pools(number).next().is_some()
@@ -328,7 +328,7 @@ impl Directory {
     }
 }
 
-/// The table of a bucket's pools by their ids; they come to `shard`.
+/// Builds the table of a bucket's pools by their ids, owned by `shard`.
 fn table(pools: Vec<Arc<RingPool>>, shard: u16, indices: &mut Indices) -> Arc<PoolTable> {
     let with_entry = |pool: Arc<RingPool>| {
         let entry = Entry::new(&pool, shard, indices.take());
@@ -342,7 +342,7 @@ fn all_tables(tables: Vec<Arc<PoolTable>>) -> Tables {
     tables.try_into().expect("a table for each bucket")
 }
 
-/// As [`Placement::even`], with a fault for a count of shards that cannot be.
+/// Like [`Placement::even`], with a fault for an invalid count of shards.
 pub(crate) fn even(shards: u16) -> Result<Placement, Vec<Fault>> {
     let fault = || Fault {
         field: "shards".to_owned(),

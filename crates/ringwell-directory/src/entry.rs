@@ -1,7 +1,7 @@
 //! The part of a ring pool that the path of a request needs.
 //!
-//! Invariant: of a pool with a key of up to 33 bytes, and without a second key, one cache line is
-//! read to find it, to compare its key and to ask its shard.
+//! Invariant: for a pool with one key of up to 33 bytes, one cache line is read to find it, to
+//! compare its key and to send the row to its shard.
 
 use std::mem::offset_of;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ pub struct Entry {
     index: u32,
     /// There are 256 at most.
     shard: u8,
-    /// Flags for the other fields, so that none is read in vain.
+    /// Flags for the other fields, so that none is read unnecessarily.
     flags: u8,
     key: RingPoolKey,
     lifetime: Millis,
 }
 
-/// There is no pool here.
+/// Flag of an empty cell.
 const VACANT: u8 = 1;
 const HAS_NEXT_KEY: u8 = 2;
 const IS_TRACKED: u8 = 4;
@@ -64,7 +64,7 @@ impl Entry {
         }
     }
 
-    /// Stands where there is no pool.
+    /// An empty cell.
     pub(crate) const fn vacant(id: PoolId) -> Self {
         Self {
             id,
@@ -78,7 +78,7 @@ impl Entry {
         }
     }
 
-    /// Whether there is no pool here.
+    /// Whether the cell is empty.
     pub(crate) const fn is_vacant(&self) -> bool {
         self.flags == VACANT
     }
@@ -97,7 +97,7 @@ impl Entry {
     }
 
     /// The pool's index among its shard's pools. It stays the same in later states of the directory
-    /// while the pool stays with its shard; then another pool may get it.
+    /// while the pool stays with its shard; later another pool may get it.
     #[inline]
     #[must_use]
     pub const fn index(&self) -> u32 {
@@ -111,7 +111,7 @@ impl Entry {
         self.lifetime
     }
 
-    /// Goes out when no number is free; `None` forbids overflow.
+    /// The number that goes out when no other is free; `None` forbids overflow.
     #[inline]
     #[must_use]
     pub const fn overflow(&self) -> Option<PromoNumber> {

@@ -1,12 +1,12 @@
-//! Faults: the errors of a configuration or a directory, and their places.
+//! Faults: errors in a configuration or a directory, with their positions.
 //!
-//! Owns the form in which people read them. Invariant: a fault shows no key and no token.
+//! Owns the form in which people read them. Invariant: a fault contains no key and no token.
 
 use std::fmt;
 
-/// One thing that is wrong, and where to mend it.
+/// One error, and the place to fix it.
 ///
-/// Reads as `ringwell.toml:14: ring_pool[2].lifetime: must be …; write e.g. "30m"`. Tables of a
+/// Displayed as `ringwell.toml:14: ring_pool[2].lifetime: must be …; write e.g. "30m"`. Tables of a
 /// list are counted from 0.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
@@ -14,7 +14,7 @@ pub struct Fault {
     pub file: Option<String>,
     /// The line, counted from 1.
     pub line: Option<u32>,
-    /// The column in characters, counted from 1, where the line alone does not say enough.
+    /// The column in characters, counted from 1, if the line alone is not precise enough.
     pub column: Option<u32>,
     /// The field, the variable or the flag; empty if there is no single cause.
     pub field: String,

@@ -6,13 +6,13 @@ use crate::sorted::Sorted;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Indices {
-    /// Free ones below the end.
+    /// Free indices below the end.
     free: Sorted<u32>,
     end: u32,
 }
 
 impl Indices {
-    /// The lowest that is free.
+    /// Takes the lowest free index.
     pub(crate) fn take(&mut self) -> u32 {
         if let Some(index) = self.free.first() {
             self.free.remove(index);
@@ -23,7 +23,7 @@ impl Indices {
         self.end - 1
     }
 
-    /// Nobody has `index` any more.
+    /// Frees `index`.
     pub(crate) fn give(&mut self, index: u32) {
         self.free.insert(index);
     }

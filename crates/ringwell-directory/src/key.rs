@@ -18,7 +18,7 @@ pub struct RingPoolKey {
     padded: [u8; Self::BYTES_MAX],
 }
 
-/// The first rule that a text breaks which should have been a ring pool key. Shows none of it.
+/// The first rule broken by a text that is not a ring pool key. Contains none of the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
     /// Too short to be a secret, or too long.
@@ -69,7 +69,7 @@ impl RingPoolKey {
         str::from_utf8(&self.padded[..usize::from(self.bytes)]).unwrap_or_default()
     }
 
-    /// Stands in for a missing key: a comparison with it is refused anyway.
+    /// A placeholder for a missing key; a comparison with it always fails.
     pub(crate) const NOBODY: Self = Self { padded: [0; Self::BYTES_MAX], bytes: u8::MAX };
 
     /// Zero if `presented` is this key. Every word is compared, regardless of the previous ones; so
@@ -82,8 +82,7 @@ impl RingPoolKey {
         for (ours, theirs) in ours.iter().zip(words) {
             difference |= u64::from_ne_bytes(*ours) ^ u64::from_ne_bytes(*theirs);
         }
-        // Words beyond the key's length have no counterpart; the length has already made the
-        // difference.
+        // Words beyond the key's length have no counterpart; the length already differs.
         let ours = self.padded.get(words.len() * 8..).unwrap_or_default();
         for (ours, theirs) in ours.iter().zip(rest) {
             difference |= u64::from(ours ^ theirs);

@@ -1,8 +1,8 @@
 //! The ring pools, the keys that open them, the shards that own them, and the configuration of a
 //! server.
 //!
-//! Reads files and nothing else of the operating system: variables, flags and random bytes come in
-//! as arguments. Knows nothing of HTTP, of journals and of which numbers are free.
+//! Reads files and uses nothing else of the operating system: variables, flags and random bytes
+//! come in as arguments. Knows nothing of HTTP, of journals and of free numbers.
 
 mod arrivals;
 mod bucket_holds;

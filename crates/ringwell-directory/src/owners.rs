@@ -1,8 +1,8 @@
-//! The owner of each bucket, and the move by which the shard came to own it.
+//! The owner of each bucket, and the number of the move by which it became the owner.
 //!
 //! Every node has a copy, and copies may differ for a while. Each bucket has a count of its moves:
 //! of two copies the one with the greater count is right, and only the present owner makes the next
-//! move, so that no count ever names two owners. Independent of the links between nodes. Source:
+//! move, so that each count names one owner. Independent of the links between nodes. Source:
 //! docs/spec/cluster.md, "Moving buckets".
 
 use serde::{Deserialize, Serialize};
@@ -10,8 +10,8 @@ use serde::{Deserialize, Serialize};
 use crate::placement::BUCKETS;
 use crate::{ClusterMap, Placement};
 
-/// A report that a bucket has moved more often than this is false: counts from other nodes must
-/// leave room to count on.
+/// A report with more moves of a bucket than this is false: counts from other nodes must leave room
+/// for more.
 const MOVES_MAX: u64 = 1 << 48;
 
 /// A bucket's owner.
@@ -23,7 +23,7 @@ pub struct Owner {
     pub shard: u16,
 }
 
-/// The owners of all buckets. Starts from the cluster file.
+/// The owners of all buckets. Starts from the placement of the cluster file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "Plain", into = "Plain")]
 pub struct Owners {
@@ -119,9 +119,9 @@ impl Owners {
         }
     }
 
-    /// Takes over newer entries of another copy, except buckets that shards have come to own for
-    /// which `is_own` holds: those shards learn it with the lockouts. Returns whether anything was
-    /// new.
+    /// Takes over newer entries of another copy, except for buckets that now belong to shards for
+    /// which `is_own` holds: those shards get them together with the lockouts. Returns whether
+    /// anything was new.
     pub fn learn(&mut self, other: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let mut has_learnt = false;
         if (other.version, other.shards) != (self.version, self.shards) {
@@ -136,7 +136,8 @@ impl Owners {
         has_learnt
     }
 
-    /// A bucket that has come with its lockouts. `false` if this move or a later one is known.
+    /// Records a bucket that has arrived with its lockouts. Returns `false` if this move or a later
+    /// one is known.
     pub fn take(&mut self, bucket: u16, owner: Owner) -> bool {
         let is_right = owner.shard < self.shards && owner.moves <= MOVES_MAX;
         let known = self.of.get_mut(usize::from(bucket)).filter(|_| is_right);

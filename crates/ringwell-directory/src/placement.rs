@@ -1,9 +1,9 @@
-//! Placement: which shard owns a ring pool.
+//! Placement: the shard that owns each ring pool.
 //!
-//! A pool's id falls into one of 1,024 buckets for good; a table says which shard owns a bucket. A
-//! shard can be added or a bucket moved without moving every pool, as `id % shards` would.
-//! Independent of pools and of the way to a shard. Invariant: the bucket of an id is the same in
-//! every version and on every machine; journals and other machines rely on it.
+//! A pool's id permanently belongs to one of 1,024 buckets; a table gives the shard of each bucket.
+//! A shard can be added or a bucket moved without moving every pool, as would be necessary with `id
+//! % shards`. Independent of pools and of the connection to a shard. Invariant: the bucket of an id
+//! is the same in every version and on every machine; journals and other machines rely on it.
 
 use std::iter;
 
@@ -36,7 +36,7 @@ pub const fn bucket(pool: PoolId) -> u16 {
     bucket_of_spread(spread(pool))
 }
 
-/// The bucket of a pool whose id is spread to this.
+/// The bucket of a pool with this spread id.
 #[inline]
 pub(crate) const fn bucket_of_spread(spread: u64) -> u16 {
     (spread >> (u64::BITS - BUCKET_BITS)) as u16
@@ -51,7 +51,7 @@ pub struct Placement {
 }
 
 impl Placement {
-    /// Gives each of `shards` shards a run of buckets, all as long as each other or one longer.
+    /// Gives each of `shards` shards a run of buckets; the runs' lengths differ by at most one.
     /// `None` unless there are 1 to 256 shards.
     #[must_use]
     pub fn even(shards: u16) -> Option<Self> {
@@ -87,7 +87,7 @@ impl Placement {
     /// The shard that owns `bucket`.
     ///
     /// # Panics
-    /// If there is no such bucket.
+    /// If the bucket does not exist.
     #[must_use]
     pub fn of_bucket(&self, bucket: u16) -> u16 {
         self.owners[usize::from(bucket)]

@@ -1,7 +1,7 @@
 //! The places of area codes and zip codes, and the area codes near a place.
 //!
 //! Owns distances, states and the toll-free codes. The configuration supplies the places, the
-//! database the numbers. The finest place known is the area code. Source: docs/spec/directory.md,
+//! database the numbers. The finest known place is the area code. Source: docs/spec/directory.md,
 //! "Local numbers".
 
 use std::collections::BTreeMap;
@@ -31,13 +31,13 @@ pub struct Point {
 /// The place of an area code or a zip code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place {
-    /// The middle of it.
+    /// Its centre.
     pub point: Point,
     /// Its state.
     pub state: StateCode,
 }
 
-/// All places that are known. `Debug` only counts them.
+/// All places that are known. `Debug` shows only their counts.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Places {
     areas: BTreeMap<AreaCode, Place>,
@@ -47,7 +47,7 @@ pub struct Places {
 /// The centre of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Center {
-    /// The place of numbers with that area code.
+    /// The place of numbers with this area code.
     Area(AreaCode),
     /// A zip code.
     Zip(ZipCode),
@@ -76,7 +76,7 @@ impl AreaCode {
     pub const TOLL_FREE: [Self; 7] =
         [Self(800), Self(833), Self(844), Self(855), Self(866), Self(877), Self(888)];
 
-    /// The area code of these digits, if there can be one.
+    /// The area code of these digits, if it is valid.
     #[must_use]
     pub const fn new(digits: u16) -> Option<Self> {
         if digits >= 200 && digits <= 999 { Some(Self(digits)) } else { None }
@@ -90,7 +90,7 @@ impl AreaCode {
         u16::try_from(digits).ok().map(Self)
     }
 
-    /// Whether calls to its numbers are free, so that it lies nowhere.
+    /// Whether calls to its numbers are free, so that it has no place.
     #[must_use]
     pub fn is_toll_free(self) -> bool {
         Self::TOLL_FREE.contains(&self)
@@ -131,7 +131,7 @@ impl StateCode {
 }
 
 impl Point {
-    /// A point by its degrees, north and east; `None` if there is no such point.
+    /// A point by its degrees, north and east; `None` if they are out of range.
     #[must_use]
     pub fn new(latitude: f64, longitude: f64) -> Option<Self> {
         let fits = latitude.abs() <= 90.0 && longitude.abs() <= 180.0;
@@ -162,12 +162,12 @@ impl fmt::Debug for Places {
 }
 
 impl Places {
-    /// Adds the place of an area code; `false` if it was known.
+    /// Adds the place of an area code; returns `false` if it was known.
     pub fn add_area(&mut self, area: AreaCode, place: Place) -> bool {
         self.areas.insert(area, place).is_none()
     }
 
-    /// Adds where a zip code lies; `false` if that was known.
+    /// Adds the place of a zip code; returns `false` if it was known.
     pub fn add_zip(&mut self, zip: ZipCode, place: Place) -> bool {
         self.zips.insert(zip, place).is_none()
     }
@@ -178,7 +178,7 @@ impl Places {
         (self.areas.len(), self.zips.len())
     }
 
-    /// Whether it is known where `center` lies.
+    /// Whether the place of `center` is known.
     #[must_use]
     pub fn knows(&self, center: Center) -> bool {
         self.find(center).is_some()
@@ -186,7 +186,7 @@ impl Places {
 
     /// The area codes whose numbers `search` finds, the best first: the centre's, then by distance,
     /// ties by their digits. Without a centre, those of `only` in the given order. An area code
-    /// that is the centre is found even if it is not known where it lies.
+    /// that is the centre is found even if its place is unknown.
     #[must_use]
     pub fn area_codes(&self, search: &Search) -> Vec<AreaCode> {
         let Some(center) = search.center else { return search.only.clone() };

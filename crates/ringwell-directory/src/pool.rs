@@ -1,4 +1,4 @@
-//! Ring pools as the directory knows them.
+//! Ring pools in the directory.
 //!
 //! Owns the rules for one pool; `check.rs` has those between pools. Knows nothing of files, shards
 //! or which numbers are free. Invariant: a [`RingPool`] fulfils every rule of [`PoolFields`].
@@ -18,13 +18,13 @@ pub struct PoolFields {
     pub name: Option<String>,
     /// The key that requests must name.
     pub key: RingPoolKey,
-    /// A second key that is as good as the first, while clients move from one to the other.
+    /// A second key, as valid as the first, while clients move from one to the other.
     pub next_key: Option<RingPoolKey>,
     /// The guaranteed lifetime of an allocation: 1 ms to 400 days.
     pub lifetime: Millis,
-    /// The numbers in rotation: 1 to 100,000, none twice.
+    /// The numbers in rotation: 1 to 100,000, without repetition.
     pub numbers: Vec<NumberRange>,
-    /// Goes out when none is free; not in rotation. `None` forbids overflow.
+    /// The number that goes out when none is free; not in rotation. `None` forbids overflow.
     pub overflow: Option<PromoNumber>,
     /// The base of tracking URLs; without it they are empty.
     pub tracking: Option<Arc<Tracking>>,
@@ -43,7 +43,7 @@ pub struct Tracking {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RingPool(PoolFields);
 
-/// A rule that a pool breaks on its own.
+/// A rule that a single pool breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PoolFault {
     /// Too short or too long.
@@ -58,7 +58,7 @@ pub enum PoolFault {
     /// The overflow number is in the pool's own rotation.
     #[error("{0} is in the pool's rotation too, and would be attributed to one visitor")]
     OverflowInRotation(PromoNumber),
-    /// Two equal keys are no rotation.
+    /// The two keys are equal.
     #[error("is the same as ring_pool_key")]
     SameKey,
     /// Not a URL.
@@ -119,7 +119,7 @@ impl RingPool {
         }
     }
 
-    /// As [`RingPool::new`], for a pool that may have no number in rotation yet: its rows get the
+    /// Like [`RingPool::new`], but the pool may have no numbers in rotation yet: its rows get the
     /// overflow number.
     ///
     /// # Errors
@@ -153,7 +153,7 @@ impl RingPool {
         if faults.is_empty() { Ok(Self(fields)) } else { Err(faults) }
     }
 
-    /// All that the pool is made of.
+    /// All fields of the pool.
     #[must_use]
     pub const fn fields(&self) -> &PoolFields {
         &self.0
@@ -201,7 +201,7 @@ impl RingPool {
         count(&self.0.numbers)
     }
 
-    /// Goes out when no number is free; `None` forbids overflow.
+    /// The number that goes out when no other is free; `None` forbids overflow.
     #[must_use]
     pub const fn overflow(&self) -> Option<PromoNumber> {
         self.0.overflow

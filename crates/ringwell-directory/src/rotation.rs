@@ -1,8 +1,8 @@
 //! The pool of each number: numbers in rotation, and overflow numbers.
 //!
-//! Owns the rules on numbers between pools while pools change; `check.rs` checks a whole list that
-//! has not been checked. A clone shares nearly all of its memory. Invariants: ranges in rotation do
-//! not overlap, and no overflow number is in one of them, once [`Rotation::put`] has found no
+//! Owns the rules on numbers between pools while pools change; `check.rs` checks a complete,
+//! unchecked list. A clone shares nearly all of its memory. Invariants: ranges in rotation do not
+//! overlap, and none of them contains an overflow number, once [`Rotation::put`] has found no
 //! clash.
 
 use std::sync::Arc;
@@ -23,7 +23,7 @@ pub(crate) struct Rotation {
     count: u64,
 }
 
-/// Numbers in a row, and whose they are.
+/// Consecutive numbers and their pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Run {
     first: u64,
@@ -67,13 +67,13 @@ impl Rotation {
         self.count
     }
 
-    /// The pool in whose rotation `number` is.
+    /// The pool that has `number` in its rotation.
     pub(crate) fn pool(&self, number: PromoNumber) -> Option<PoolId> {
         let run = self.runs.up_to(Run::behind(number))?;
         (number.to_e164() <= run.last).then_some(run.pool)
     }
 
-    /// The pools in whose rotation numbers of `range` are, in the order of these.
+    /// The pools that have numbers of `range` in their rotation, in the order of the numbers.
     pub(crate) fn pools(&self, range: NumberRange) -> impl Iterator<Item = PoolId> {
         let first = self.pool(range.first());
         let last = range.last().to_e164();
@@ -87,7 +87,7 @@ impl Rotation {
         of.take_while(move |(other, _)| *other == number).map(|(_, pool)| pool)
     }
 
-    /// Takes all numbers of `pool` out.
+    /// Removes all numbers of `pool`.
     pub(crate) fn remove(&mut self, pool: &RingPool) {
         for range in pool.numbers() {
             self.runs.remove(Run::new(*range, pool.id()));
@@ -98,8 +98,8 @@ impl Rotation {
         self.count -= pool.number_count();
     }
 
-    /// Adds the numbers of `pools`, none of which is present yet. Returns each broken rule; if
-    /// there is one, this state must not be used.
+    /// Adds the numbers of `pools`, none of which is present yet. Returns all broken rules; if
+    /// there are any, this state must not be used.
     pub(crate) fn put(&mut self, pools: &[Arc<RingPool>]) -> Vec<Clash> {
         let mut found = Vec::new();
         for (place, pool) in pools.iter().enumerate() {
@@ -127,7 +127,7 @@ impl Rotation {
         found
     }
 
-    /// The first number of `range` that is in a rotation, and whose.
+    /// The first number of `range` that is in a rotation, and its pool.
     fn shared(&self, range: NumberRange) -> Option<(PromoNumber, PoolId)> {
         if let Some(pool) = self.pool(range.first()) {
             return Some((range.first(), pool));
@@ -137,7 +137,7 @@ impl Rotation {
         (first <= range.last()).then_some((first, next.pool))
     }
 
-    /// Overflow numbers that `pool` has in its rotation, or whose pool it is.
+    /// Overflow numbers in conflict with the rotation of `pool`, or with its own overflow number.
     fn overflow_in_rotation(&self, place: usize, pool: &RingPool, found: &mut Vec<Clash>) {
         let clash = |field, message| Clash {
             pool: place,

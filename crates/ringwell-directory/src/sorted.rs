@@ -1,15 +1,15 @@
 //! A sorted set of small values whose next state shares nearly all of its memory with this one.
 //!
-//! Values lie in chunks. A clone shares the chunks, and a change copies the one that it touches:
-//! changing a set of n values costs about the square root of n, and so does dropping an old state.
-//! Invariants: values rise without repetition through all chunks; no chunk is empty.
+//! Values are stored in chunks. A clone shares the chunks, and a change copies the one that it
+//! touches: changing a set of n values costs about the square root of n, and so does dropping an
+//! old state. Invariants: values rise without repetition through all chunks; no chunk is empty.
 
 use std::sync::Arc;
 
-/// The least that a chunk is meant to hold. One holds twice as many at most.
+/// The target minimum of values in a chunk. The maximum is twice that.
 const CHUNK_MIN: usize = 256;
 
-/// Large sets have about this many chunks: a clone counts each of them.
+/// The approximate count of chunks in large sets; a clone increments a counter for each.
 const CHUNKS: usize = 2048;
 
 #[derive(Clone, Debug)]
@@ -44,7 +44,7 @@ impl<T: Copy + Ord> Sorted<T> {
         self.chunks.first().map(|chunk| chunk[0])
     }
 
-    /// The greatest value up to `value`.
+    /// The greatest value that is not above `value`.
     pub(crate) fn up_to(&self, value: T) -> Option<T> {
         let chunk = &self.chunks[self.chunk_of(value)?];
         let after = chunk.partition_point(|other| *other <= value);
@@ -59,7 +59,7 @@ impl<T: Copy + Ord> Sorted<T> {
         first[from..].iter().chain(chunks.flat_map(|chunk| chunk.iter())).copied()
     }
 
-    /// Adds `value`, unless it is there.
+    /// Adds `value`, unless it is present.
     pub(crate) fn insert(&mut self, value: T) {
         let target = chunk(self.len);
         let Some(at) = self.chunk_of(value).or((self.len > 0).then_some(0)) else {
@@ -77,7 +77,7 @@ impl<T: Copy + Ord> Sorted<T> {
         }
     }
 
-    /// Takes `value` out, if it is there.
+    /// Removes `value`, if it is present.
     pub(crate) fn remove(&mut self, value: T) {
         let Some(at) = self.chunk_of(value) else { return };
         let Ok(place) = self.chunks[at].binary_search(&value) else { return };

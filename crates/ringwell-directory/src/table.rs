@@ -1,10 +1,10 @@
-//! The pools of one bucket, and how one is found by its id.
+//! The pools of one bucket, and the look-up by id.
 //!
 //! The entries that a request needs are themselves the cells of a hash table: a look-up reads the
-//! table's head, which is in the cache, and then the entry. The cells are in the order of the
-//! spread ids, which leave neighbouring ids no cell to share ([`crate::placement::spread`]).
-//! Invariant: a table never changes; the next state of the directory has a new one for each changed
-//! bucket, and shares all others.
+//! table's head, which is in the cache, and then the entry. Cells are sorted by the spread ids, so
+//! that neighbouring ids have separate cells ([`crate::placement::spread`]). Invariant: a table
+//! never changes; the next state of the directory has a new one for each changed bucket, and shares
+//! all others.
 
 use std::sync::Arc;
 
@@ -17,7 +17,8 @@ use crate::placement::{BUCKET_BITS, bucket, spread};
 /// The most cells: a cell is found by 32 bits.
 const CELLS_MAX: usize = 1 << 31;
 
-/// Aligned apart from the count of its owners, which changes with each state of the directory.
+/// Aligned to keep it apart from the reference count, which changes with each state of the
+/// directory.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 pub(crate) struct PoolTable {
@@ -27,7 +28,7 @@ pub(crate) struct PoolTable {
 }
 
 impl PoolTable {
-    /// The table of `pools`, which are all of one bucket and in the order of their ids.
+    /// The table of `pools`, all of one bucket and sorted by id.
     pub(crate) fn new(pools: Vec<(Arc<RingPool>, Entry)>) -> Self {
         let Some((first, _)) = pools.first() else { return Self::default() };
         // Two of three are in use: a look-up reads 1.0 cells of neighbouring ids, 2 of random ones.
@@ -51,7 +52,7 @@ impl PoolTable {
     pub(crate) fn get(&self, spread: u64, id: PoolId) -> Option<&Entry> {
         let home = home(spread, self.cells.len());
         let entry = self.cells.get(home)?;
-        // A vacant cell has an id that is never looked for here.
+        // A vacant cell has an id that is never looked up here.
         if entry.id() == id { Some(entry) } else { self.get_behind(home, id) }
     }
 
@@ -72,14 +73,14 @@ impl PoolTable {
         &self.pools
     }
 
-    /// The pool with everything that the directory knows of it.
+    /// The pool with all its data in the directory.
     pub(crate) fn pool(&self, id: PoolId) -> Option<&Arc<RingPool>> {
         let place = self.pools.binary_search_by_key(&id, |pool| pool.id()).ok()?;
         Some(&self.pools[place])
     }
 }
 
-/// The cell of a pool's entry, if no other was there before.
+/// The preferred cell of a pool's entry.
 #[inline]
 fn home(spread: u64, cells: usize) -> usize {
     // The bits of the spread id after the bucket's, as a fraction of the number of cells.

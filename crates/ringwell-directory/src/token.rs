@@ -13,12 +13,11 @@ use subtle::{Choice, ConstantTimeEq};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// The SHA-256 of a management token. As tokens are random, it needs no salt and no slow hash.
+/// The SHA-256 of a management token. Tokens are random, so no salt and no slow hash are needed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenHash([u8; 32]);
 
-/// The hashes of all tokens that are accepted. Clones share them, so that a reload reaches every
-/// place that asks.
+/// The hashes of all accepted tokens. Clones share them, so that a reload takes effect everywhere.
 #[derive(Clone, Default)]
 pub struct TokenHashes(Arc<RwLock<Arc<[TokenHash]>>>);
 
@@ -28,7 +27,7 @@ pub struct TokenHashes(Arc<RwLock<Arc<[TokenHash]>>>);
 pub struct TokenHashError;
 
 impl Token {
-    /// The shortest token that [`Token::parse`] takes, in bytes.
+    /// The shortest token that [`Token::parse`] accepts, in bytes.
     pub const BYTES_MIN: usize = 16;
     /// The longest token, in bytes.
     pub const BYTES_MAX: usize = 256;
@@ -39,7 +38,7 @@ impl Token {
         Self(format!("rw_{}", hex(&bytes)))
     }
 
-    /// A token that was written down: 16 to 256 bytes of printable ASCII without spaces.
+    /// A token from a file: 16 to 256 bytes of printable ASCII without spaces.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let fits = (Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len());
@@ -52,7 +51,7 @@ impl Token {
         &self.0
     }
 
-    /// The form of it in the configuration.
+    /// Its form in the configuration.
     #[must_use]
     pub fn hash(&self) -> TokenHash {
         TokenHash::of(self.0.as_bytes())
@@ -69,7 +68,7 @@ impl TokenHash {
     /// Reads 64 hexadecimal digits.
     ///
     /// # Errors
-    /// [`TokenHashError`] if `text` is something else.
+    /// [`TokenHashError`] if `text` has another form.
     pub fn parse(text: &str) -> Result<Self, TokenHashError> {
         if text.len() != 64 {
             return Err(TokenHashError);
@@ -103,11 +102,11 @@ impl TokenHashes {
     /// The current hashes.
     #[must_use]
     pub fn current(&self) -> Arc<[TokenHash]> {
-        // No code panics while holding it, so its contents are consistent.
+        // No code panics while holding the lock, so the contents are consistent.
         Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Accepts these tokens from now on, and no others.
+    /// Accepts exactly these tokens from now on.
     pub fn replace(&self, hashes: &[TokenHash]) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = hashes.into();
     }

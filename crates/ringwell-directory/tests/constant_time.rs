@@ -2,7 +2,7 @@
 //! clock.
 //!
 //! The test starts itself under `valgrind --tool=callgrind`, which counts the instructions of one
-//! function. Skipped, with a word, where there is no valgrind.
+//! function. Skipped with a message if valgrind is missing.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -20,7 +20,7 @@ const PRESENTED: [&str; 4] = [
     "k3y-of-pool-16-that-is-32-bytesX",
     "XXXXXXXXXXXXXXXXXXXXXXXXXXXXXXXX",
 ];
-/// Set to the index of the text to present when the counted functions should be called.
+/// Set to the index of the text to present, to make the process call the counted functions.
 const COUNTED: &str = "RINGWELL_COUNTED";
 const TEST: &str = "the_same_work_for_every_key_that_is_presented";
 

@@ -1,31 +1,31 @@
-//! An answer: its end, and its contents, found by a scan of its bytes.
+//! An answer: where it ends, and its contents, found by scanning its bytes.
 //!
-//! The scan counts texts that our rows have exactly once. Parsing JSON would cost the client more
-//! than the server's work; only a history does (`history.rs`).
+//! The scan counts texts that each of our rows contains exactly once. Parsing JSON would cost the
+//! client more than the server's work; only a history does (`history.rs`).
 
 use std::ops::Range;
 
 use memchr::memmem::Finder;
 
-/// A longer head or answer is invalid.
+/// The longest head and answer; longer ones are invalid.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 const BODY_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// A whole answer in a buffer.
+/// A complete answer in a buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ParsedAnswer {
     pub(crate) status: u16,
     /// The offset of its body.
     pub(crate) body: Range<usize>,
-    /// The server will close the connection.
+    /// Whether the server will close the connection.
     pub(crate) closes: bool,
 }
 
-/// The fault of bytes that should have been an answer.
+/// The fault of bytes that are not a valid answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BadAnswer(pub(crate) &'static str);
 
-/// The answer at the beginning of `bytes`; `None` if more bytes must come.
+/// The answer at the beginning of `bytes`; `None` if it is incomplete.
 pub(crate) fn read(bytes: &[u8]) -> Result<Option<ParsedAnswer>, BadAnswer> {
     let mut headers = [httparse::EMPTY_HEADER; 64];
     let mut head = httparse::Response::new(&mut headers);
@@ -83,7 +83,7 @@ impl Scanner {
         }
     }
 
-    /// Counts rows; its search texts cannot occur within a JSON string, as quotes are escaped.
+    /// Counts rows; its search texts cannot occur within a JSON string, because quotes are escaped.
     pub(crate) fn count(&self, body: &[u8]) -> Rows {
         let times = |finder: &Finder<'_>| finder.find_iter(body).map(|_| 1).sum();
         Rows {

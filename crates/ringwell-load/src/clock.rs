@@ -23,7 +23,7 @@ pub(crate) fn wall_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// A length in nanoseconds; 584 years at most.
+/// A duration in nanoseconds; at most 584 years.
 pub(crate) fn as_ns(length: Duration) -> u64 {
     u64::try_from(length.as_nanos()).unwrap_or(u64::MAX)
 }
@@ -35,7 +35,7 @@ pub(crate) fn as_seconds(ns: u64) -> f64 {
 }
 
 fn nanos(time: Timespec) -> u64 {
-    // These clocks count from 0 upwards.
+    // These clocks start at 0 and never decrease.
     let seconds = u64::try_from(time.tv_sec).unwrap_or(0);
     seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or(0)
 }

@@ -1,11 +1,11 @@
-//! Two runs side by side, and how sure their difference is.
+//! Two runs side by side, and the certainty of their difference.
 //!
-//! Method: percentile bootstrap. Each run's intervals are drawn with replacement, as many as there
-//! are, 2,000 times; for each draw, rate, percentiles and shares are computed again from the
-//! intervals' counts and joined histograms. The interval from the 2.5th to the 97.5th percentile of
+//! Method: percentile bootstrap. Each run's intervals are sampled with replacement, as many as
+//! there are, 2,000 times; for each sample, rate, percentiles and shares are computed from the sum
+//! of the intervals' counts and histograms. The interval from the 2.5th to the 97.5th percentile of
 //! the ratio B / A holds 95 %. Intervals are treated as independent; changes slower than an
-//! interval (a warm-up, another program) make the true uncertainty larger. The draws are the same
-//! each time, so that comparing twice says the same.
+//! interval (a warm-up, another program) make the true uncertainty larger. The random samples are
+//! the same each time, so that repeated comparisons give the same result.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use crate::text::{ms, round};
 
 /// The count of draws.
 const DRAWS: usize = 2_000;
-/// Fewer intervals do not show their scatter.
+/// Fewer intervals do not show the variance.
 const INTERVALS_MIN: usize = 5;
 /// The seed of the draws.
 const SEED: u64 = 0x5EED;
@@ -22,10 +22,10 @@ const SEED: u64 = 0x5EED;
 /// The reason why two runs cannot be compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CompareError {
-    /// One is too short.
+    /// A run is too short.
     #[error("a run has fewer than {INTERVALS_MIN} whole intervals: measure longer")]
     TooShort,
-    /// One has no answer.
+    /// A run has no answers.
     #[error("a run has no answer with status 200: there is nothing to compare")]
     NoAnswers,
 }
@@ -45,7 +45,7 @@ pub struct Line {
     pub between: (f64, f64),
 }
 
-/// A comparison of two runs.
+/// The comparison of two runs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Comparison {
     /// One line for each figure.

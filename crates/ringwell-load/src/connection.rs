@@ -1,7 +1,7 @@
-//! One kept-alive connection that does not block: a batch goes out, its answer comes in.
+//! One non-blocking kept-alive connection: sends a batch, receives its answer.
 //!
 //! Knows nothing of rates, histories or counts. Invariant: at most one batch is in progress, and
-//! every byte that has come belongs to its answer.
+//! all received bytes belong to its answer.
 //!
 //! Readiness is edge-triggered. A read that does not fill its buffer has emptied the socket, so the
 //! next byte makes a new edge; that saves one read for each answer.
@@ -14,10 +14,10 @@ use mio::{Registry, Token};
 use crate::answer::{self, BadAnswer, ParsedAnswer};
 use crate::target::{Endpoint, Stream};
 
-/// The place of a batch's bytes.
+/// The location of a batch's bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Request {
-    /// One of the ready ones.
+    /// One of the prepared batches.
     Ready(usize),
     /// The bytes were made for this batch and may be sent again.
     Own(Vec<u8>),
@@ -32,19 +32,19 @@ impl Request {
     }
 }
 
-/// The place of a whole answer.
+/// The location of a complete answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum AnswerBuffer {
-    /// In the buffer that was given for reading.
+    /// In the buffer that was passed for reading.
     Given,
-    /// In the connection's own: it came in pieces.
+    /// In the connection's own buffer, because it came in pieces.
     Own,
 }
 
 /// The result of a readable socket.
 #[derive(Debug)]
 pub(crate) enum Received {
-    /// Nothing, or not all yet.
+    /// Nothing yet, or only a part.
     More,
     Whole(ParsedAnswer, AnswerBuffer),
     /// The connection is closed or broken.
@@ -52,14 +52,14 @@ pub(crate) enum Received {
     Bad(BadAnswer),
 }
 
-/// The progress of a connection.
+/// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ConnectionState {
     /// Not connected; the next attempt is at this time.
     Closed {
         again_ns: u64,
     },
-    /// Connecting since this moment.
+    /// Connecting since this time.
     Connecting {
         since_ns: u64,
     },
@@ -108,7 +108,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Begins to connect again.
+    /// Begins to reconnect.
     pub(crate) fn reconnect(
         &mut self,
         to: &Endpoint,
@@ -132,7 +132,7 @@ impl Connection {
         Ok(is_open)
     }
 
-    /// Closes it. The batch in flight is returned, so that it can be sent again.
+    /// Closes it. Returns the batch in flight, so that it can be sent again.
     pub(crate) fn close(&mut self, again_ns: u64) -> Request {
         self.stream = None;
         self.partial.clear();
@@ -160,7 +160,7 @@ impl Connection {
     /// Sends the rest of the batch.
     ///
     /// # Errors
-    /// As [`Self::send`].
+    /// The same as for [`Self::send`].
     pub(crate) fn go_on(&mut self, ready: &[Box<[u8]>]) -> io::Result<()> {
         let Some(stream) = &mut self.stream else { return Err(io::ErrorKind::NotConnected.into()) };
         let bytes = self.request.bytes(ready);
@@ -176,7 +176,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Whether there are bytes that the socket did not take.
+    /// Whether the socket has not accepted all bytes yet.
     pub(crate) fn has_more_to_send(&self, ready: &[Box<[u8]>]) -> bool {
         matches!(self.state, ConnectionState::Busy { .. })
             && self.written < self.request.bytes(ready).len()
@@ -225,7 +225,8 @@ impl Connection {
         &self.partial
     }
 
-    /// The answer has been looked at: free for the next batch. The batch's bytes are returned.
+    /// Frees the connection for the next batch after its answer was processed. Returns the batch's
+    /// bytes.
     pub(crate) fn finish(&mut self) -> Request {
         self.partial.clear();
         self.state = ConnectionState::Idle;

@@ -1,5 +1,4 @@
-//! An outcome as files: the percentiles that plotters of HDR histograms read, and a page with
-//! curves drawn in it.
+//! An outcome as files: the percentiles for plotters of HDR histograms, and a page with curves.
 
 use std::fmt::Write as _;
 
@@ -69,7 +68,7 @@ impl Outcome {
 
 const WIDTH: f64 = 900.0;
 const HEIGHT: f64 = 320.0;
-/// Room for the figures beside a drawing.
+/// Room for the figures next to a drawing.
 const LEFT: f64 = 70.0;
 const BOTTOM: f64 = 40.0;
 const TOP: f64 = 24.0;
@@ -77,7 +76,7 @@ const TOP: f64 = 24.0;
 /// The latency at each percentile, on a scale that gives each nine the same width.
 fn percentile_curve(points: &[Point]) -> String {
     let nines = |quantile: f64| -(1.0 - quantile).max(1e-9).log10();
-    // The last point is the slowest answer: it stands where one of all answers stands.
+    // The last point is the slowest answer, at the position of one in all answers.
     let count = points.last().map_or(1.0, |point| float(point.count).max(10.0));
     let nines_max = count.log10();
     let top = points.last().map_or(1.0, |point| point.us).max(1.0) * 1.05;
@@ -120,7 +119,7 @@ fn over_time(
         drawing += &label_at(x(place), HEIGHT - BOTTOM + 18.0, "middle", &label);
     }
     for (index, (name, color, values)) in series.iter().enumerate() {
-        // An interval stands at its middle.
+        // An interval is drawn at its middle.
         let line = values.iter().enumerate();
         let line = line.map(|(place, value)| (x(float(place as u64) + 0.5), y(*value)));
         drawing += &polyline(line, color);

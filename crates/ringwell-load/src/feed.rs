@@ -1,4 +1,4 @@
-//! The next batch to send, and its time.
+//! The next batch to send, and when it is due.
 //!
 //! Knows no sockets. In an open loop each of `threads` workers has every `threads`-th batch of one
 //! schedule; in a closed loop a batch is due whenever a connection is free.
@@ -10,7 +10,7 @@ use crate::history::Attempt;
 use crate::pace::{Pace, Schedule};
 use crate::run::LoadPlan;
 
-/// A batch that is sent again because its answer was lost.
+/// A batch to be sent again because its answer was lost.
 #[derive(Debug)]
 pub(crate) struct Retry {
     pub(crate) attempt: Attempt,
@@ -18,7 +18,7 @@ pub(crate) struct Retry {
     pub(crate) due_ns: u64,
 }
 
-/// The batches of one thread. All moments are of the machine's monotonic clock.
+/// The batches of one thread. All times are those of the machine's monotonic clock.
 #[derive(Debug)]
 pub(crate) struct Feed {
     start_ns: u64,
@@ -49,7 +49,7 @@ impl Feed {
         Self { start_ns, end_ns, pace, retries: VecDeque::new() }
     }
 
-    /// The time when a new batch that may be sent by now was due.
+    /// The due time of the next new batch, if it may be sent by now.
     pub(crate) fn due(&self, now_ns: u64) -> Option<u64> {
         match &self.pace {
             Turn::Closed => (now_ns < self.end_ns).then_some(now_ns),
@@ -59,7 +59,7 @@ impl Feed {
         }
     }
 
-    /// The moment of the next batch in an open loop.
+    /// The due time of the next batch in an open loop.
     pub(crate) fn next_ns(&self) -> Option<u64> {
         match &self.pace {
             Turn::Closed => None,
@@ -67,7 +67,7 @@ impl Feed {
         }
     }
 
-    /// The batch that was due has been taken.
+    /// Removes the batch that was due.
     pub(crate) fn take(&mut self) {
         if let Turn::Open { schedule, index, step, next_ns } = &mut self.pace {
             *index += *step;
@@ -83,7 +83,7 @@ impl Feed {
         self.retries.pop_front()
     }
 
-    /// Nothing is due from now on.
+    /// Stops all further batches.
     pub(crate) fn stop(&mut self, now_ns: u64) {
         self.end_ns = self.end_ns.min(now_ns);
         self.retries.clear();
@@ -93,7 +93,7 @@ impl Feed {
         self.end_ns
     }
 
-    /// Whether there is nothing more to send.
+    /// Whether all batches have been sent.
     pub(crate) fn is_done(&self, now_ns: u64) -> bool {
         let is_dry = match &self.pace {
             Turn::Closed => now_ns >= self.end_ns,
@@ -102,7 +102,7 @@ impl Feed {
         is_dry && self.retries.is_empty()
     }
 
-    /// The count of batches that were due and have not been taken.
+    /// The count of batches that are due but not yet taken.
     pub(crate) fn left(&mut self) -> u64 {
         let mut left = 0;
         while self.next_ns().is_some() {

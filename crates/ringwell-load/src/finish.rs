@@ -1,7 +1,7 @@
 //! The parts added to a history after its run: look-ups, the journal, the state at the end.
 //!
-//! Lines are as docs/spec/history.md has them. The journal comes as the lines that `ringwell
-//! journal inspect --json` and `replay --json` print: this crate does not read its bytes.
+//! Lines have the format of docs/spec/history.md. The journal comes as the output of `ringwell
+//! journal inspect --json` and `replay --json`: this crate does not read its bytes.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -15,16 +15,16 @@ use crate::answer;
 use crate::clock::now_ns;
 use crate::target::{Blocking, Target};
 
-/// A look-up that takes longer has failed.
+/// The time after which a look-up has failed.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The reason why a history could not be finished.
+/// The reason why a history could not be completed.
 #[derive(Debug, thiserror::Error)]
 pub enum FinishError {
     /// The history cannot be read or written.
     #[error("the history {}: {source}", path.display())]
     History {
-        /// Its file.
+        /// The history's file.
         path: PathBuf,
         /// The system's error.
         source: io::Error,
@@ -50,11 +50,11 @@ pub enum FinishError {
 /// The results of look-ups.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LookedUp {
-    /// Look-ups that were made.
+    /// The count of look-ups.
     pub asked: u64,
-    /// Look-ups that named a holder.
+    /// The count of look-ups that returned a holder.
     pub allocated: u64,
-    /// Look-ups with another status than 200.
+    /// The count of look-ups with a status other than 200.
     pub refused: u64,
 }
 
@@ -77,10 +77,11 @@ struct HeldNumber {
     at_ms: u64,
 }
 
-/// Looks up who held the numbers that the rows of `history` got, and adds `att` lines to it.
+/// Looks up the holders of the numbers that the rows of `history` got, and appends `att` lines to
+/// it.
 ///
 /// # Errors
-/// [`FinishError`]; earlier look-ups stay in the history.
+/// [`FinishError`]; then earlier look-ups stay in the history.
 pub fn look_up(history: &Path, wanted: &LookUps) -> Result<LookedUp, FinishError> {
     cut_tail(history)?;
     let held = held_rows(history)?;
@@ -122,21 +123,21 @@ fn attribution_line(row: &HeldNumber, node: &str, status: u16, answer: &Value) -
     line
 }
 
-/// Milliseconds since 1970 of a moment in RFC 3339, or `null`.
+/// Milliseconds since 1970 of an RFC 3339 time, or `null`.
 fn moment(text: &Value) -> Value {
     let time = text.as_str().and_then(|text| text.parse::<jiff::Timestamp>().ok());
     time.map_or(Value::Null, |time| json!(time.as_millisecond()))
 }
 
-/// Adds the journal of `node` to `history`: `lines` come from `ringwell journal inspect --json`.
-/// Returns how many were added.
+/// Appends the journal of `node` to `history`: `lines` come from `ringwell journal inspect --json`.
+/// Returns the count of appended lines.
 ///
 /// # Errors
-/// [`FinishError`]; earlier additions stay in the history.
+/// [`FinishError`]; then earlier additions stay in the history.
 pub fn add_journal(history: &Path, node: &str, lines: impl BufRead) -> Result<u64, FinishError> {
     let mut shard = Value::Null;
     add(history, node, "jrn", lines, |line| {
-        // Segments name their shard, and the lines after them belong to it.
+        // A line for each segment names its shard, and the lines after it belong to that shard.
         if line["shard"].is_u64() {
             shard = line["shard"].clone();
         }
@@ -144,11 +145,11 @@ pub fn add_journal(history: &Path, node: &str, lines: impl BufRead) -> Result<u6
     })
 }
 
-/// Adds the state at the end to `history`: `lines` come from `ringwell journal replay --json`.
-/// Returns how many were added.
+/// Appends the final state to `history`: `lines` come from `ringwell journal replay --json`.
+/// Returns the count of appended lines.
 ///
 /// # Errors
-/// As [`add_journal`].
+/// The same as for [`add_journal`].
 pub fn add_state(history: &Path, node: &str, lines: impl BufRead) -> Result<u64, FinishError> {
     add(history, node, "fin", lines, |_| {})
 }
@@ -186,7 +187,7 @@ fn append(history: &Path) -> Result<BufWriter<File>, FinishError> {
     file.map(BufWriter::new).map_err(|source| of_history(history, source))
 }
 
-/// Takes off a last line that was cut off with its writer, so that nothing is added to it.
+/// Removes an incomplete last line, so that nothing is appended to it.
 fn cut_tail(history: &Path) -> Result<(), FinishError> {
     let cut = || -> io::Result<()> {
         let file = OpenOptions::new().read(true).write(true).open(history)?;
@@ -213,7 +214,8 @@ fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
     let file = File::open(history).map_err(|source| of_history(history, source))?;
     let mut clocks: Vec<(u64, u64)> = Vec::new();
     let mut lifetimes = BTreeMap::new();
-    // By row: its pool, and since when it may have had its number: from the first attempt on.
+    // By row: its pool, and the earliest time at which it may have got its number: from the first
+    // attempt on.
     let mut asked = BTreeMap::new();
     let mut returned = Vec::new();
     for (place, line) in BufReader::new(file).lines().enumerate() {
@@ -250,7 +252,7 @@ fn held_rows(history: &Path) -> Result<Vec<HeldNumber>, FinishError> {
         for (rid, number) in rows {
             let Some((pool, begun)) = asked.get(&rid) else { continue };
             let took_ms = t.saturating_sub(*begun).div_ceil(1_000_000);
-            // A batch that took longer than a lifetime may have lost its number again by now.
+            // A batch that took longer than a lifetime may have lost its number again.
             if lifetimes.get(pool).is_some_and(|lifetime| took_ms + 1 < *lifetime) {
                 held.push(HeldNumber { rid, number, at_ms: wall_ms(&clocks, t) });
             }
@@ -266,7 +268,7 @@ fn wall_ms(clocks: &[(u64, u64)], t: u64) -> u64 {
     wall + t.saturating_sub(at).div_ceil(1_000_000)
 }
 
-/// One kept-alive connection that asks one thing after another.
+/// One kept-alive connection for one look-up after another.
 struct Client {
     stream: Box<dyn Blocking>,
     host: String,
@@ -281,7 +283,7 @@ impl Client {
         Ok(Self { stream, host, token, bytes: Vec::new() })
     }
 
-    /// Status and body of a look-up; `null` if the body is no JSON.
+    /// Status and body of a look-up; `null` if the body is not JSON.
     fn attribution(&mut self, number: &str, at_ms: u64) -> io::Result<(u16, Value)> {
         let Self { host, token, .. } = self;
         let request = format!(

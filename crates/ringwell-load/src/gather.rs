@@ -1,4 +1,4 @@
-//! Joins the threads' reports, interval by interval, into one outcome.
+//! Merges the threads' reports, interval by interval, into one outcome.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,20 +16,20 @@ use crate::worker::{Seen, Shared};
 
 /// The interval between two updates of a live view.
 const LIVE_EVERY: Duration = Duration::from_millis(250);
-/// The interval between two lines with both clocks in a history.
+/// The interval between two history lines with both clocks.
 const CLOCKS_EVERY_NS: u64 = 1_000_000_000;
 
-/// The data so far.
+/// The data collected so far.
 #[derive(Debug)]
 pub(crate) struct Gather<'a> {
     shared: &'a Shared<'a>,
-    /// Intervals that some thread has not reported yet.
+    /// Intervals that at least one thread has not reported yet.
     open: BTreeMap<u64, Joined>,
     counts: Counts,
     latencies: Latencies,
     samples: Vec<Sample>,
     last: (u64, Latency),
-    /// When the run was ended early, from its start.
+    /// The time from the start to an early end, if there was one.
     stopped_ns: Option<u64>,
     wall_ns: u64,
     cpu_ns: u64,
@@ -92,7 +92,7 @@ impl<'a> Gather<'a> {
                 history.clocks()?;
             }
         }
-        // Threads that ended sooner have not reported the last intervals.
+        // Threads that ended earlier have not reported the last intervals.
         while let Some((_, joined)) = self.open.pop_first() {
             self.close(&joined);
         }
@@ -136,13 +136,13 @@ impl<'a> Gather<'a> {
         }
     }
 
-    /// The end.
+    /// The end of the run.
     pub(crate) fn outcome(mut self, started_at: String) -> Outcome {
         let plan = self.shared.plan;
         let interval_seconds = as_seconds(self.shared.interval_ns);
         let sending_ns = as_ns(plan.duration).min(self.stopped_ns.unwrap_or(u64::MAX));
-        // Answers after the last batch was sent do not count for the rate. Rounded, because
-        // intervals need not divide the duration without rest.
+        // Answers after the last batch was sent do not count for the rate. Rounded, because the
+        // duration may not be a multiple of the interval.
         let whole = (sending_ns + self.shared.interval_ns / 1000) / self.shared.interval_ns;
         self.samples.truncate(usize::try_from(whole).unwrap_or(usize::MAX));
         let sum = |pick: fn(&Sample) -> u64| self.samples.iter().map(pick).sum::<u64>();

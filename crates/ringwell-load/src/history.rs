@@ -1,7 +1,7 @@
-//! Writes a client's view, line by line, as docs/spec/history.md defines.
+//! Writes a client's view line by line, in the format of docs/spec/history.md.
 //!
-//! One [`History`] is shared by all threads, each of which has a [`Scribe`] with a separate buffer:
-//! the order of lines in the file is not defined.
+//! All threads share one [`History`], and each has a [`Scribe`] with a separate buffer: the order
+//! of lines in the file is not defined.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -19,7 +19,7 @@ use crate::tally::Failure;
 
 /// The format's version.
 const VERSION: u32 = 1;
-/// A scribe hands its lines over when it has this many bytes.
+/// The count of bytes at which a scribe writes its lines to the history.
 const BUFFER_BYTES: usize = 64 * 1024;
 
 /// A history that is being written.
@@ -39,7 +39,7 @@ pub(crate) struct Heading {
 }
 
 impl History {
-    /// Makes the file, with its first lines: the run, the pools, the clocks.
+    /// Creates the file with its first lines: the run, the pools, the clocks.
     pub(crate) fn create(path: &Path, heading: &Heading, pools: &[Pool]) -> io::Result<Self> {
         let mut bytes = [0; 4];
         getrandom::fill(&mut bytes).map_err(io::Error::other)?;
@@ -69,7 +69,7 @@ impl History {
         self.line(&json!({"k": "clk", "t": clock::now_ns(), "wall_ms": clock::wall_ms()}))
     }
 
-    /// The last lines. After the scribes have ended.
+    /// Writes the last lines. Call it after the scribes have ended.
     pub(crate) fn end(&self) -> io::Result<()> {
         self.clocks()?;
         self.file.lock().unwrap_or_else(PoisonError::into_inner).flush()
@@ -80,7 +80,8 @@ impl History {
     }
 
     fn append(&self, lines: &[u8]) -> io::Result<()> {
-        // A thread that panicked while it wrote left half a line at worst; the run fails anyway.
+        // A thread that panicked while writing left half a line at worst; the run fails in any
+        // case.
         self.file.lock().unwrap_or_else(PoisonError::into_inner).write_all(lines)
     }
 }
@@ -153,7 +154,7 @@ impl<'a> Scribe<'a> {
         id
     }
 
-    /// Before the first byte is sent.
+    /// Call it before the first byte is sent.
     pub(crate) fn invoked(
         &mut self,
         attempt: &Attempt,
@@ -177,7 +178,7 @@ impl<'a> Scribe<'a> {
         self.line(&line)
     }
 
-    /// After the last byte has come.
+    /// Call it after the last byte has arrived.
     pub(crate) fn returned(
         &mut self,
         attempt: &Attempt,
@@ -195,7 +196,7 @@ impl<'a> Scribe<'a> {
         self.line(&line)
     }
 
-    /// There will be no answer.
+    /// Records that there will be no answer.
     pub(crate) fn unknown(&mut self, attempt: &Attempt, t: u64, why: Failure) -> io::Result<()> {
         let why = match why {
             Failure::Refused => "refused",
@@ -222,7 +223,7 @@ impl<'a> Scribe<'a> {
         if self.lines.len() >= BUFFER_BYTES { self.hand_over() } else { Ok(()) }
     }
 
-    /// Gives the lines to the history.
+    /// Writes the lines to the history.
     pub(crate) fn hand_over(&mut self) -> io::Result<()> {
         self.history.append(&self.lines)?;
         self.lines.clear();
@@ -230,7 +231,7 @@ impl<'a> Scribe<'a> {
     }
 }
 
-/// The rows of an answer as a history has them.
+/// The rows of an answer in the form of a history.
 fn rows(body: &[u8]) -> Result<Vec<Value>, String> {
     let answer: Value = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let rows = answer["responses"].as_array().ok_or("no responses")?;

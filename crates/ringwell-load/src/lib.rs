@@ -1,11 +1,11 @@
-//! Load generator: sends bulk batches at a fixed rate or as fast as answers come, and reports
+//! Load generator: sends bulk batches at a fixed rate or as fast as answers arrive, and reports
 //! answers and times.
 //!
-//! Speaks HTTP/1.1 as any client does and shares no code with the server. Owns sockets, clocks and
-//! files of the generator; knows nothing of command lines.
+//! Uses HTTP/1.1 like any client and shares no code with the server. Owns sockets, clocks and files
+//! of the generator; knows nothing of command lines.
 //!
-//! Latency in an open loop counts from the moment at which a batch was due, not from the moment at
-//! which it could be sent: a server that stalls is charged for every batch that had to wait.
+//! Latency in an open loop counts from the time at which a batch was due, not from the time at
+//! which it could be sent: if a server stalls, the wait of every delayed batch counts.
 
 mod answer;
 mod clock;

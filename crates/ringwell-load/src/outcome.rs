@@ -13,7 +13,7 @@ pub(crate) const FORMAT: u32 = 1;
 pub struct Outcome {
     /// The version of this JSON: 1.
     pub format: u32,
-    /// Program and version that measured.
+    /// The program and version that measured.
     pub by: String,
     /// When the run began, RFC 3339.
     pub started_at: String,
@@ -23,17 +23,17 @@ pub struct Outcome {
     pub interrupted: bool,
     /// Seconds in which batches were sent.
     pub seconds: f64,
-    /// All counts, also of answers that came after the last batch was sent.
+    /// All counts, including answers that arrived after the last batch was sent.
     pub counts: Counts,
     /// Answers with 200 in those seconds, by second.
     pub batches_per_second: f64,
     /// Rows with a number in those seconds, by second.
     pub rows_per_second: f64,
-    /// Of answers with 200 and of timeouts.
+    /// Latencies of answers with 200 and of timeouts.
     pub latency: Latency,
-    /// The whole curve, for drawing.
+    /// The complete curve, for drawing.
     pub percentiles: Vec<Point>,
-    /// CPU time that the generator itself used, over the time that it ran: 1 is one core.
+    /// CPU time that the generator itself used, divided by its running time: 1 is one core.
     pub generator_cores: f64,
     /// CPU time of the generator for each answer, in microseconds.
     pub generator_cpu_us_per_answer: f64,
@@ -56,9 +56,9 @@ pub struct Setting {
     pub ramp_seconds: f64,
     /// The requested count of spikes.
     pub spikes: usize,
-    /// Over which pools rows were spread.
+    /// The choice of pools for rows.
     pub spread: Spread,
-    /// The count of pools that rows were spread over.
+    /// The count of pools among which rows were distributed.
     pub pools: usize,
     /// Rows of each batch.
     pub rows: usize,
@@ -66,41 +66,41 @@ pub struct Setting {
     pub connections: usize,
     /// Threads of the generator.
     pub threads: usize,
-    /// Seconds that were asked for.
+    /// The requested duration in seconds.
     pub duration_seconds: f64,
-    /// The time when a batch is given up.
+    /// The time after which a batch is given up.
     pub timeout_seconds: f64,
-    /// Whether every row was written down: that makes the generator dearer.
+    /// Whether every row was recorded, which makes the generator slower.
     pub history: bool,
 }
 
 /// Percentiles in microseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Latency {
-    /// The fastest.
+    /// The fastest answer.
     pub min_us: f64,
-    /// The middle.
+    /// The median.
     pub p50_us: f64,
-    /// 1 of 10 is slower.
+    /// One in 10 is slower.
     pub p90_us: f64,
-    /// 1 of 100 is slower.
+    /// One in 100 is slower.
     pub p99_us: f64,
-    /// 1 of 1,000 is slower.
+    /// One in 1,000 is slower.
     pub p999_us: f64,
-    /// The slowest.
+    /// The slowest answer.
     pub max_us: f64,
     /// The arithmetic mean.
     pub mean_us: f64,
 }
 
-/// This share of all answers is not slower than this.
+/// A point of the curve: this share of all answers is not slower than this.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// From 0 to 1.
     pub quantile: f64,
     /// Microseconds.
     pub us: f64,
-    /// The count of answers up to here on the curve.
+    /// The count of answers up to this point of the curve.
     pub count: u64,
 }
 
@@ -115,9 +115,9 @@ pub struct Sample {
     pub overflow_rows: u64,
     /// Error rows.
     pub error_rows: u64,
-    /// Everything else that went wrong.
+    /// All other failures.
     pub failures: u64,
-    /// Latencies: nanoseconds, to two digits, and how many there were.
+    /// Latencies: nanoseconds rounded to two digits, and their counts.
     pub latency_ns: Vec<(u64, u64)>,
 }
 

@@ -1,6 +1,6 @@
-//! When each batch is due: a rate, a ramp at the start, and spikes.
+//! The due time of each batch: a rate, a ramp at the start, and spikes.
 //!
-//! Pure arithmetic. Invariant: the moments never fall, and the n-th is the first at which the
+//! Pure arithmetic. Invariant: the times never decrease, and the n-th is the first at which the
 //! integral of the rate reaches n.
 
 use std::str::FromStr;
@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use crate::clock::as_ns;
 
-/// The source of the sending times.
+/// How sending times are determined.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pace {
-    /// Closed loop: each connection sends when its last answer has come.
+    /// Closed loop: each connection sends when its last answer has arrived.
     Closed,
     /// Open loop: batches are due at fixed times, independent of the answers.
     Open {
         /// Batches a second, all connections together.
         rate: f64,
-        /// The time when there are more for a while.
+        /// The periods with a higher rate.
         spikes: Vec<Spike>,
     },
 }
 
-/// For some time the rate is multiplied.
+/// A period in which the rate is multiplied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Spike {
     at: Duration,
@@ -74,26 +74,26 @@ pub fn parse_rate(text: &str) -> Option<f64> {
     (rate > 0.0 && rate <= 1e7).then_some(rate)
 }
 
-/// A period in which the rate changes evenly, or not at all.
+/// A period in which the rate changes linearly or is constant.
 #[derive(Clone, Copy, Debug)]
 struct Stretch {
-    /// Seconds from the start.
+    /// Its start, in seconds.
     from: f64,
     /// Batches that are due before it.
     before: f64,
     /// Batches a second at its beginning.
     rate: f64,
-    /// By how much the rate rises in a second.
+    /// The rate's increase per second.
     slope: f64,
     /// Batches that are due in it.
     count: f64,
 }
 
-/// All moments at which batches are due.
+/// The due times of all batches.
 #[derive(Clone, Debug)]
 pub(crate) struct Schedule {
     stretches: Vec<Stretch>,
-    /// The stretch that the last asked batch was in; they are asked for in order.
+    /// The period of the last requested batch; batches are requested in order.
     place: usize,
 }
 
@@ -133,8 +133,8 @@ impl Schedule {
             let inside = index - stretch.before;
             if inside < stretch.count {
                 let Stretch { from, rate, slope, .. } = *stretch;
-                // The time at which the integral of the rate reaches `inside`; written so that
-                // nothing is divided by a slope of 0.
+                // The time at which the integral of the rate reaches `inside`; written to avoid a
+                // division by a slope of 0.
                 let root = (rate * rate + 2.0 * slope * inside).sqrt();
                 let sum = rate + root;
                 let after = if sum > 0.0 { 2.0 * inside / sum } else { 0.0 };

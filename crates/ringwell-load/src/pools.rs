@@ -1,11 +1,11 @@
-//! The pools that batches ask, from a CSV file as `ringwell demo` writes it.
+//! The pools for batches, from a CSV file as `ringwell demo` writes it.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-/// A telephone number as the API writes it: ten digits, or a `+` and the digits with country code.
+/// A telephone number in the API's form: ten digits, or a `+` and the digits with country code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(try_from = "String")]
 pub struct Number {
@@ -28,7 +28,7 @@ impl TryFrom<String> for Number {
 }
 
 impl Number {
-    /// The number that comes `count` behind it.
+    /// The number `count` places after it.
     #[must_use]
     pub const fn plus(self, count: u64) -> Self {
         Self { digits: self.digits + count, ..self }
@@ -41,18 +41,18 @@ impl fmt::Display for Number {
     }
 }
 
-/// A ring pool as a client knows it.
+/// A ring pool as known to a client.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
-    /// Its number in the API.
+    /// Its id in the API.
     pub id: u64,
-    /// The key that every row must show.
+    /// The key that every row must contain.
     pub ring_pool_key: String,
     /// The number that goes out when no other is free.
     pub overflow_number: Option<Number>,
     /// The guaranteed lifetime of an allocation.
     pub lifetime_ms: u64,
-    /// The first of its numbers, which follow each other.
+    /// The first of its consecutive numbers.
     pub first_number: Number,
     /// The count of its numbers.
     pub numbers: u64,
@@ -80,7 +80,7 @@ pub enum PoolsError {
         /// The line, and its fault.
         source: csv::Error,
     },
-    /// A pool has a key or a lifetime that cannot be.
+    /// A pool has an invalid key or lifetime.
     #[error("{}: pool {pool}: {what}", path.display())]
     Value {
         /// The file.
@@ -90,7 +90,7 @@ pub enum PoolsError {
         /// The fault.
         what: &'static str,
     },
-    /// There is a header at most.
+    /// The file has no line after the header.
     #[error("{} lists no pool", path.display())]
     Empty {
         /// The file.
@@ -135,7 +135,7 @@ impl Pool {
     fn new(line: Line) -> Result<Self, &'static str> {
         let Line { id, ring_pool_key, overflow_number, lifetime_seconds, first_number, numbers } =
             line;
-        // It goes into a query unescaped.
+        // The key goes into a query unescaped.
         let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.~".contains(&byte);
         if ring_pool_key.is_empty() || !ring_pool_key.bytes().all(is_plain) {
             return Err("the key must be letters, digits and -_.~");

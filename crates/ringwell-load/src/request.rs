@@ -1,8 +1,8 @@
-//! The bytes of batches: ready ones that are sent round and round, and ones that no other equals.
+//! The bytes of batches: prepared ones that are sent repeatedly, and unique ones.
 //!
-//! Rows go round all pools by jumps, so that a batch of 40 over 200 pools touches 40 pools and five
-//! batches touch all; counting up would flatter the server's caches. Each row carries about 42 bytes
-//! of parameters, as a search advertisement would.
+//! Rows step through all pools by a fixed distance, so that a batch of 40 over 200 pools touches 40
+//! pools and five batches touch all; consecutive pools would favour the server's caches. Each row
+//! has about 42 bytes of parameters, like those of a search advertisement.
 
 use std::fmt::Write as _;
 
@@ -10,15 +10,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::pools::Pool;
 
-/// Distance between the pools of two rows. A prime, so that every pool is met before one repeats
+/// Distance between the pools of two rows. A prime, so that every pool is used before one repeats
 /// (unless their count is a multiple of it).
 const STRIDE: u64 = 7_919;
 
-/// The fewest and the most different batches that are sent round and round.
+/// The fewest and the most different batches that are sent repeatedly.
 const READY_MIN: usize = 256;
 const READY_MAX: usize = 4_096;
 
-/// The pools of the rows of a batch.
+/// The choice of pools for the rows of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Spread {
@@ -67,7 +67,7 @@ impl Batches {
         Self { pools, rows, head }
     }
 
-    /// Whole requests, enough to touch every pool.
+    /// Complete requests, enough to touch every pool.
     pub(crate) fn ready(&self) -> Vec<Box<[u8]>> {
         let count = self.pools.len().div_ceil(self.rows).clamp(READY_MIN, READY_MAX);
         let count = u64::try_from(count).unwrap_or(u64::MAX);
@@ -84,7 +84,7 @@ impl Batches {
         self.request(&body.end(), None)
     }
 
-    /// A request like no other: its rows have `id` in their request ids and parameters.
+    /// A unique request: its rows have `id` in their request ids and parameters.
     pub(crate) fn own(&self, index: u64, id: &str, key: Option<&str>) -> (String, Vec<Asked>) {
         let mut body = Body::new();
         let mut asked = Vec::with_capacity(self.rows);
@@ -117,7 +117,7 @@ impl Batches {
     }
 }
 
-/// A body while it is written. Keys, parameters and ids need no escapes: see `pools.rs`, `own`.
+/// A body that is being written. Keys, parameters and ids need no escapes: see `pools.rs`, `own`.
 struct Body(String);
 
 impl Body {

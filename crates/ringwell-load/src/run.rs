@@ -23,25 +23,25 @@ use crate::worker::{Seen, Shared, Worker};
 /// The batches and their destination.
 #[derive(Clone, Debug)]
 pub struct LoadPlan {
-    /// The endpoints; connections go round them.
+    /// The endpoints, used in turn by connections.
     pub targets: Vec<Target>,
-    /// The pools that rows ask.
+    /// The pools for rows.
     pub pools: Vec<Pool>,
-    /// Over which of them rows are spread.
+    /// The choice of pools for rows.
     pub spread: Spread,
     /// Rows of each batch, 1 or more.
     pub rows: usize,
-    /// The source of the sending times.
+    /// How sending times are determined.
     pub pace: Pace,
-    /// The rate, or in a closed loop the number of connections, rises from 0 within this.
+    /// The time in which the rate, or in a closed loop the number of connections, rises from 0.
     pub ramp: Duration,
     /// The duration of sending.
     pub duration: Duration,
-    /// Kept-alive connections, at least one a thread.
+    /// Kept-alive connections, at least one per thread.
     pub connections: usize,
     /// Threads, 1 or more.
     pub threads: usize,
-    /// A batch without answer is given up after this.
+    /// The time after which a batch without an answer is given up.
     pub timeout: Duration,
     /// The deadline that each batch asks for, if any.
     pub deadline: Option<Duration>,
@@ -52,13 +52,13 @@ pub struct LoadPlan {
     pub retry: bool,
 }
 
-/// The reason why a run did not take place, or could not be finished.
+/// The reason why a run was not possible, or could not be finished.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// Numbers that do not go together.
+    /// The settings contradict each other.
     #[error("{0}")]
     Plan(&'static str),
-    /// An endpoint takes no connection.
+    /// An endpoint accepts no connection.
     #[error("{}", no_connection(target, source))]
     Connect {
         /// The endpoint.
@@ -93,7 +93,7 @@ fn no_connection(target: &str, source: &io::Error) -> String {
 pub struct Progress {
     /// Seconds since the start.
     pub elapsed: f64,
-    /// Seconds that were asked for.
+    /// The requested duration in seconds.
     pub duration: f64,
     /// Answers with 200 a second, in the last interval.
     pub batches_per_second: f64,
@@ -103,11 +103,11 @@ pub struct Progress {
     pub counts: Counts,
 }
 
-/// The first batch goes out this long after all threads are ready.
+/// The time between the readiness of all threads and the first batch.
 const HEAD_START_NS: u64 = 2_000_000;
-/// A long run has no more intervals: all of them are kept.
+/// The most intervals of a long run; all of them are kept.
 const INTERVALS_MAX: f64 = 600.0;
-/// A short run has this many intervals too, or a comparison lacks data.
+/// The fewest intervals of a short run, because a comparison needs enough data.
 const INTERVALS_MIN: f64 = 10.0;
 
 /// Carries out `plan`. `stop` ends it early; `live` receives its progress.
@@ -144,7 +144,7 @@ pub fn run(
         }
         let start_ns = now_ns() + HEAD_START_NS;
         for start in starts {
-            // A thread that has ended is found when it is joined.
+            // The error of a thread that has ended is found when it is joined.
             let _ = start.send(start_ns);
         }
         gather.follow(start_ns, &seen, live)?;
@@ -165,7 +165,7 @@ fn join(thread: Thread<'_>) -> Result<(), LoadError> {
     }
 }
 
-/// A thread's life: connects, reports it, waits for the start, runs.
+/// The main function of a thread: connects, reports this, waits for the start, runs.
 fn work(
     shared: &Shared<'_>,
     index: usize,
@@ -180,13 +180,13 @@ fn work(
             return Ok(());
         }
     };
-    // If this cannot be sent, the receiver has given up: then there is no start either.
+    // If this cannot be sent, the receiver has given up, and there is no start either.
     let _ = ready.send(Ok(()));
     on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
 }
 
-/// Raises the limit of open files as far as the system lets us: each connection is one. If it does
-/// not, connecting reports it.
+/// Raises the limit of open files as far as the system allows, because each connection needs one.
+/// If that fails, connecting reports it.
 fn allow_open_files() {
     let limit = getrlimit(Resource::Nofile);
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
@@ -241,7 +241,7 @@ fn share<'a>(
     let deadline_ms = plan.deadline.map(|deadline| as_ns(deadline) / 1_000_000);
     let host = plan.targets[0].host();
     let batches = Batches::new(&plan.pools, plan.spread, plan.rows, host, deadline_ms);
-    // Whole seconds where the run has some, so that curves are easy to read.
+    // Whole seconds if the run has some, so that curves are easy to read.
     let seconds = plan.duration.as_secs_f64();
     let intervals = seconds.round().clamp(INTERVALS_MIN, INTERVALS_MAX);
     Ok(Shared {

@@ -1,7 +1,7 @@
 //! The counters: answers by status, rows by kind, failures by kind, and latencies.
 //!
-//! Latencies are those of answers with status 200 and of batches that timed out, which have taken
-//! at least that long. A quick refusal must not make a server look fast.
+//! Latencies are those of answers with status 200 and of batches that timed out, which took at
+//! least that long. A quick refusal must not make a server look fast.
 
 use std::collections::BTreeMap;
 
@@ -10,11 +10,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::Rows;
 
-/// Latencies below are distinguished no finer than 64 ns.
+/// Latencies below this are not distinguished more finely than 64 ns.
 const LATENCY_MIN_NS: u64 = 100;
-/// Longer latencies count as this long: an hour.
+/// Longer latencies count as an hour.
 const LATENCY_MAX_NS: u64 = 3_600_000_000_000;
-/// Significant digits that are kept.
+/// The significant digits that are kept.
 const DIGITS: u8 = 3;
 
 /// Latencies in nanoseconds.
@@ -33,15 +33,15 @@ pub(crate) enum Failure {
     Refused,
     /// The connection broke, or was closed before the answer.
     Reset,
-    /// The client gave up.
+    /// The client gave the batch up.
     Timeout,
-    /// The bytes were not an answer.
+    /// The bytes were not a valid answer.
     Bad,
     /// The run ended first.
     End,
 }
 
-/// Counts of some time.
+/// The counts of a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
     /// Batches whose first byte went out.
@@ -60,13 +60,13 @@ pub struct Counts {
     pub reset: u64,
     /// Batches that the client gave up.
     pub timeouts: u64,
-    /// Answers that were none.
+    /// Answers that were not valid.
     pub bad_answers: u64,
     /// Batches that had no answer when the run ended.
     pub unanswered: u64,
-    /// Batches that were due and never sent, because no connection was free.
+    /// Batches that were due but never sent, because no connection was free.
     pub unsent: u64,
-    /// Bytes that came back.
+    /// Received bytes.
     pub bytes_in: u64,
 }
 
@@ -148,7 +148,7 @@ impl Tally {
         }
     }
 
-    /// Takes the counts; counting starts again.
+    /// Returns the counts and resets them.
     pub(crate) fn take(&mut self) -> (Counts, Latencies) {
         let taken = std::mem::replace(self, Self::new());
         let mut counts = taken.counts;

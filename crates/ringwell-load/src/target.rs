@@ -11,7 +11,7 @@ use std::time::Duration;
 use mio::Interest;
 use mio::event::Source;
 
-/// A first connection that takes longer counts as none.
+/// The time limit for a first connection.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// One endpoint: `http://HOST:PORT`, `HOST:PORT` or `unix:PATH`.
@@ -73,7 +73,7 @@ impl Target {
         }
     }
 
-    /// The endpoint with its name looked up, once, so that connecting again never waits for it.
+    /// The endpoint with its name resolved once, so that reconnecting never waits for that.
     ///
     /// # Errors
     /// If the name has no address.
@@ -88,7 +88,7 @@ impl Target {
     }
 }
 
-/// An endpoint that can be connected to.
+/// An endpoint with a resolved address.
 #[derive(Clone, Debug)]
 pub(crate) enum Endpoint {
     Tcp(SocketAddr),
@@ -96,7 +96,7 @@ pub(crate) enum Endpoint {
 }
 
 impl Endpoint {
-    /// Connects and waits for it: for the first connections, before any clock runs.
+    /// Connects and waits for it; for the first connections, before any clock runs.
     pub(crate) fn connect(&self) -> io::Result<Stream> {
         match self {
             Self::Tcp(address) => {
@@ -121,7 +121,7 @@ impl Endpoint {
         }
     }
 
-    /// Connects, with limits, for one request after another.
+    /// Connects, with time limits, for consecutive requests.
     pub(crate) fn connect_blocking(&self, patience: Duration) -> io::Result<Box<dyn Blocking>> {
         match self {
             Self::Tcp(address) => {
@@ -141,13 +141,13 @@ impl Endpoint {
     }
 }
 
-/// A stream that blocks.
+/// A blocking stream.
 pub(crate) trait Blocking: io::Read + io::Write {}
 
 impl Blocking for TcpStream {}
 impl Blocking for UnixStream {}
 
-/// A stream that does not block.
+/// A non-blocking stream.
 #[derive(Debug)]
 pub(crate) enum Stream {
     Tcp(mio::net::TcpStream),
@@ -155,7 +155,7 @@ pub(crate) enum Stream {
 }
 
 impl Stream {
-    /// Whether connecting has ended well; not yet, or why not.
+    /// Whether connecting has succeeded; `false` if not yet, or the error.
     pub(crate) fn is_open(&self) -> io::Result<bool> {
         let (fault, peer) = match self {
             Self::Tcp(stream) => {
@@ -189,7 +189,7 @@ impl Stream {
         }
     }
 
-    /// Edges of reading and writing are reported under `token` from now on.
+    /// Reports read and write edges under `token` from now on.
     pub(crate) fn register(
         &mut self,
         registry: &mio::Registry,

@@ -1,4 +1,4 @@
-//! An outcome for people: the table at the end, and one line while it runs.
+//! An outcome for people: the table at the end, and a line while the run is in progress.
 
 use std::fmt::Write as _;
 
@@ -64,7 +64,7 @@ impl Outcome {
 }
 
 impl Setting {
-    /// The requested run, in one sentence.
+    /// The requested run in one sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let mode = match self.rate {
@@ -96,7 +96,7 @@ impl Setting {
 }
 
 impl Progress {
-    /// One line without its end, at most 98 characters wide unless counts are huge.
+    /// One line without a line break, at most 98 characters wide unless counts are huge.
     #[must_use]
     pub fn line(&self) -> String {
         let Self { elapsed, duration, latency, counts, .. } = self;
@@ -146,7 +146,7 @@ fn latency(latency: &Latency) -> String {
     )
 }
 
-/// Everything that went wrong, by kind.
+/// All failures, by kind.
 pub(crate) fn failures(counts: &Counts) -> String {
     let named = [
         (counts.refused, "connections refused"),
@@ -168,7 +168,7 @@ fn counted_noun(count: usize, noun: &str) -> String {
     if count == 1 { format!("1 {noun}") } else { format!("{count} {noun}s") }
 }
 
-/// Milliseconds with three significant digits or so.
+/// Milliseconds with about three significant digits.
 pub(crate) fn ms(us: f64) -> String {
     let ms = us / 1e3;
     match ms {
@@ -184,7 +184,7 @@ fn percent(part: u64, all: u64) -> String {
     format!("{share:.2} %")
 }
 
-/// A rate for people: whole from 100 on.
+/// A rate for people: without decimals from 100 on.
 pub(crate) fn round(rate: f64) -> String {
     if rate < 100.0 {
         return format!("{rate:.1}");

@@ -1,4 +1,4 @@
-//! A timer that is exact to microseconds: polling alone waits whole milliseconds.
+//! A timer with microsecond precision: polling alone waits whole milliseconds.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// One moment of the monotonic clock at which a poll wakes up.
+/// A time of the monotonic clock at which a poll wakes up.
 #[derive(Debug)]
 pub(crate) struct Timer {
     fd: OwnedFd,
@@ -25,7 +25,7 @@ impl Timer {
         Ok(Self { fd, armed_ns: 0 })
     }
 
-    /// Wakes the poll at `at_ns`. It need not be read: setting it again makes a new edge.
+    /// Wakes the poll at `at_ns`. It need not be read, because setting it again makes a new edge.
     pub(crate) fn set(&mut self, at_ns: u64) -> io::Result<()> {
         if self.armed_ns == at_ns {
             return Ok(());

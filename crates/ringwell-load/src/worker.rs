@@ -1,6 +1,6 @@
 //! One thread of the generator: its connections, its batches, its counts.
 //!
-//! Owns its sockets and counts and shares no changing state with other threads except the flag that
+//! Owns its sockets and counts, and shares no mutable state with other threads except the flag that
 //! ends the run. Invariant: a connection is in `idle` or `waiting`, once, exactly if its state is
 //! `Idle`.
 
@@ -25,17 +25,18 @@ use crate::tally::{Counts, Failure, Latencies, Tally};
 use crate::target::Endpoint;
 use crate::timer::Timer;
 
-/// An answer that is not longer is read at once and looked at in place.
+/// Answers up to this size are read at once and processed in place.
 const BUFFER_BYTES: usize = 256 * 1024;
-/// Events that one poll brings.
+/// The most events that one poll returns.
 const EVENTS: usize = 1_024;
 /// The interval between two checks of the connections.
 const TICK_NS: u64 = 50_000_000;
-/// A lost connection is opened again after this time.
+/// The pause before a lost connection is opened again.
 const RECONNECT_NS: u64 = 50_000_000;
-/// The last stretch before a batch is due is not slept: waking up takes about this long.
+/// The time before a batch is due in which the thread does not sleep, because waking up takes about
+/// this long.
 const SPIN_NS: u64 = 60_000;
-/// After SIGINT, answers in progress have this much time.
+/// The time that answers in progress have after SIGINT.
 const STOP_NS: u64 = 1_000_000_000;
 /// The most times that a batch is sent.
 const TRIES: u32 = 4;
@@ -69,7 +70,7 @@ pub(crate) struct Worker<'a> {
     poll: Poll,
     timer: Timer,
     connections: Vec<Connection>,
-    /// For each connection, the facts about the batch in flight that a history needs.
+    /// For each connection, the data on the batch in flight that a history needs.
     attempts: Vec<Option<Attempt>>,
     idle: VecDeque<usize>,
     /// Connections that have not joined yet (ramp of a closed loop).
@@ -87,7 +88,7 @@ impl<'a> Worker<'a> {
     /// Opens the thread's share of the connections.
     ///
     /// # Errors
-    /// Carries the index of the endpoint that did not answer.
+    /// Contains the index of the endpoint that did not answer.
     pub(crate) fn connect(
         shared: &'a Shared<'a>,
         thread: usize,
@@ -128,7 +129,7 @@ impl<'a> Worker<'a> {
         })
     }
 
-    /// Sends and receives until all is sent and answered, or time is up.
+    /// Sends and receives until everything is sent and answered, or the time is up.
     ///
     /// # Errors
     /// If polling or the history fails.
@@ -178,11 +179,11 @@ impl<'a> Worker<'a> {
 
     fn report(&mut self, interval: u64, seen: &Sender<Seen>) {
         let (counts, latencies) = self.tally.take();
-        // Nobody listens only if the run has failed elsewhere.
+        // The receiver is gone only if the run has failed elsewhere.
         let _ = seen.send(Seen { interval, counts, latencies });
     }
 
-    /// The time to wait for events, and a timer for deadlines finer than milliseconds.
+    /// The time to wait for events, and a timer for deadlines more precise than milliseconds.
     fn wait_for(&mut self, now: u64, until: u64, feed: &Feed) -> io::Result<Duration> {
         let until = until.max(now);
         let Some(due) = feed.next_ns().filter(|_| !self.idle.is_empty()) else {
@@ -325,7 +326,8 @@ impl<'a> Worker<'a> {
         self.lost(place, Failure::Bad, now, feed)
     }
 
-    /// A connection cannot be used any more. The batch in flight on it has failed, or is sent again.
+    /// Closes a connection that cannot be used any more. Its batch in flight has failed, or is sent
+    /// again.
     fn lost(
         &mut self,
         place: usize,
@@ -371,7 +373,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Opens closed connections, gives up slow ones, lets connections join.
+    /// Opens closed connections, gives up slow ones, and lets connections join.
     fn look_through(&mut self, now: u64, start: u64, feed: &mut Feed) -> io::Result<()> {
         let patience = as_ns(self.shared.plan.timeout);
         for place in 0..self.connections.len() {
@@ -403,7 +405,7 @@ impl<'a> Worker<'a> {
         let ramp = as_ns(self.shared.plan.ramp);
         let (count, since) = (self.connections.len(), u128::from(since_ns));
         while let Some(place) = self.waiting.front().copied() {
-            // The first at once, the last when the ramp ends.
+            // The first joins at once, the last when the ramp ends.
             let turn = u128::from(ramp) * (place as u128) / (count as u128);
             if since < turn {
                 return;

@@ -1,4 +1,4 @@
-//! The published API under `/api/`: determines the request and answers it.
+//! The published API under `/api/`: recognises requests and answers them.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::http::{AnswerBody, close, has_chunks, read_body, time_headers, values
 use crate::shard::HttpShard;
 use crate::{bulk, coding, legacy, origin};
 
-/// A client may ask for its answer sooner than configured: whole milliseconds.
+/// A client may request its answer sooner than configured, in whole milliseconds.
 const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
 
 /// A request with this header may be sent again.
@@ -52,7 +52,7 @@ pub(crate) async fn answer(
     response
 }
 
-/// The span of a request, if requests are traced and this one's trace is kept.
+/// The span of a request, if requests are traced and this trace is kept.
 pub(crate) fn trace(request: &Request<Incoming>, name: &'static str) -> Option<Box<Span>> {
     let parent = || {
         let header = request.headers().get(TRACEPARENT);
@@ -60,12 +60,12 @@ pub(crate) fn trace(request: &Request<Incoming>, name: &'static str) -> Option<B
     };
     let mut span = ringwell_trace::begin(name, Kind::Server, parent)?;
     span.text("http.request.method", request.method().as_str());
-    // Without the query: it may hold a key.
+    // Omits the query, because it may contain a key.
     span.text("url.path", request.uri().path());
     Some(span)
 }
 
-/// The place of a span, for requests to other nodes.
+/// The trace context that is sent to other nodes.
 pub(crate) fn traced(span: &Span) -> Traced {
     Traced(span.context().place())
 }
@@ -89,12 +89,12 @@ async fn dispatch(
             let (body, mut room) = read_body(thread, body).await?;
             let sent = body.len();
             let body = coding::decode(&head.headers, body, thread.node.config.limits.body_bytes)?;
-            // The body was compressed: its decoded form takes room too.
+            // The decoded form of a compressed body takes room too.
             if body.len() != sent && !room.take(body.len()) {
                 thread.stats.bodies_refused.add(1);
                 return Err(RequestError::NoRoom);
             }
-            // A client on a slow line has the same time for its rows as any other.
+            // A client on a slow line has as much time for its rows as any other.
             let now = *started.insert(thread.platform.moment());
             let digest = |key: &[u8]| rows::batch_digest(key, &body);
             let terms = Terms { traced, ..terms(thread, &head.headers, now, digest)? };
@@ -104,7 +104,7 @@ async fn dispatch(
         }
         Route::Allocate { pool, format } => {
             if head.method == Method::HEAD {
-                // As a GET would be answered, without a number being used up.
+                // Answers as a GET would be answered, without using up a number.
                 return Ok(whole(StatusCode::OK, format.content_type(), Vec::new()));
             }
             allow(&head.method, &Method::GET, origin::methods(route))?;
@@ -120,7 +120,7 @@ async fn dispatch(
     }
 }
 
-/// Whether the body is read, unless the request is refused before.
+/// Whether the body is read, unless the request is refused earlier.
 fn is_batch(request: &Request<Incoming>) -> bool {
     request.method() == Method::POST && route(request.uri().path()) == Ok(Route::Bulk)
 }
@@ -129,7 +129,7 @@ fn allow(method: &Method, wanted: &Method, name: &'static str) -> Result<(), Req
     if method == wanted { Ok(()) } else { Err(RequestError::Method { allow: name }) }
 }
 
-/// Deadline and digest of a request. `digest` makes the digest of a key.
+/// Deadline and digest of a request. `digest` computes the digest of a key.
 fn terms(
     thread: &HttpShard,
     headers: &HeaderMap,
@@ -146,7 +146,7 @@ fn terms(
     Ok(Terms { retry, deadline: started + wanted.min(configured), traced: None })
 }
 
-/// An answer that is there at once.
+/// An answer that is available at once.
 pub(crate) fn whole(
     status: StatusCode,
     content_type: &'static str,
@@ -161,7 +161,7 @@ pub(crate) fn whole(
     response
 }
 
-/// The answer to a request that is refused whole.
+/// The answer to a request that is refused as a whole.
 pub(crate) fn refuse(thread: &HttpShard, error: &RequestError) -> Response<AnswerBody> {
     thread.stats.rejected.add(1);
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);

@@ -1,8 +1,8 @@
-//! The main application in the loop: the server asks it for unknown ring pools.
+//! The main application in the request path: the server asks it for unknown ring pools.
 //!
-//! One request a pool, for any number of batches that wait for it; an answer becomes part of the
-//! directory of the process, a refusal is remembered for a while. Rows of pools that are known do
-//! not wait. Source: docs/spec/application.md.
+//! Sends one request a pool, for any number of waiting batches; an answer becomes part of the
+//! process's directory, a refusal is remembered for a while. Rows of known pools do not wait.
+//! Source: docs/spec/application.md.
 
 mod age;
 mod call;
@@ -30,22 +30,24 @@ use crate::live;
 use crate::server::Server;
 use ringwell_os::clock::coarse_time;
 
-/// Pools whose refusal is remembered. Beyond, a pool that is asked for again is asked again.
+/// The most pools whose refusal is remembered. Beyond this, a refused pool that is requested again
+/// is asked for again.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// Concurrent requests: strangers who name unknown pools cause no flood.
+/// The most concurrent requests, so that strangers who name unknown pools cause no flood.
 const REQUESTS_MAX: usize = 64;
 
-/// After a request without an answer, the next one for that pool waits this long.
+/// The pause after a request without an answer before the next one for the same pool.
 const TROUBLE_AGE: Duration = Duration::from_secs(1);
 
-/// The application, and the known facts about its answers.
+/// The application, and the state of its answers.
 #[derive(Debug)]
 pub(crate) struct Application {
     pub(crate) settings: Settings,
     pools: Mutex<Pools>,
     ages: Mutex<age::Ages>,
-    /// Held while a push is carried out: one after the other, in the order in which they count.
+    /// Held while a push is carried out, so that pushes are processed one after the other, in the
+    /// order in which they count.
     replays: tokio::sync::Mutex<Replays>,
 }
 
@@ -53,19 +55,19 @@ pub(crate) struct Application {
 struct Pools {
     asked: HashMap<PoolId, Asked>,
     requests: usize,
-    /// Strangers may name any number of pools.
+    /// Bounded, because strangers may name any number of pools.
     warnings: Throttle,
 }
 
 #[derive(Debug)]
 enum Asked {
-    /// It has not answered yet. The sender is dropped when it has.
+    /// The request is in progress. The sender is dropped after the answer.
     Now(watch::Receiver<()>),
     /// No further attempt before this time.
     Refused { until: Instant },
 }
 
-/// A thread's way to the application.
+/// A thread's handle to the application.
 #[derive(Debug)]
 struct Source {
     application: Arc<Application>,
@@ -73,7 +75,7 @@ struct Source {
     peers: Peers,
 }
 
-/// The way of a thread with these queues to the application, if there is one.
+/// The handle of a thread with these queues, if there is an application.
 pub(crate) fn source(server: &Server, peers: &Peers) -> Option<Rc<dyn PoolSource>> {
     let application = Arc::clone(server.application.as_ref()?);
     let (node, peers) = (Arc::clone(&server.node), peers.clone());
@@ -94,7 +96,7 @@ impl Application {
     }
 
     fn pools(&self) -> std::sync::MutexGuard<'_, Pools> {
-        // Nobody panics while holding it for longer than a line.
+        // No thread panics while holding the lock.
         self.pools.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -102,9 +104,8 @@ impl Application {
         self.ages.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Has the application asked for a pool that the directory does not have. The returned receiver
-    /// ends (its sender is dropped) when there is an answer; `None` if no answer can be expected
-    /// now.
+    /// Requests a pool that the directory lacks from the application. The returned receiver ends
+    /// (its sender is dropped) when there is an answer; `None` if no answer is expected now.
     fn ask(
         self: &Arc<Self>,
         (node, peers): (&Arc<Node>, &Peers),
@@ -132,7 +133,8 @@ impl Application {
         Some(answer)
     }
 
-    /// Asks, and takes the pool in. `Some`: not again for this long.
+    /// Makes the request and adds the pool. Returns `Some` if the request must not be repeated for
+    /// this time.
     async fn learn(&self, node: &Node, peers: &Peers, pool: PoolId) -> Option<Duration> {
         let asked = tokio::time::timeout(self.settings.timeout, call::get(&self.settings, pool));
         let trouble = match asked.await {
@@ -172,7 +174,8 @@ impl Application {
         }
     }
 
-    /// A pool has come by another way: it may be asked for at once if it goes again.
+    /// Records that a pool has arrived by another way: it may be requested at once if it is removed
+    /// again.
     pub(crate) fn forget(&self, pool: PoolId) {
         let mut pools = self.pools();
         if matches!(pools.asked.get(&pool), Some(Asked::Refused { .. })) {

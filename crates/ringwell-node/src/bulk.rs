@@ -1,4 +1,5 @@
-//! `POST /api/<date>/bulk.json`: a batch of rows in, a number for each out, in their order.
+//! `POST /api/<date>/bulk.json`: takes a batch of rows, and returns a number for each in the same
+//! order.
 
 use std::rc::Rc;
 

@@ -12,10 +12,10 @@ use ringwell_wire::RequestError;
 
 use crate::http::{AnswerBody, values};
 
-/// Shorter answers are not worth the work.
+/// Shorter answers are not worth compressing.
 const ENCODED_BYTES_MIN: usize = 1024;
 
-/// The body decoded by its `Content-Encoding`, at most `limit` bytes.
+/// Decodes the body by its `Content-Encoding`, to at most `limit` bytes.
 ///
 /// # Errors
 /// [`RequestError::Coding`] for any other coding, or several; [`RequestError::TooLarge`] and
@@ -34,7 +34,7 @@ pub(crate) fn decode(
     if is("identity") || is("") {
         return Ok(body);
     }
-    // Deflate is meant to have a header, but not every client sends one.
+    // Deflate data should have a zlib header, but some clients omit it.
     let has_header = matches!(*body, [0x78, second, ..] if (0x7800 + u16::from(second)) % 31 == 0);
     match () {
         () if is("gzip") || is("x-gzip") => read(MultiGzDecoder::new(&*body), limit),
@@ -52,7 +52,7 @@ fn read(from: impl Read, limit: usize) -> Result<Bytes, RequestError> {
     if out.len() > limit { Err(RequestError::TooLarge { limit }) } else { Ok(out.into()) }
 }
 
-/// The same answer in gzip, if the client takes that and it is long enough.
+/// Compresses the answer with gzip, if the client accepts that and it is long enough.
 pub(crate) fn encode(
     headers: &HeaderMap,
     mut response: Response<AnswerBody>,
@@ -73,7 +73,7 @@ pub(crate) fn encode(
     }
     let AnswerBody::Whole(Some(bytes)) = response.body() else { return response };
     let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 4), Compression::fast());
-    // Memory takes everything.
+    // Writing to memory does not fail.
     if let Ok(shorter) = encoder.write_all(bytes).and_then(|()| encoder.finish()) {
         *response.body_mut() = AnswerBody::from(shorter);
         let gzip = HeaderValue::from_static("gzip");

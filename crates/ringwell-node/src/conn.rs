@@ -1,9 +1,9 @@
 //! One client connection: its phases, its time limits, its end.
 //!
-//! A request costs no timer: the connection records its phase and the time of its start, and a
-//! sweep once a second cuts connections that have been in a phase for too long. All notes lie side
-//! by side, so that it need not follow thousands of pointers. Only a slow body has a timer, because
-//! it gets an answer (408).
+//! A request needs no timer: the connection records its phase and the start of that, and a sweep
+//! once a second closes connections that have been in a phase for too long. All records are stored
+//! contiguously, so that the sweep need not follow thousands of pointers. Only a slow body has a
+//! timer, because it gets an answer (408).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -17,16 +17,16 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use ringwell_os::clock::coarse_time;
 
-/// The event that a connection waits for.
+/// The event for which a connection waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// The next request.
     Idle,
     /// The rest of a request's head.
     Head,
-    /// Us: its body is being read, or its answer made. Other limits apply there.
+    /// The server: it is reading the body or preparing the answer. Other limits apply then.
     Service,
-    /// The client, to take the answer.
+    /// The client receiving the answer.
     Write,
 }
 
@@ -41,7 +41,7 @@ pub(crate) struct PhaseLimits {
 /// A signal to the connection's task.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// Go on.
+    /// Continue.
     Serve,
     /// Complete the answers in progress, then close.
     Finish,
@@ -49,25 +49,25 @@ pub(crate) enum Order {
     Cut,
 }
 
-/// Orders of one connection, shared with the sweep.
+/// The signals of one connection, shared with the sweep.
 #[derive(Debug)]
 pub(crate) struct Watch {
     order: Cell<Order>,
     waker: RefCell<Option<Waker>>,
     list: Rc<Connections>,
-    /// Its index on the list.
+    /// Its index in the list.
     place: usize,
-    /// Whether it is one of a listener for web pages alone.
+    /// Whether its listener serves only web pages.
     is_page: bool,
     /// See [`Watch::linger`].
     lingers: Cell<bool>,
 }
 
 impl Watch {
-    /// Enters a phase; if it has a limit, time counts from here.
+    /// Enters a phase and, if the phase has a limit, records the time.
     pub(crate) fn enter(&self, phase: Phase) {
         if let Some(entry) = self.list.open.borrow().get(self.place) {
-            // Nobody asks how long we have been at it.
+            // This phase has no limit, so its start is not recorded.
             let is_ours = phase == Phase::Service;
             let since = if is_ours { Duration::ZERO } else { coarse_time() };
             entry.stay.set(Stay { phase, since });
@@ -97,7 +97,7 @@ impl Watch {
         self.order.get()
     }
 
-    /// Whom to wake when an order comes.
+    /// The task to wake when a signal is set.
     pub(crate) fn remember(&self, waker: &Waker) {
         let mut known = self.waker.borrow_mut();
         if !known.as_ref().is_some_and(|known| known.will_wake(waker)) {
@@ -115,7 +115,7 @@ impl Watch {
     }
 }
 
-/// Since when a connection has been in its phase.
+/// The time since which a connection has been in its phase.
 #[derive(Clone, Copy, Debug)]
 struct Stay {
     phase: Phase,
@@ -138,7 +138,7 @@ impl Stay {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: RefCell<Slab<Entry>>,
-    /// Those of listeners for web pages alone.
+    /// Those of listeners that serve only web pages.
     pages: Cell<usize>,
     draining: Cell<bool>,
 }
@@ -150,7 +150,7 @@ struct Entry {
 }
 
 impl Connections {
-    /// A new connection; the guard takes it off the list.
+    /// Registers a new connection; the returned guard removes it.
     pub(crate) fn open(self: &Rc<Self>, is_page: bool) -> Open {
         self.pages.set(self.pages.get() + usize::from(is_page));
         let mut open = self.open.borrow_mut();
@@ -163,7 +163,7 @@ impl Connections {
             is_page,
             lingers: Cell::new(false),
         });
-        // A client that connects and says nothing is one that does not finish its head.
+        // A client that connects and sends nothing counts as one that does not finish its head.
         let stay = Cell::new(Stay { phase: Phase::Head, since: coarse_time() });
         entry.insert(Entry { stay, watch: Rc::clone(&watch) });
         Open { watch }
@@ -173,12 +173,12 @@ impl Connections {
         self.open.borrow().len()
     }
 
-    /// The count of those of listeners for web pages alone.
+    /// The count of connections of listeners that serve only web pages.
     pub(crate) fn pages(&self) -> usize {
         self.pages.get()
     }
 
-    /// Cuts the connections that have been in one phase for too long; says how many.
+    /// Closes the connections that have been in one phase for too long; returns their count.
     pub(crate) fn sweep(&self, limits: &PhaseLimits) -> u64 {
         let now = coarse_time();
         let open = self.open.borrow();
@@ -195,7 +195,7 @@ impl Connections {
     }
 }
 
-/// A connection on the list.
+/// A registered connection.
 #[derive(Debug)]
 pub(crate) struct Open {
     pub(crate) watch: Rc<Watch>,
@@ -209,7 +209,7 @@ impl Drop for Open {
     }
 }
 
-/// A socket that notes the phases which only it can see: the first byte of a head, and the last
+/// A socket that records the phases which only it can see: the first byte of a head, and the last
 /// byte of an answer.
 #[derive(Debug)]
 pub(crate) struct Watched<S> {

@@ -1,20 +1,20 @@
 //! The limit on the process's files and sockets, and the part of it for clients.
 //!
-//! A journal that cannot open its next segment stops: so a crowd of clients is refused before it
-//! has taken the descriptors that the shards need.
+//! A journal that cannot open its next segment stops, so clients are refused before they use up the
+//! descriptors that the shards need.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// The need of the process: database, links, webhooks, and a reserve.
+/// The descriptors of the process: database, links, webhooks, and a reserve.
 const PROCESS: u64 = 48;
-/// The need of each shard: its runtime and listeners, its journal, a snapshot, look-ups.
+/// The descriptors of each shard: its runtime and listeners, its journal, a snapshot, look-ups.
 const SHARD: u64 = 16;
 
-/// Raises the process's limit as far as possible, and returns how many connections fit into it:
-/// `wanted`, or fewer, which is logged.
+/// Raises the process's limit as far as possible, and returns the count of connections that fit
+/// into it: `wanted`, or fewer, which is logged.
 pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
     let limit = getrlimit(Resource::Nofile);
-    // Permitted to all; if it fails, there are as many as before.
+    // Every process may do this; if it fails, the limit is unchanged.
     let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
     let Some(descriptors) = getrlimit(Resource::Nofile).current else { return wanted };
     let room = fitting(descriptors, shards);
@@ -30,7 +30,7 @@ pub(crate) fn room_for(wanted: usize, shards: u16) -> usize {
     wanted.min(room)
 }
 
-/// Connections beside the descriptors of the process; at least one.
+/// The descriptors left for connections; at least one.
 fn fitting(descriptors: u64, shards: u16) -> usize {
     let own = PROCESS + SHARD * u64::from(shards);
     usize::try_from(descriptors.saturating_sub(own)).unwrap_or(usize::MAX).max(1)
@@ -44,7 +44,7 @@ mod tests {
     fn clients_get_what_the_process_and_its_shards_leave() {
         assert_eq!(fitting(1_024, 2), 944);
         assert_eq!(fitting(1_024, 60), 16);
-        assert_eq!(fitting(1_024, 61), 1, "one at least, so that somebody can look");
+        assert_eq!(fitting(1_024, 61), 1, "at least one, so that an operator can connect");
         assert_eq!(fitting(16, 256), 1);
     }
 }

@@ -1,9 +1,9 @@
-//! The edge of a connection, before the HTTP library: repairs the first request line of clients that
-//! do not escape their query, gives the library's own refusals a body, and lets clients whose request
-//! was refused unread finish sending before the connection ends.
+//! The connection below the HTTP library: repairs the first request line of clients that do not
+//! escape their query, gives the library's own refusals a body, and lets clients whose request was
+//! refused before it was read finish sending before the connection ends.
 //!
-//! Only the first line of a connection is examined: it is the one place where a request line
-//! certainly begins, regardless of later bytes. Other bytes pass untouched and uncopied.
+//! Only the first line of a connection is examined, because only there a request line certainly
+//! begins, regardless of later bytes. Other bytes pass through unchanged and uncopied.
 
 use std::io;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::conn::{Phase, Watch};
 
-/// A first line that is longer is not repaired.
+/// A longer first line is not repaired.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
 /// The most bytes that are read and dropped after a refused request.
@@ -34,26 +34,26 @@ pub(crate) struct Edge<S> {
 /// The progress of closing a connection.
 #[derive(Clone, Copy, Debug)]
 enum Closing {
-    /// It has not begun.
+    /// Closing has not begun.
     Not,
-    /// The client sees the end; this many bytes of it may still come.
+    /// The client sees the end; it may still send this many bytes.
     Lingering(usize),
 }
 
 /// The first line of a connection.
 #[derive(Debug)]
 enum First {
-    /// Nothing was read yet.
+    /// Nothing has been read yet.
     Awaited,
-    /// A part of it, kept back until the rest is there.
+    /// A part of it, held back until the rest arrives.
     Held(Vec<u8>),
     /// The line and the bytes read with it, passed on from here.
     Read(Vec<u8>, usize),
-    /// Handed on.
+    /// All of it has been passed on.
     Passed,
 }
 
-/// Our bytes instead of the library's, and how many have been written.
+/// Our bytes that replace the library's, and the count of written ones.
 #[derive(Debug)]
 struct Refusal {
     bytes: Vec<u8>,
@@ -117,7 +117,7 @@ impl<S: AsyncRead + Unpin> Edge<S> {
     }
 }
 
-/// Whether the first bytes may be a line to repair: nearly every client posts.
+/// Whether the first bytes may be a line to repair; nearly all clients send POST.
 fn may_need_repair(read: &[u8]) -> bool {
     let is_begun = |begin: &[u8]| read.iter().zip(begin).all(|(read, wanted)| read == wanted);
     !read.is_empty() && (is_begun(b"GET /") || is_begun(b"HEAD /"))
@@ -138,7 +138,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Edge<S> {
 }
 
 impl<S: AsyncWrite + Unpin> Edge<S> {
-    /// Whether `bytes` are the library's and not ours: then ours take their place.
+    /// Whether `bytes` come from the library itself, and must be replaced by ours.
     #[inline]
     fn refuses(&mut self, bytes: &[u8]) -> bool {
         if self.refusal.is_none() && self.watch.is_in_service() {
@@ -179,7 +179,7 @@ impl<S: AsyncWrite + Unpin> Edge<S> {
     }
 }
 
-/// The error that a head without a body stands for, as the HTTP library writes it.
+/// The error that corresponds to a head without a body, as the HTTP library writes it.
 fn refused(head: &[u8]) -> Option<RequestError> {
     let text = str::from_utf8(head).ok()?;
     let status = text.strip_prefix("HTTP/1.1 ").or(text.strip_prefix("HTTP/1.0 "))?;
@@ -194,8 +194,8 @@ fn refused(head: &[u8]) -> Option<RequestError> {
 }
 
 impl<S: AsyncRead + Unpin> Edge<S> {
-    /// Reads and drops until the client has sent all, or too much. A connection that is closed with
-    /// bytes unread is reset, and many clients then lose the answer.
+    /// Reads and discards until the client has sent everything, or too much. Closing a connection
+    /// with unread bytes resets it, and many clients then lose the answer.
     fn drop_rest(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut room = [0; 4096];
         while let Closing::Lingering(left @ 1..) = self.closing {

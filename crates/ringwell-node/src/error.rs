@@ -1,4 +1,4 @@
-//! The reason why a node does not start, in words for the operator.
+//! The reasons why a node does not start, for the operator.
 
 use std::io;
 use std::path::PathBuf;
@@ -8,10 +8,10 @@ use ringwell_driver::open::StartError;
 use crate::disk;
 use crate::listen::ListenError;
 
-/// The reason why a node does not start, or stopped with something unsaved.
+/// The reason why a node does not start, or stopped with unsaved data.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
-    /// Another process serves this data.
+    /// Another process serves from this data directory.
     #[error(transparent)]
     Lock(#[from] disk::LockError),
     /// An address cannot be listened on.
@@ -26,12 +26,12 @@ pub enum ServeError {
     /// The data directory cannot be read.
     #[error("cannot read {}: {error}", path.display())]
     Data {
-        /// The bytes read.
+        /// The file that was read.
         path: PathBuf,
         /// The reason why it failed.
         error: io::Error,
     },
-    /// The data directory was made by a node that had other shards.
+    /// A node with other shards made the data directory.
     #[error(
         "{} has the journal of shard {shard}, which the cluster file does not give to node {node}: \
          lockouts that it knows would be lost. Start with the map that the data was made with, or \
@@ -43,7 +43,7 @@ pub enum ServeError {
         shard: u16,
         /// The data directory.
         data: PathBuf,
-        /// This node.
+        /// The name of this node.
         node: String,
     },
     /// The files belong to other pools or to another cluster.
@@ -77,7 +77,8 @@ pub enum ServeError {
     },
     /// A shard could not bring its last records to the disk.
     #[error(
-        "shard {shard} stopped with records that are not on the disk; their numbers were not answered"
+        "shard {shard} stopped with records that are not on the disk; their numbers were not \
+            answered"
     )]
     Unsaved {
         /// The shard.

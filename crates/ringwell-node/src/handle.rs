@@ -1,7 +1,7 @@
 //! A running node, for the management API and the dashboard.
 //!
-//! Owns questions to the shards, by messages only. Knows nothing of paths, tokens or forms of
-//! answers: those are `ringwell-admin`'s.
+//! Owns the queries to the shards, by messages only. Knows nothing of paths, tokens or response
+//! formats, which are in `ringwell-admin`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,12 +33,12 @@ use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::ShardStats;
 use ringwell_os::Clock;
 
-/// Builds the service for requests outside of `/api/` and those of web pages. Each shard's thread
-/// calls it once.
+/// Builds the service for requests outside of `/api/` and those of web pages. Called once on each
+/// shard's thread.
 pub type Routes = Arc<dyn Fn(Handle) -> Router + Send + Sync>;
 
-/// The body of a request could not be read: an extension of a request without one. The handler that
-/// answers reports it, and the connection is closed.
+/// A request extension: the body could not be read, and the request has none. The handler reports
+/// it, and the connection is closed.
 #[derive(Clone, Debug)]
 pub struct Unread(pub RequestError);
 
@@ -61,15 +61,15 @@ pub enum AskError {
     Stopped,
 }
 
-/// The reason why buckets stay, or are still on their way; in words for the operator.
+/// The reason why buckets do not move, or have not arrived yet, for the operator.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub enum GiveError {
-    /// There are no such buckets, or no such shard.
+    /// The buckets or the shard do not exist.
     Unknown(String),
-    /// This node cannot do it, or cannot do it now; a mere retry does not help.
+    /// This node cannot do it, or not now; repeating it does not help.
     Conflict(String),
-    /// A retry helps, or it continues by itself.
+    /// Repeating it helps, or it continues by itself.
     Unavailable(String),
 }
 
@@ -98,7 +98,7 @@ impl From<MoveError> for GiveError {
 pub struct SiteStats {
     /// The site's public key.
     pub key: String,
-    /// Outcomes as metrics call them, with their counts.
+    /// Outcomes by their names in metrics, with their counts.
     pub outcomes: Vec<(&'static str, u64)>,
 }
 
@@ -137,12 +137,12 @@ impl Handle {
         self.node().durability.to_string()
     }
 
-    /// The shards of this node, in rising order, and how their journals are.
+    /// The shards of this node, in rising order, and the state of their journals.
     pub fn journals(&self) -> impl Iterator<Item = (u16, JournalState)> {
         self.node().journals()
     }
 
-    /// The facts about the parts of their histories that the start did not read, in the same order.
+    /// The state of the parts of their histories that the start did not read, in the same order.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.node().histories()
     }
@@ -159,7 +159,7 @@ impl Handle {
         self.node().owners().map(|owners| owners.moves())
     }
 
-    /// The lead of the wall clock over the time that lockouts use, in milliseconds.
+    /// The lead of the wall clock over shard time, in milliseconds.
     #[must_use]
     pub fn wall_ahead_ms(&self) -> i64 {
         self.clock.clocks().wall_less_shard()
@@ -189,13 +189,13 @@ impl Handle {
         self.server.sites.waiting()
     }
 
-    /// Calls `tapped` with each number that a visitor of a web page has tapped, on a shard's
-    /// thread: it must not wait. If called several times, the first call counts.
+    /// Calls `tapped` with each number that a visitor of a web page has tapped; it runs on a
+    /// shard's thread and must not wait. If called several times, the first call counts.
     pub fn on_taps(&self, tapped: impl Fn(PromoNumber) + Send + Sync + 'static) {
         self.server.sites.on_taps(Box::new(tapped));
     }
 
-    /// Asks the shards of this node how they are.
+    /// Queries the state of this node's shards.
     ///
     /// # Errors
     /// [`AskError`].
@@ -207,8 +207,8 @@ impl Handle {
         Ok(shards)
     }
 
-    /// The answer of each shard of the cluster to the question who held `number` at `at`. A shard
-    /// that could not be asked gives its reason.
+    /// The answer of each shard of the cluster about the holder of `number` at `at`. A shard that
+    /// did not answer is listed with its reason.
     ///
     /// # Errors
     /// [`AskError`].
@@ -232,14 +232,14 @@ impl Handle {
         Ok(answers)
     }
 
-    /// Whether `shard` is one of this node's.
+    /// Whether `shard` belongs to this node.
     #[must_use]
     pub fn is_own(&self, shard: u16) -> bool {
         self.node().is_own(shard)
     }
 
-    /// Ends a lockout, if it is that of the allocation at `allocated_at`, in shard time. The inner
-    /// error: the shard did not do it.
+    /// Ends a lockout, if it belongs to the allocation at `allocated_at`, in shard time. The inner
+    /// error is a refusal by the shard.
     ///
     /// # Errors
     /// [`AskError`].
@@ -265,7 +265,8 @@ impl Handle {
         answer.await.map_err(|_| AskError::Stopped)
     }
 
-    /// Gives buckets of this node to another shard. A caller who stops waiting does not stop it.
+    /// Gives buckets of this node to another shard. The move continues even if the caller stops
+    /// waiting.
     ///
     /// # Errors
     /// [`GiveError`] says whether anything has moved.
@@ -275,17 +276,17 @@ impl Handle {
         Ok(moves::to_its_end(&Tokio, given).await.ok_or_else(stopping)??)
     }
 
-    /// Takes back buckets that are on their way and do not arrive; otherwise as [`Self::give`].
+    /// Takes back buckets that were given up and have not arrived; otherwise like [`Self::give`].
     ///
     /// # Errors
-    /// [`GiveError`]; the move continues then.
+    /// [`GiveError`]; then the move continues.
     pub async fn take_back(&self) -> Result<Given, GiveError> {
         let (node, peers) = (Arc::clone(self.node()), self.peers.clone());
         let back = async move { moves::abort(&Tokio, &node, &peers).await };
         Ok(moves::to_its_end(&Tokio, back).await.ok_or_else(stopping)??)
     }
 
-    /// Takes a change of a pool that the main application has signed.
+    /// Applies a change of a pool that the main application has signed.
     ///
     /// # Errors
     /// [`PushError`].
@@ -304,7 +305,7 @@ impl Handle {
         look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
-    /// Numbers in the rotation of `pool` that have not been held since the moment `since`.
+    /// Numbers in the rotation of `pool` that have not been held since `since`.
     pub async fn unused(&self, pool: PoolId, since: Millis) -> Vec<NumberRange> {
         let look = |place, reply| PoolQuery::Unused { place, since, reply };
         look_at(self.node(), &self.peers, pool, look).await.unwrap_or_default()
@@ -323,7 +324,8 @@ impl Handle {
         refused(self.node(), &self.peers, pool).await
     }
 
-    /// The pools for most of whose rows no shard was there, by each shard's count of its `top` pools.
+    /// The pools with the most rows that no shard answered, by each shard's count of its `top`
+    /// pools.
     pub async fn most_refused(&self, top: usize) -> BTreeMap<PoolId, u64> {
         let mut most: BTreeMap<PoolId, u64> = BTreeMap::new();
         for shard in self.node().shards() {

@@ -1,5 +1,5 @@
-//! HTTP on a shard's thread: accepts connections, reads bodies within their limits, and brings
-//! each request to the path that answers it.
+//! HTTP on a shard's thread: accepts connections, reads bodies within their limits, and passes each
+//! request to the handler of its path.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -36,10 +36,10 @@ use crate::{api, link, site};
 use ringwell_driver::node;
 use ringwell_os::clock::coarse_time;
 
-/// After the kernel refused a new connection (no descriptors left), wait this long.
+/// The pause after the kernel refused a new connection (no descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// TLS handshakes that a listener of a shard has in progress.
+/// The most TLS handshakes that a listener of a shard has in progress.
 const HANDSHAKES_MAX: usize = 256;
 
 /// The answer to a client over the limit of connections, before its connection is closed.
@@ -53,7 +53,7 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
 pub(crate) enum AnswerBody {
     /// All bytes, until they are taken.
     Whole(Option<Bytes>),
-    /// From axum.
+    /// A body from axum.
     Admin(axum::body::Body),
 }
 
@@ -97,9 +97,9 @@ impl Body for AnswerBody {
 /// The kind of clients of a listener.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
-    /// Anybody: the published API and the management API.
+    /// Any client: the published API and the management API.
     Clients(Router),
-    /// Web pages, on addresses of their own.
+    /// Web pages, on separate addresses.
     Pages,
     /// Other nodes of the cluster, over TCP with certificates if there are any.
     Nodes(Option<Tls>),
@@ -119,10 +119,10 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
     loop {
         let accepted = match &listener {
             Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, address)| {
-                // Answers are written whole: waiting for more to send only costs time.
+                // Answers are written as a whole, so waiting for more data would only cost time.
                 let _ = socket.set_nodelay(true);
                 match &*who {
-                    // A client that has not yet shown a certificate counts too.
+                    // A client that has not yet presented a certificate counts too.
                     Who::Nodes(Some(tls)) => admit(&thread, &who).is_some_and(|open| {
                         let handshake = tls.acceptor.clone().accept(socket);
                         tokio::task::spawn_local(welcome_node(Rc::clone(&thread), handshake, open));
@@ -143,7 +143,8 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
         };
         match accepted {
             Ok(true) => {}
-            // A refused client is gone before the next one comes: a crowd takes no descriptors.
+            // A refused client is closed before the next one is accepted, so that many of them take
+            // no descriptors.
             Ok(false) => tokio::task::yield_now().await,
             Err(error) => {
                 tracing::warn!(shard = thread.id, %error, "a connection could not be accepted");
@@ -170,7 +171,7 @@ impl Accept {
     }
 }
 
-/// Serves another node once both have shown their certificates.
+/// Serves another node after both have presented their certificates.
 async fn welcome_node(
     thread: Rc<HttpShard>,
     handshake: tokio_rustls::Accept<TcpStream>,
@@ -193,12 +194,13 @@ async fn welcome_node(
                 );
             }
         }
-        // Said nothing for too long.
+        // No data arrived in time.
         Err(_) => thread.stats.connections_cut.add(1),
     }
 }
 
-/// Serves a client once TLS is agreed on, if not too many are at it; returns whether there is room.
+/// Serves a client after the TLS handshake, unless too many handshakes are in progress; returns
+/// whether there was room.
 fn welcome_secure(
     thread: &Rc<HttpShard>,
     socket: TcpStream,
@@ -222,7 +224,7 @@ fn welcome_secure(
             Ok(Ok(socket)) => {
                 welcome(&thread, socket, &who, Some(address));
             }
-            // No TLS, or none that is allowed: strangers' affair.
+            // No TLS, or none that is allowed; strangers do this, so it is not an error of ours.
             Ok(Err(error)) => tracing::debug!(shard = thread.id, %error, "no TLS was agreed on"),
             Err(_) => thread.stats.connections_cut.add(1),
         }
@@ -230,14 +232,14 @@ fn welcome_secure(
     true
 }
 
-/// Serves a new connection on a separate task, if there is room for it; returns whether there is.
+/// Serves a new connection on a separate task, if there is room; returns whether there was.
 fn welcome<S>(thread: &Rc<HttpShard>, mut socket: S, who: &Rc<Who>, address: Option<IpAddr>) -> bool
 where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let Some(open) = admit(thread, who) else {
         tokio::task::spawn_local(async move {
-            // A client that does not read it in time loses it.
+            // A client that does not read the answer in time loses it.
             let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
         });
         return false;
@@ -246,12 +248,12 @@ where
     true
 }
 
-/// A place for one more connection on this thread, if there is any.
+/// A place for another connection on this thread, if there is one.
 ///
-/// Anybody may connect to a listener for web pages alone: it gets half of the places, so that
-/// clients always have the rest.
+/// Any client may connect to a listener that serves only web pages, so it gets half of the places,
+/// and other clients always have the rest.
 fn admit(thread: &Rc<HttpShard>, who: &Who) -> Option<Open> {
-    // Shards that are there for their history alone have no listeners.
+    // Shards that exist only for their history have no listeners.
     let shards = thread.directory().shards();
     let is_serving = |shard: &u16| *shard < shards;
     let serving = thread.node.shards().filter(is_serving).count();
@@ -283,7 +285,7 @@ async fn serve<S>(
             let mut response = match &*who {
                 Who::Clients(admin) => answer(&thread, request, admin, address).await,
                 Who::Pages => Box::pin(answer_page(&thread, request, address)).await,
-                // On the heap: other requests need not carry its state.
+                // On the heap, so that other requests need not carry its state.
                 Who::Nodes(_) => {
                     let has_chunks = has_chunks(&request);
                     let mut response = Box::pin(link::serve::answer(&thread, request)).await;
@@ -326,7 +328,7 @@ async fn serve<S>(
             }
             Order::Finish | Order::Serve => {}
         }
-        // A broken connection is the client's: there is no recipient for an error.
+        // A broken connection is the client's problem: there is no recipient for an error.
         connection.as_mut().poll(cx).map(|_| ())
     })
     .await;
@@ -335,7 +337,7 @@ async fn serve<S>(
 const PROCESSING_TIME: HeaderName = HeaderName::from_static("processing-time");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
-/// The HTTP library takes no smaller buffer.
+/// The HTTP library accepts no smaller buffer.
 const HYPER_BUFFER_MIN: usize = 8192;
 
 /// Answers one request.
@@ -356,14 +358,15 @@ async fn answer(
             return api::answer(thread, request).await;
         }
     }
-    // On the heap: the future of every request would be as large as these rare ones.
+    // On the heap, because otherwise the future of every request would be as large as these rare
+    // ones.
     if thread.node.config.site_listen.is_empty() && site::is_for(uri.path()) {
         return Box::pin(page(thread, request, address)).await;
     }
     Box::pin(manage(thread, request, admin)).await
 }
 
-/// Answers one request at an address for web pages alone.
+/// Answers a request at an address that serves only web pages.
 async fn answer_page(
     thread: &Rc<HttpShard>,
     request: Request<Incoming>,
@@ -434,19 +437,19 @@ async fn manage(
     response
 }
 
-/// Whether the body comes in chunks. If they stay unread, [`close`] the connection: trailer fields
-/// behind them have no certain end.
+/// Whether the body is chunked. If it stays unread, [`close`] the connection: trailer fields after
+/// the chunks have no certain end.
 pub(crate) fn has_chunks(request: &Request<Incoming>) -> bool {
     request.body().size_hint().exact().is_none()
 }
 
-/// Nothing that follows on the connection is served.
+/// Closes the connection after the answer, so that no further bytes on it are served.
 pub(crate) fn close(response: &mut Response<AnswerBody>) {
     response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
 }
 
-/// Whether a server in front of this one could see another host in the request, or another end of
-/// its body. The HTTP library is more lenient, but closes after a request with both lengths.
+/// Whether a proxy in front could see another host in the request, or another end of its body. The
+/// HTTP library is more lenient, but closes the connection after a request with both lengths.
 fn is_ambiguous(request: &Request<Incoming>) -> bool {
     let mut hosts = values(request.headers(), &header::HOST);
     let has_host = hosts.next().is_some() || request.version() < Version::HTTP_11;
@@ -458,8 +461,8 @@ fn is_ambiguous(request: &Request<Incoming>) -> bool {
     !has_host || hosts.next().is_some() || !is_framed
 }
 
-/// The values of a field, in their order. Requests have few fields: to look at each takes less than
-/// to find one by the hash of its name.
+/// The values of a field, in their order. Requests have few fields, so checking each is cheaper
+/// than a look-up by the hash of its name.
 pub(crate) fn values<'a>(
     headers: &'a HeaderMap,
     wanted: &HeaderName,
@@ -467,11 +470,11 @@ pub(crate) fn values<'a>(
     headers.iter().filter(move |(name, _)| *name == wanted).map(|(_, value)| value)
 }
 
-/// Reads a body within the limits of size, time, and memory for all bodies together: its memory is
+/// Reads a body within the limits of size, time, and memory for all bodies together; its memory is
 /// free again when the [`Room`] is dropped.
 ///
 /// # Errors
-/// [`RequestError`] says which limit it broke; the connection must then be closed.
+/// [`RequestError`] names the limit that was exceeded; the connection must then be closed.
 pub(crate) async fn read_body(
     thread: &HttpShard,
     body: Incoming,
@@ -480,11 +483,11 @@ pub(crate) async fn read_body(
         .await
 }
 
-/// Reads a body within a separate limit and without a share of the memory for all: of another node,
-/// which is authenticated, or one that is too small to count.
+/// Reads a body with a separate limit and without a share of the common memory: from another node,
+/// which is authenticated, or one too small to count.
 ///
 /// # Errors
-/// As [`read_body`].
+/// The same as for [`read_body`].
 pub(crate) async fn read_frame(
     thread: &HttpShard,
     body: Incoming,
@@ -496,7 +499,7 @@ pub(crate) async fn read_frame(
 /// Like [`read_body`], with another size limit and a separate share of memory.
 ///
 /// # Errors
-/// As [`read_body`].
+/// The same as for [`read_body`].
 pub(crate) async fn read_within<'a>(
     thread: &HttpShard,
     body: Incoming,
@@ -505,7 +508,7 @@ pub(crate) async fn read_within<'a>(
 ) -> Result<(Bytes, Room<'a>), RequestError> {
     let limits = &thread.node.config.limits;
     let mut read = pin!(collect(body, limit, room));
-    // Most bodies have arrived with their head: those get no timer.
+    // Most bodies arrive with their head and need no timer.
     if let Poll::Ready(done) = poll_fn(|cx| Poll::Ready(read.as_mut().poll(cx))).await {
         return done;
     }
@@ -525,15 +528,15 @@ async fn collect(
     if body.size_hint().lower() > limit as u64 {
         return Err(RequestError::TooLarge { limit });
     }
-    // Nearly every body is one frame, which is passed on unchanged. It is a part of the
-    // connection's buffer, so it needs no other room.
+    // Nearly every body is one frame, which is passed on unchanged. It is part of the connection's
+    // buffer, so it needs no other room.
     let mut first = Bytes::new();
     let mut all = BytesMut::new();
     let mut taken = 0;
     while let Some(frame) = body.frame().await {
         let frame = frame.map_err(|_| RequestError::Broken)?;
-        // Trailer fields: the library takes LF alone in front of them and within them, and would read
-        // the next request as one of them.
+        // Trailer fields: the library accepts a bare LF before and within them, and would read the
+        // next request as one of them.
         let Ok(data) = frame.into_data() else { return Err(RequestError::Broken) };
         let bytes = first.len().max(all.len()) + data.len();
         if bytes > limit {
@@ -559,7 +562,7 @@ async fn collect(
     Ok((if all.is_empty() { first } else { all.freeze() }, room))
 }
 
-/// Milliseconds since the whole request was there, as an integer and with decimals.
+/// Milliseconds since the request was complete, as an integer and with decimals.
 pub(crate) fn time_headers(response: &mut Response<AnswerBody>, took: Duration) {
     let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let whole = if us < 1000 { HeaderValue::from_static("0") } else { (us / 1000).into() };
@@ -574,7 +577,7 @@ fn server_timing(us: u64) -> Result<HeaderValue, InvalidHeaderValue> {
     if us >= 1000 {
         return HeaderValue::try_from(format!("total;dur={}.{:03}", us / 1000, us % 1000));
     }
-    // Nearly every answer, so without the machinery of formatting.
+    // Used for nearly every answer, so it avoids the formatting machinery.
     let digit = |ten: u64| b'0' + (us / ten % 10).to_le_bytes()[0];
     let mut text = *b"total;dur=0.000";
     text[12..].copy_from_slice(&[digit(100), digit(10), digit(1)]);

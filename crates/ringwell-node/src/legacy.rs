@@ -1,6 +1,6 @@
 //! `GET /api/<date>/ring_pools/<id>/allocate_number.{json,xml,csv}`: one number.
 //!
-//! A batch of one row with another form of answer. Numbers that overflow go out unmarked.
+//! A batch of one row with another form of answer. Overflow numbers go out unmarked.
 
 use std::convert::Infallible;
 
@@ -47,7 +47,7 @@ fn render(answered: &Answered<'_>, format: Format) -> Response<AnswerBody> {
 fn failed(format: Format, error: &RowError, text: &[u8]) -> Response<AnswerBody> {
     let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
     let mut response = whole(status, format.error_content_type(), format.error(error, text));
-    // The text has words of the client's.
+    // The text contains words sent by the client.
     let nosniff = HeaderValue::from_static("nosniff");
     response.headers_mut().insert(header::X_CONTENT_TYPE_OPTIONS, nosniff);
     if let Some(seconds) = error.retry_after_s() {

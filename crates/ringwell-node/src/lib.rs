@@ -2,7 +2,7 @@
 //!
 //! Thin on purpose: the rules are in `ringwell-core`, the meaning of records in `ringwell-engine`,
 //! the published API in `ringwell-wire`. Each shard has one thread with a current-thread runtime;
-//! threads talk by messages and share nothing that changes but a few flags.
+//! threads communicate by messages and share no mutable state except a few flags.
 
 mod api;
 mod application;

@@ -1,5 +1,5 @@
-//! Sockets that clients connect to: one TCP listener a shard on each address, or a unix socket
-//! that all shards accept from.
+//! Sockets that clients connect to: one TCP listener per shard on each address, or a unix socket
+//! from which all shards accept.
 
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ringwell_directory::Listen;
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Connections that the kernel may queue for us before it refuses more.
+/// The most connections that the kernel may queue before it refuses more.
 const BACKLOG: i32 = 4096;
 
 /// A listener of one shard, not yet tied to a runtime.
@@ -36,7 +36,7 @@ pub struct ListenError {
 pub(crate) struct Listeners {
     /// By shard.
     pub(crate) shards: Vec<Vec<Listener>>,
-    /// The bound addresses, as clients would write them.
+    /// The bound addresses, in the form that clients use.
     pub(crate) addresses: Vec<String>,
     paths: Vec<PathBuf>,
 }
@@ -45,7 +45,7 @@ impl Listeners {
     /// Binds each address once for each shard.
     ///
     /// # Errors
-    /// [`ListenError`] names the address and the response.
+    /// [`ListenError`] names the address and what to do.
     pub(crate) fn bind(addresses: &[Listen], shards: usize) -> Result<Self, ListenError> {
         let mut all = Self {
             shards: (0..shards).map(|_| Vec::new()).collect(),
@@ -64,19 +64,19 @@ impl Listeners {
         Ok(all)
     }
 
-    /// Fails as [`Self::bind`] would, and keeps nothing: a start that is bound to fail should leave no
+    /// Fails like [`Self::bind`], but keeps nothing: a start that must fail should leave no
     /// journals behind.
     ///
     /// # Errors
-    /// [`ListenError`] names the address and the response.
+    /// [`ListenError`] names the address and what to do.
     pub(crate) fn probe(addresses: &[Listen]) -> Result<(), ListenError> {
         Self::bind(addresses, 0).map(drop)
     }
 
-    /// Binds addresses for TLS, likewise.
+    /// Binds addresses for TLS in the same way.
     ///
     /// # Errors
-    /// As [`Self::bind`].
+    /// The same as for [`Self::bind`].
     pub(crate) fn bind_secure(&mut self, addresses: &[Listen]) -> Result<(), ListenError> {
         for address in addresses {
             let added = match address {
@@ -94,7 +94,7 @@ impl Listeners {
         Ok(())
     }
 
-    /// The addresses for the log; nothing if there are none.
+    /// The addresses for the log; empty if there are none.
     pub(crate) fn listed(&self) -> Option<tracing::field::DebugValue<&[String]>> {
         (!self.addresses.is_empty()).then(|| tracing::field::debug(&*self.addresses))
     }
@@ -119,8 +119,8 @@ impl Listeners {
             .to_socket_addrs()?
             .next()
             .ok_or_else(|| io::Error::other("the name has no address"))?;
-        // SO_REUSEPORT would let a second server of the same user share the port in silence:
-        // a first socket without it fails if anyone listens there.
+        // SO_REUSEPORT would let a second server of the same user share the port silently; a first
+        // socket without it fails if any process listens there.
         let exclusive = tcp_socket(wanted)?;
         exclusive.bind(&wanted.into())?;
         let bound = exclusive
@@ -143,7 +143,7 @@ impl Listeners {
 impl Drop for Listeners {
     fn drop(&mut self) {
         for path in &self.paths {
-            // A socket file left behind does no harm: the next start removes it.
+            // A socket file that remains is harmless: the next start removes it.
             let _ = std::fs::remove_file(path);
         }
     }
@@ -156,7 +156,7 @@ fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Binds a unix socket, also over a stale socket file.
+/// Binds a unix socket, replacing a stale socket file.
 fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {

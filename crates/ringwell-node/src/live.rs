@@ -1,7 +1,7 @@
-//! The handle of a running node for the keeper of its directory: changes of pools go in, the
-//! shards' data on pools comes out.
+//! The handle of a running node for the keeper of its directory: passes changes of pools in, and
+//! returns the shards' data on pools.
 //!
-//! Knows nothing of where the directory is kept.
+//! Does not know where the directory is stored.
 
 use std::sync::Arc;
 
@@ -21,24 +21,25 @@ use ringwell_driver::pool_query::{Place, PoolAsked, PoolQuery, PoolState};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::Reason;
 
-/// Orders that may wait.
+/// The most orders that may wait.
 const ORDERS_MAX: usize = 64;
 
-/// Pools that a shard looks at between two batches.
+/// The most pools that a shard examines between two batches.
 const LOOK_AT_ONCE: usize = 256;
 
-/// A handle on a running node. Orders given before it runs, or after it has ended, wait or fail.
+/// A handle on a running node. Orders given before the node runs wait; orders given after it has
+/// ended fail.
 #[derive(Clone, Debug)]
 pub struct Live(mpsc::Sender<Order>);
 
-/// The other end: to be given to [`crate::serve`].
+/// The receiving end, to be passed to [`crate::serve`].
 #[derive(Debug)]
 pub struct Orders(mpsc::Receiver<Order>);
 
 /// The reason why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {
-    /// Rules between pools are broken, or a number cannot go where it should yet.
+    /// The change breaks rules between pools, or a number cannot enter its pool yet.
     #[error("{0}")]
     Refused(String),
     /// The node has ended, or is about to.
@@ -57,7 +58,7 @@ enum Order {
     Current,
 }
 
-/// A handle and its other end.
+/// Makes a handle and its receiving end.
 #[must_use]
 pub fn live() -> (Live, Orders) {
     let (sender, orders) = mpsc::channel(ORDERS_MAX);
@@ -65,8 +66,8 @@ pub fn live() -> (Live, Orders) {
 }
 
 impl Live {
-    /// Brings pools, in their present form, into the rotation of all shards of the node, and takes
-    /// others out of it. Returns when every shard uses it.
+    /// Brings pools, in their present form, into the rotation of all shards of the node, and
+    /// removes others. Returns when every shard uses the change.
     ///
     /// # Errors
     /// [`LiveError`]; a refused change leaves everything unchanged.
@@ -92,8 +93,8 @@ impl Live {
         self.ask(|reply| Order::Refused { pool, reply }).await
     }
 
-    /// Numbers in the rotation of `pool` that have not been held since `since`; none if no shard of
-    /// this node has the pool.
+    /// Numbers in the rotation of `pool` that have not been held since `since`; empty if no shard
+    /// of this node has the pool.
     ///
     /// # Errors
     /// [`LiveError::Stopping`].
@@ -109,7 +110,7 @@ impl Live {
         self.ask(|reply| Order::Asked { reply }).await
     }
 
-    /// Serves these web sites from now on, and no others.
+    /// Serves exactly these web sites from now on.
     pub async fn sites(&self, sites: Vec<Site>) {
         // A node that is stopping serves none.
         let _ = self.0.send(Order::Sites(sites)).await;
@@ -124,10 +125,10 @@ impl Live {
         answer.await.map_err(|_| LiveError::Stopping)
     }
 
-    /// The directory has just been confirmed to match the node's: `/healthz` reports the time
-    /// since.
+    /// Reports that the directory has just been confirmed to match the node's; `/healthz` reports
+    /// the time since.
     pub async fn is_current(&self) {
-        // A node that is stopping needs no news.
+        // A stopping node needs no reports.
         let _ = self.0.send(Order::Current).await;
     }
 }
@@ -185,10 +186,10 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orde
     }
 }
 
-/// Brings `put` into the directory of this process, and takes `removed` out of it.
+/// Adds `put` to the directory of this process, and removes `removed`.
 ///
 /// # Errors
-/// The reason why everything stays unchanged.
+/// Returns the reason if nothing was changed.
 pub(crate) async fn take(
     node: &Node,
     peers: &Peers,
@@ -202,7 +203,7 @@ pub(crate) async fn take(
     taken.map(drop).map_err(|error| error.to_string())
 }
 
-/// Asks the shard of this node that owns `pool`, if one does.
+/// Queries the shard of this node that owns `pool`, if there is one.
 pub(crate) async fn look_at<T>(
     node: &Node,
     peers: &Peers,
@@ -217,7 +218,7 @@ pub(crate) async fn look_at<T>(
     answer.await.ok()
 }
 
-/// Every thread counts the rows that it took in.
+/// Every thread counts the rows that it received.
 pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'static str, u64)> {
     let mut counts = [0; Reason::ALL.len()];
     for shard in peers.shards().filter(|shard| node.is_own(*shard)) {
@@ -230,7 +231,7 @@ pub(crate) async fn refused(node: &Node, peers: &Peers, pool: PoolId) -> Vec<(&'
     Reason::ALL.iter().map(|reason| reason.name()).zip(counts).filter(|(_, n)| *n > 0).collect()
 }
 
-/// In parts, so that no shard is kept from its rows.
+/// Works in parts, so that no shard is kept from its rows.
 pub(crate) async fn asked(node: &Node, peers: &Peers) -> Vec<PoolAsked> {
     let directory = node.directory();
     let mut asked = Vec::with_capacity(directory.pool_count());

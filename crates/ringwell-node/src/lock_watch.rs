@@ -1,6 +1,6 @@
-//! Ends the process as soon as its data directory may be another process's.
+//! Ends the process as soon as another process may be using its data directory.
 //!
-//! Owns the lock of the data directory while the node lives, and a thread that looks at it.
+//! Owns the lock of the data directory while the node lives, and a thread that checks it.
 
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
@@ -15,10 +15,10 @@ const LOOK: Duration = Duration::from_secs(1);
 /// Status of a process that has lost its lock.
 const LOST: i32 = 1;
 
-/// The lock of a data directory, watched. Given up when dropped.
+/// The lock of a data directory, watched. Released when dropped.
 #[derive(Debug)]
 pub(crate) struct LockWatch {
-    /// The thread ends when this is dropped.
+    /// The thread ends when this value is dropped.
     ends: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -41,7 +41,8 @@ impl LockWatch {
                              ending at once",
                             lock.path().display()
                         );
-                        // No draining: another process may already have answered the same rows.
+                        // Ends without draining, because another process may already have answered
+                        // the same rows.
                         std::process::exit(LOST);
                     }
                 }
@@ -55,7 +56,7 @@ impl Drop for LockWatch {
     fn drop(&mut self) {
         self.ends = None;
         if let Some(thread) = self.thread.take() {
-            // The lock is given up however the thread ended.
+            // The lock is released however the thread ended.
             let _ = thread.join();
         }
     }

@@ -1,4 +1,5 @@
-//! Journals in a log that machines share: a node's work for them at its start and while it serves.
+//! Journals in a log shared by several machines: a node's work for them at its start and while it
+//! serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +19,7 @@ const LOG_ON_DISK: &str = "with `engine = \"nats\"` in [journal] durability must
 /// The interval between two checks whether another process has taken all shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
-/// Prepares the files for use beside a log, as a copy, and waits while another process serves, if
+/// Prepares the files for use as a copy of a log, and waits while another process serves, if so
 /// configured.
 ///
 /// # Errors
@@ -34,8 +35,8 @@ pub(crate) fn prepare(
     }
     settings.durability = Durability::Os;
     if let Some(replicated) = &config.journal.replicated {
-        // The copy counts plain bodies, so that the stream is never longer. The rest is room for
-        // records that are written while the oldest part is dropped.
+        // The copy counts uncompressed bodies, so that the stream is never longer. The rest is room
+        // for records that are written while the oldest part is removed.
         let bytes_max = replicated.stream_bytes / 4 * 3;
         settings.history_bytes = settings.history_bytes.min(bytes_max);
     }
@@ -49,24 +50,25 @@ fn stands_by(config: &Config) -> bool {
     config.journal.replicated.as_ref().is_some_and(|replicated| replicated.standby)
 }
 
-/// The shard by which processes that serve the same shards know each other.
+/// The shard whose log identifies processes that serve the same shards.
 fn first_shard(membership: Option<&Membership>) -> u16 {
     membership.and_then(|membership| membership.own().shards.first().copied()).unwrap_or(0)
 }
 
-/// The name of the placement of pools that the logs are for.
+/// The name of the placement to which the logs belong.
 pub(crate) fn placement(directory: &Directory, membership: Option<&Membership>) -> String {
     match membership {
-        // One process has all logs, and gives lockouts to the shards that own their numbers now.
+        // A single process has all logs, and passes lockouts to the shards that own their numbers
+        // now.
         None => "one process".to_owned(),
         Some(_) => placement_name(directory.placement()),
     }
 }
 
-/// Announces to other processes that this one has stored everything and serves no more.
+/// Announces to other processes that this one has stored everything and no longer serves.
 pub(crate) fn end(logs: Option<&dyn Logs>, node: &Node) {
     let is_own = node.journals().all(|(_, state)| state != JournalState::Taken);
-    // Where another process serves by now, nothing has ended.
+    // If another process is already serving, there is nothing to announce.
     if let Some(logs) = logs.filter(|_| is_own) {
         logs.ended(first_shard(node.membership.as_ref()));
     }
@@ -83,7 +85,7 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>) {
     logs.serving(first, Box::new(is_serving));
 }
 
-/// Returns when another process serves all shards, and this one should stand by instead.
+/// Returns when another process serves all shards, and this one should become a standby.
 pub(crate) async fn is_fenced(node: &Node) {
     if !stands_by(&node.config) {
         std::future::pending::<()>().await;

@@ -5,7 +5,7 @@ use ringwell_driver::membership;
 
 use crate::link::tls::{Tls, TlsError};
 
-/// A node of a cluster. Without one, all shards are of this process.
+/// A node's membership in a cluster. Without one, this process has all shards.
 #[derive(Clone, Debug)]
 pub struct Membership {
     pub(crate) member: membership::Membership,

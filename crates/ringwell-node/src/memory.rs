@@ -1,7 +1,7 @@
 //! The limit on the process's memory, and the part of it for the bodies of requests.
 //!
-//! Bodies are read before their senders are known: without a bound for all of them together, a few
-//! thousand stalled uploads take all memory.
+//! Bodies are read before their senders are known; without a common limit, a few thousand stalled
+//! uploads would take all memory.
 
 use std::fs;
 use std::path::Path;
@@ -14,13 +14,13 @@ const PART: u64 = 10;
 /// The assumed memory of a machine that does not report it.
 const MEMORY_MIN: u64 = 1 << 30;
 
-/// Bytes that all bodies on their way may take together.
+/// The most bytes that all bodies in progress may take together.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     free: Semaphore,
 }
 
-/// The bytes of one body, given back when dropped.
+/// The bytes of one body, released when dropped.
 #[derive(Debug)]
 pub(crate) struct Room<'a> {
     bodies: Option<&'a Bodies>,
@@ -28,24 +28,24 @@ pub(crate) struct Room<'a> {
 }
 
 impl Bodies {
-    /// Room for `bytes`.
+    /// Reserves `bytes`.
     pub(crate) fn new(bytes: usize) -> Self {
         Self { free: Semaphore::new(bytes.min(Semaphore::MAX_PERMITS)) }
     }
 
-    /// Nothing yet.
+    /// Reserves nothing yet.
     pub(crate) fn room(&self) -> Room<'_> {
         Room { bodies: Some(self), taken: None }
     }
 }
 
 impl Room<'_> {
-    /// Without a bound, for authenticated senders.
+    /// Without a limit, for authenticated senders.
     pub(crate) fn unbounded() -> Self {
         Self { bodies: None, taken: None }
     }
 
-    /// Takes this many bytes more; `false` if there are too few.
+    /// Reserves this many more bytes; returns `false` if there are too few.
     pub(crate) fn take(&mut self, bytes: usize) -> bool {
         let Some(bodies) = self.bodies else { return true };
         let more = u32::try_from(bytes).ok().and_then(|n| bodies.free.try_acquire_many(n).ok());
@@ -58,7 +58,7 @@ impl Room<'_> {
     }
 }
 
-/// A part of the memory that this process may have, but room for one body of `body_bytes` at least.
+/// A share of the memory available to this process, but at least room for one body of `body_bytes`.
 #[must_use]
 pub fn bodies_bytes(body_bytes: usize) -> usize {
     let part = usize::try_from(process_bytes() / PART).unwrap_or(usize::MAX);
@@ -78,7 +78,7 @@ fn total(meminfo: &str) -> Option<u64> {
     line.trim().strip_suffix(" kB")?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// The least `memory.max` of the process's control group and those above it (cgroups(7), version 2).
+/// The least `memory.max` of the process's control group and its parents (cgroups(7), version 2).
 fn group_bytes() -> Option<u64> {
     let own = fs::read_to_string("/proc/self/cgroup").ok()?;
     let own = own.lines().find_map(|line| line.strip_prefix("0::/"))?;

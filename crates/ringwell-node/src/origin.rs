@@ -1,7 +1,8 @@
 //! The web pages that may use the published API: none, unless the configuration names their origin.
 //!
-//! A simple cross-origin request needs no permission to be sent, only to be read. It would use up a
-//! number, so it is refused before that. Clients other than browsers send no `Origin`.
+//! Browsers send a simple cross-origin request without permission; only reading the answer needs
+//! it. The request would use up a number, so it is refused first. Clients other than browsers send
+//! no `Origin`.
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
@@ -10,13 +11,13 @@ use ringwell_wire::{RequestError, Route};
 
 use crate::http::{AnswerBody, values};
 
-/// Fields that a page may send.
+/// Header fields that a page may send.
 const FIELDS: HeaderValue =
     HeaderValue::from_static("content-type, idempotency-key, ringwell-deadline-ms");
-/// The time for which a browser remembers the permission, in seconds.
+/// The time for which a browser caches the permission, in seconds.
 const REMEMBERED: HeaderValue = HeaderValue::from_static("7200");
 
-/// The methods that a path takes.
+/// The methods that a path accepts.
 pub(crate) const fn methods(route: Route<'_>) -> &'static str {
     match route {
         Route::Bulk => "POST, OPTIONS",
@@ -24,14 +25,14 @@ pub(crate) const fn methods(route: Route<'_>) -> &'static str {
     }
 }
 
-/// The origin that asks, if it is allowed to.
+/// The requesting origin, if it is allowed.
 pub(crate) fn allowed(api: &Api, headers: &HeaderMap) -> Option<HeaderValue> {
-    // Without any in the configuration, there is nothing to look for.
+    // If none are configured, nothing is checked.
     let origin = (!api.origins.is_empty()).then(|| values(headers, &header::ORIGIN).next())??;
     is_named(api, origin).then(|| origin.clone())
 }
 
-/// Refuses an origin that is not allowed to ask.
+/// Refuses an origin that is not allowed.
 ///
 /// # Errors
 /// [`RequestError::Origin`].
@@ -44,7 +45,7 @@ fn is_named(api: &Api, origin: &HeaderValue) -> bool {
     api.origins.iter().any(|named| named.as_bytes() == origin.as_bytes())
 }
 
-/// The answer to `OPTIONS`, which asks for permission or for the methods.
+/// The answer to `OPTIONS`, which requests the permission or the methods.
 pub(crate) fn options(route: Route<'_>, api: &Api, headers: &HeaderMap) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;
@@ -59,7 +60,7 @@ pub(crate) fn options(route: Route<'_>, api: &Api, headers: &HeaderMap) -> Respo
     response
 }
 
-/// Lets a page of `origin` read the answer.
+/// Allows a page of `origin` to read the answer.
 pub(crate) fn allow(response: &mut Response<AnswerBody>, origin: HeaderValue) {
     let fields = response.headers_mut();
     fields.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);

@@ -10,10 +10,10 @@ use crate::disk::OsFiles;
 use crate::link::HttpNet;
 use ringwell_os::clock::{boot_time, wall_time};
 
-/// The origin of the process's moments.
+/// The origin of the process's monotonic times.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-/// Tokio: tasks are spawned on the `LocalSet` of the shard's thread.
+/// The tokio runtime: tasks are spawned on the `LocalSet` of the shard's thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Tokio;
 

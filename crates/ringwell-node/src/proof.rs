@@ -1,5 +1,5 @@
-//! Reads, after the start, the part of a shard's history that the start has not read: segments
-//! behind the snapshot. Damage there costs look-ups their answer, and would not be noticed before.
+//! Reads, after the start, the part of a shard's history that the start skipped: segments before
+//! the snapshot. Damage there makes look-ups fail, and would otherwise go unnoticed until then.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -9,13 +9,13 @@ use crate::disk::{Damage, Reader};
 use crate::shard::ShardThread;
 use ringwell_driver::node::HistoryState;
 
-/// Groups that are read at once: some megabytes at most.
+/// The most groups that are read at once: some megabytes.
 const GROUPS_AT_ONCE: u64 = 64;
 
-/// Pause between two reads: other requests to the disk go first.
+/// The pause between two reads, so that other disk requests come first.
 const REST: Duration = Duration::from_millis(10);
 
-/// Reads the groups of `unread` and checks them, until the end or the thread's.
+/// Reads and checks the groups of `unread`, until all are read or the thread ends.
 pub(crate) async fn history(thread: Rc<ShardThread>, reader: impl Reader, unread: Range<u64>) {
     let (mut n, mut damaged) = (unread.start, 0_u32);
     while n < unread.end {

@@ -36,19 +36,19 @@ use ringwell_driver::store::Logs;
 use ringwell_driver::{life, moves, witness, writer};
 use ringwell_os::Clock;
 
-/// Orders to the shards, in this sequence.
+/// Orders to a shard, in this sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Course {
-    /// Check whether it may serve.
+    /// Check whether the shard may serve.
     Begin,
     Serve,
-    /// Take nothing new; complete the answers in progress.
+    /// Accept nothing new; complete the answers in progress.
     Drain,
-    /// Nobody asks any more: save and end.
+    /// No more requests will come: save and end.
     Stop,
 }
 
-/// Reports of a shard, in this sequence; the end may come at any time, by a fault.
+/// Reports of a shard, in this sequence; a fault may cause the end at any time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Report {
     Ready,
@@ -56,23 +56,23 @@ enum Report {
     Ended,
 }
 
-/// Reports the end of a shard's thread, for any reason.
+/// Reports the end of a shard's thread, whatever the reason.
 struct EndReport(mpsc::UnboundedSender<Report>);
 
 impl Drop for EndReport {
     fn drop(&mut self) {
-        // At the end of the node the receiver is gone.
+        // When the node ends, the receiver is gone.
         let _ = self.0.send(Report::Ended);
     }
 }
 
-/// Requests in flight get this long when the node stops.
+/// The time that requests in progress get when the node stops.
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 
-/// Reads the pools and web sites again, at SIGHUP.
+/// Reloads the pools and web sites, at SIGHUP.
 pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> + Send>;
 
-/// Reads settings again; they reach their users through shared parts of the configuration.
+/// Reloads settings; they take effect through shared parts of the configuration.
 pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
 
 /// The way in which the directory changes while the node serves.
@@ -80,14 +80,13 @@ pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
 pub struct Directories {
     /// By SIGHUP.
     pub reload: Option<Reload>,
-    /// Also by SIGHUP, if pools come from elsewhere: reads the other settings that may change while
-    /// serving.
+    /// By SIGHUP for the other settings that may change, if pools come from elsewhere.
     pub reload_settings: Option<ReloadSettings>,
     /// By the keeper of the directory.
     pub orders: Option<Orders>,
 }
 
-/// Called once with the addresses that were bound, when requests are answered.
+/// Called once with the bound addresses, when requests are answered.
 pub type OnReady = Box<dyn FnOnce(&[String]) + Send>;
 
 /// Serves until SIGTERM or SIGINT, then drains. A second signal ends the process at once.
@@ -210,7 +209,7 @@ struct Running {
     listeners: Listeners,
     pages: Listeners,
     links: Listeners,
-    /// The ways to the node's own shards.
+    /// The channels to the node's own shards.
     peers: Peers,
 }
 
@@ -234,7 +233,7 @@ fn start_threads(
     let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
     let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), logs)?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
-    // A shard without pools is there for its history alone.
+    // A shard without pools exists only for its history.
     let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
     let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
     let mut listeners = Listeners::bind(&config.listen, serving)?;
@@ -292,7 +291,8 @@ struct Reported {
 }
 
 impl Reported {
-    /// Waits until each of `shards` has reported this, or its end; `false` if one has ended.
+    /// Waits until each of `shards` has reported this, or its end; returns `false` if one has
+    /// ended.
     async fn wait_for(&mut self, wanted: Report, shards: usize) -> bool {
         let mut there = 0;
         while there + self.ended < shards {
@@ -323,7 +323,7 @@ fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeErr
     ends.collect::<Vec<_>>().into_iter().collect()
 }
 
-/// Warns if the disk looks less durable than configured.
+/// Warns if the disk seems less durable than configured.
 fn warn_of_disk(config: &Config, durability: Durability) {
     if durability != Durability::Disk {
         tracing::warn!(%durability, "answers do not wait for the disk: a crash can forget allocations");
@@ -374,17 +374,17 @@ impl Signals {
                 name = self.next().await;
             }
             tracing::warn!(signal = name, "second signal: ending at once");
-            // As a shell reports a process that a signal has ended.
+            // The exit status that a shell reports for a process ended by a signal.
             std::process::exit(if name == "SIGTERM" { 143 } else { 130 });
         });
     }
 }
 
-/// All that a shard's thread begins with.
+/// The inputs of a shard's thread.
 struct ShardPlan {
     shard: u16,
     engine: Engine,
-    /// Lockouts were lengthened, and no record shows it.
+    /// Lockouts were lengthened without a record.
     is_lengthened: bool,
     server: Arc<Server>,
     clock: Clock,
@@ -413,7 +413,7 @@ fn spawn(
         .spawn(move || {
             let _end = EndReport(plan.reports.clone());
             let runtime = current_thread()?;
-            // Each kind of store has its own copy of a shard's life.
+            // Each kind of store has its own version of a shard's life.
             match store {
                 Inline::Files(journal) => {
                     let store = Journal::start(journal, plan.shard)?;
@@ -431,7 +431,7 @@ fn spawn(
         .map_err(ServeError::Thread)
 }
 
-/// A shard's life on its thread.
+/// Runs a shard on its thread.
 async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
     let ShardPlan {
         shard,
@@ -454,7 +454,7 @@ async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
     let links_out = ways.iter().map(|way| Rc::clone(&way.link)).collect();
     let http = shard_of(server, shard, engine, &clock, peers);
     let thread = Rc::clone(&*http);
-    // Before anything asks for older history and so has it indexed.
+    // Set before any request for older history causes it to be indexed.
     let unread = store.reader().unread();
     let store = Rc::new(store);
     let mut tasks = JoinSet::new();
@@ -500,7 +500,7 @@ async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
     let _ = reports.send(Report::Drained);
     wait_until(&mut course_now, Course::Stop).await;
     let is_saved = life::save(&thread, &*store).await;
-    // Their shares of the store go with them.
+    // Drops their shares of the store as well.
     tasks.shutdown().await;
     let is_closed = Rc::into_inner(store).is_none_or(|store| store.close().is_ok());
     if is_saved && is_closed { Ok(()) } else { Err(ServeError::Unsaved { shard }) }
@@ -528,7 +528,8 @@ async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
     tasks.spawn_local(application::renew(Rc::clone(http)));
 }
 
-/// Returns when one of the shard's own tasks has panicked: the shard cannot continue without it.
+/// Returns when one of the shard's own tasks has panicked, because the shard cannot continue
+/// without it.
 async fn any_panics(tasks: &mut JoinSet<()>) {
     while let Some(end) = tasks.join_next().await {
         if end.is_err() {
@@ -556,7 +557,7 @@ fn accept(
 }
 
 async fn wait_until(course_now: &mut watch::Receiver<Course>, course: Course) {
-    // An error means that the receiver is gone, which equals the end.
+    // An error means that the receiver is gone, which has the same effect as the end.
     let _ = course_now.wait_for(|now| *now >= course).await;
 }
 

@@ -1,6 +1,6 @@
-//! TLS for clients: the certificate of `[tls]`, read again when its files change.
+//! TLS for clients: the certificate of `[tls]`, reloaded when its files change.
 //!
-//! Shards share it; a handshake uses the loaded certificate, a request never reads files.
+//! All shards share it; a handshake uses the loaded certificate, and requests never read files.
 
 use std::fs;
 use std::path::Path;
@@ -25,10 +25,10 @@ use crate::link::tls::{TlsError, certificates};
 /// The interval between two checks of the files.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The TLS settings of a shard; the files are watched as long as it lives.
+/// The TLS settings of a shard; the files are watched as long as this value lives.
 pub(crate) struct Secure {
     pub(crate) acceptor: TlsAcceptor,
-    /// The thread ends when this is dropped.
+    /// The thread ends when this value is dropped.
     ends: Option<Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }
@@ -39,7 +39,7 @@ impl std::fmt::Debug for Secure {
     }
 }
 
-/// The certificate that the next handshake shows.
+/// The certificate that the next handshake presents.
 #[derive(Debug)]
 struct Shown(RwLock<Arc<CertifiedKey>>);
 
@@ -50,7 +50,7 @@ impl ResolvesServerCert for Shown {
 }
 
 impl Secure {
-    /// Reads the certificate, and watches its files from here on.
+    /// Reads the certificate, and watches its files from then on.
     ///
     /// # Errors
     /// [`ServeError`] names the file that cannot be used.
@@ -78,7 +78,7 @@ impl Secure {
                         *shown = Arc::new(certificate);
                         tracing::info!("the certificate for clients was read again");
                     }
-                    // Perhaps one of two files has been replaced, and the other is about to be.
+                    // Perhaps one of two files has been replaced, and the other will follow.
                     Err(error) => {
                         tracing::error!(%error, "the certificate for clients stays as it was");
                     }
@@ -96,13 +96,13 @@ impl Drop for Secure {
     fn drop(&mut self) {
         self.ends = None;
         if let Some(thread) = self.thread.take() {
-            // Nothing is lost with it.
+            // Nothing depends on it.
             let _ = thread.join();
         }
     }
 }
 
-/// A certificate and the key that belongs to it.
+/// A certificate and its key.
 fn load(files: &ClientTls) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key);

@@ -17,7 +17,7 @@ pub(crate) struct Server {
     pub(crate) node: Arc<Node>,
     pub(crate) application: Option<Arc<Application>>,
     pub(crate) sites: Sites,
-    /// For clients that come over TLS.
+    /// Whether the listener's clients use TLS.
     pub(crate) secure: Option<Secure>,
     /// The TLS settings of links over TCP.
     pub(crate) links: Option<Tls>,
@@ -39,8 +39,8 @@ impl Server {
     }
 }
 
-/// Requests that fail on purpose, by environment variables: `RINGWELL_DRILL_PANIC_ON` and, on the
-/// shard that owns a row, `RINGWELL_DRILL_PANIC_AT_OWNER_ON`.
+/// Requests that fail on purpose, for tests, controlled by environment variables:
+/// `RINGWELL_DRILL_PANIC_ON` and, on the shard that owns a row, `RINGWELL_DRILL_PANIC_AT_OWNER_ON`.
 pub(crate) fn drills() -> Drills {
     let text = |variable| std::env::var(variable).ok().map(String::into_bytes);
     Drills {

@@ -1,4 +1,4 @@
-//! A shard from the view of HTTP: the driver's, its connections, and the server's additions for its
+//! A shard as seen by HTTP: the driver's shard, its connections, and the server's additions for its
 //! clients.
 
 use std::ops::Deref;

@@ -1,5 +1,5 @@
-//! From files to engines that serve: the shards to open, the threads that read them, and the
-//! messages for the operator. The driver does the work (`ringwell_driver::open`).
+//! From files to engines that serve: opens the shards, starts the threads that read them, and makes
+//! the messages for the operator. The driver does the work (`ringwell_driver::open`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -33,38 +33,37 @@ pub(crate) struct Started {
     pub(crate) shard: u16,
     pub(crate) engine: Engine,
     pub(crate) store: Inline<OsFiles>,
-    /// The store of the journal, if it is not the files.
+    /// The store of the journal, if it is not files.
     pub(crate) log: Option<ShardLog>,
-    /// Lockouts were lengthened by this, and no record shows it: the shard must not continue before
-    /// a snapshot does.
+    /// The time by which lockouts were lengthened without a record: the shard must not continue
+    /// before a snapshot contains it.
     pub(crate) lengthened: Option<Millis>,
 }
 
-/// A shard's log, and as which this process writes to it.
+/// A shard's log, and the identity under which this process writes to it.
 pub(crate) struct ShardLog {
     log: Arc<dyn SharedLog>,
     author: Author,
     shelf: Arc<dyn Shelf>,
-    /// The snapshots on the shelf.
+    /// The snapshots that are kept.
     kept: Vec<(u64, SnapshotIndex)>,
     prefix: Prefix,
     limits: HistoryLimits,
 }
 
 impl ShardLog {
-    /// The store of the shard's groups; its files are a copy.
+    /// The store of the shard's groups; the files are a copy.
     pub(crate) fn store<M: Store>(self, copy: M) -> LogStore<Arc<dyn SharedLog>, M, Tokio> {
         let Self { log, author, shelf, kept, prefix, limits } = self;
         LogStore::new(log, copy, Tokio, author).with_shelf(shelf, kept, prefix, limits)
     }
 }
 
-/// Opens all shards of the directory. Shards that exist only in the journals no longer have pools:
-/// they give their lockouts to the present owners of the numbers, and continue to answer for
-/// history.
+/// Opens all shards of the directory. Shards that exist only in the journals have no pools: they
+/// pass their lockouts to the present owners of the numbers, and continue to answer for history.
 ///
 /// # Errors
-/// [`ServeError`] if a journal is damaged or cannot be read; nothing has been changed then.
+/// [`ServeError`] if a journal is damaged or cannot be read; then nothing has been changed.
 pub(crate) fn start(
     directory: &Directory,
     settings: &disk::Settings,
@@ -86,7 +85,8 @@ pub(crate) fn start(
         refuse_more_shards(logs, membership, shards.len())?;
         (reads, owned) = take_over(reads, logs, &placement, (directory, settings, believed))?;
     }
-    // What others know is compared with what was there, without the group that took the shard over.
+    // Other nodes' knowledge is compared with the earlier contents, without the group that took the
+    // shard over.
     let own = u64::from(logs.is_some());
     let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n - own)).collect();
     let start = Start {
@@ -153,7 +153,7 @@ fn shards(
     }
 }
 
-/// Reads the logs of the shards beyond the files of this machine, and takes the shards over.
+/// Reads the logs of the shards beyond this machine's files, and takes the shards over.
 fn take_over(
     reads: Vec<Read>,
     logs: &dyn Logs,
@@ -172,7 +172,7 @@ fn take_over(
     Ok((reads, owned))
 }
 
-/// A log of a shard that is not there any more has lockouts that no shard would know.
+/// The log of a shard that no longer exists would contain lockouts unknown to any shard.
 fn refuse_more_shards(
     logs: &dyn Logs,
     membership: Option<&Membership>,
@@ -189,7 +189,7 @@ fn refuse_more_shards(
     Ok(())
 }
 
-/// The pools, the place of the files, and the trust in them.
+/// The pools, the location of the files, and how far they are trusted.
 type Of<'a> = (&'a Directory, &'a disk::Settings, Believed);
 
 fn follow(
@@ -239,7 +239,7 @@ fn read_all(
     })
 }
 
-/// Reads one shard's newest whole snapshot and the journal after it.
+/// Reads one shard's newest complete snapshot and the journal after it.
 fn read(
     shard: u16,
     directory: &Directory,
@@ -267,7 +267,7 @@ impl From<OverflowTaken> for ServeError {
     }
 }
 
-/// Lists the doubts.
+/// Logs the doubts.
 fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Settings) -> Started {
     let Opened { shard, engine, store, doubts, verdict } = opened;
     let directory = settings.shard_directory(u32::from(shard));

@@ -1,5 +1,5 @@
-//! The time that a large directory takes to be imported and loaded: `cargo run --release -p
-//! ringwell-store --example import -- POOLS NUMBERS [postgres://…]`.
+//! Measures the time to import and load a large directory: `cargo run --release -p ringwell-store
+//! --example import -- POOLS NUMBERS [postgres://…]`.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 

@@ -7,17 +7,17 @@ use sqlx::{AnyConnection, Connection, Row};
 use crate::StoreError;
 use crate::database::{create_private, sqlite_url};
 
-/// Copies the SQLite database at `from` into the new file `to`, in its state at one moment, and
-/// checks the copy. Readers and writers of `from` are not blocked. Changes no table of it: its
-/// schema may be of another release.
+/// Copies the SQLite database at `from` into the new file `to`, as of a single point in time, and
+/// checks the copy. Readers and writers of `from` are not blocked. Does not change its tables,
+/// because its schema may be of another release.
 ///
 /// # Errors
-/// [`StoreError`] if `from` cannot be read, `to` holds something already, or the copy is damaged.
+/// [`StoreError`] if `from` cannot be read, `to` is not empty, or the copy is damaged.
 pub async fn copy_sqlite(from: &Path, to: &Path) -> Result<(), StoreError> {
     sqlx::any::install_default_drivers();
     let mut source = AnyConnection::connect(&sqlite_url(from, "rw")).await?;
     sqlx::query("PRAGMA busy_timeout = 10000").execute(&mut source).await?;
-    // SQLite takes an empty file for a new one.
+    // SQLite treats an empty file as a new database.
     create_private(to)?;
     let target = to.to_string_lossy().into_owned();
     sqlx::query("VACUUM INTO $1").bind(target).execute(&mut source).await?;

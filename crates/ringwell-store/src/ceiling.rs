@@ -1,7 +1,7 @@
 //! The limits on the numbers of a pool, and of all pools of a network together.
 //!
 //! Owns the ceilings. Automatic changes never exceed them; a number that was promised before a
-//! ceiling was lowered keeps its promise. Source: docs/spec/directory.md, "Ceilings".
+//! ceiling was lowered stays promised. Source: docs/spec/directory.md, "Ceilings".
 
 use ringwell_core::PoolId;
 use serde_json::json;
@@ -19,14 +19,14 @@ pub struct Network {
     pub id: String,
     /// The count of numbers of its pools, including promised or quarantined ones.
     pub numbers: u64,
-    /// The most that they may have; `None`: as many as there are.
+    /// The most that they may have; `None` for no limit.
     pub ceiling: Option<u64>,
     /// Whether that ceiling is set for this network; otherwise it is the default.
     pub is_own: bool,
 }
 
-/// The known facts about a network in the course of a change. Counting costs as much as all its
-/// pools: a list must not count for each of its lines.
+/// Cached facts about a network during a change. Counting takes time proportional to all its pools,
+/// so a list must not count for each of its lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     network: String,
@@ -40,7 +40,7 @@ const USED: &str = "SELECT CAST((SELECT COALESCE(SUM(last_number - first_number 
      + (SELECT COUNT(DISTINCT overflow_number) FROM ring_pools WHERE network = $1) AS BIGINT)";
 
 impl Change {
-    /// The count of further numbers that the pools of `network` may have; `None`: no limit.
+    /// The count of further numbers that the pools of `network` may have; `None` for no limit.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -77,15 +77,15 @@ impl Change {
 
     pub(crate) fn check_pool_ceiling(&self, size: u32, before: u32) -> Result<(), StoreError> {
         let most = self.inventory.pool_numbers_max;
-        // A pool from before the ceiling came down may be changed otherwise.
+        // A pool that exceeds a lowered ceiling may still be changed in other ways.
         if size > most && size > before {
             return Err(Refusal::PoolCeiling(most).into());
         }
         Ok(())
     }
 
-    /// The count of further numbers that the network of `pool` may have, without counting if that
-    /// is known.
+    /// The count of further numbers that the network of `pool` may have, without counting again if
+    /// it is known.
     pub(crate) async fn known_room(&mut self, pool: PoolId) -> Result<Room, StoreError> {
         let network = self.pool(pool).await?.settings.scope.network;
         if let Some(room) = self.room.take().filter(|room| room.network == network) {
@@ -98,7 +98,7 @@ impl Change {
         Ok(Room { network, ceiling })
     }
 
-    /// Refuses `count` numbers that a pool was just given if its network had no `room` for them;
+    /// Refuses `count` numbers just given to a pool if its network had no `room` for them;
     /// otherwise records the remaining room.
     pub(crate) fn use_room(&mut self, room: Room, count: u64) -> Result<(), StoreError> {
         let Room { network, ceiling } = room;
@@ -113,7 +113,7 @@ impl Change {
         Ok(())
     }
 
-    /// Refuses the numbers just given to `pool` if its network has too many now. Counts.
+    /// Refuses the numbers just given to `pool` if its network now has too many. Always counts.
     pub(crate) async fn check_network_ceiling(&mut self, pool: PoolId) -> Result<(), StoreError> {
         let network = self.pool(pool).await?.settings.scope.network;
         let Some(most) = self.ceiling(&network).await? else { return Ok(()) };

@@ -1,9 +1,9 @@
-//! One change of the directory: everything in it happens, or nothing.
+//! One change of the directory: all of it is applied, or none.
 //!
 //! Owns the version, the audit log and the changed parts of pools. Numbers are in `rotation.rs`.
-//! Invariants: each change has a separate version; a changed pool carries that version; a line of
-//! the audit log is written together with its change. Dropping a change without committing rolls it
-//! back: so a trial run is a change that is never committed.
+//! Invariants: each change has its own version; a changed pool carries that version; a line of the
+//! audit log is written together with its change. Dropping a change without committing rolls it
+//! back, so a trial run is a change that is never committed.
 
 use std::collections::BTreeSet;
 
@@ -21,20 +21,18 @@ use crate::{Refusal, StoreError};
 
 /// A change that has begun. Other changes wait until it is committed or dropped.
 ///
-/// A step that failed may have left half of its work: drop the change then, or go back to a save
-/// point.
+/// A failed step may leave half of its work: then drop the change, or return to a save point.
 pub struct Change {
     pub(crate) tx: Transaction<'static, Any>,
     pub(crate) version: u64,
     pub(crate) now: Millis,
-    /// Added to every lockout: how far the clocks of nodes may be apart.
+    /// Added to every lockout: the largest difference between the clocks of nodes.
     pub(crate) margin: Millis,
     pub(crate) inventory: Inventory,
     pub(crate) orders: Orders,
-    /// The count of further numbers that a network may have, as far as it is known without
-    /// counting.
+    /// The count of further numbers that a network may have, if it is known without counting.
     pub(crate) room: Option<Room>,
-    /// The scope that was made last: most lines of a list have the same.
+    /// The scope that was created last, because most lines of a list have the same.
     scope: Option<Scope>,
     /// The room at the save point.
     saved_room: Option<Room>,
@@ -51,7 +49,7 @@ impl Change {
         now: Millis,
         (margin, inventory, orders): (Millis, Inventory, Orders),
     ) -> Result<Self, StoreError> {
-        // First of all: the row's lock makes other writers of PostgreSQL wait here.
+        // Runs first, because the row's lock makes other writers of PostgreSQL wait here.
         let query = sqlx::query("UPDATE directory SET version = version + 1 RETURNING version");
         let row = query.fetch_one(&mut *tx).await?;
         let version = from_db(row.try_get(0)?, "the version")?;
@@ -93,7 +91,7 @@ impl Change {
         Ok(self.version)
     }
 
-    /// Whether every pool that was changed keeps the rules, as [`Change::commit`] asks.
+    /// Checks that every changed pool keeps the rules, as [`Change::commit`] requires.
     ///
     /// # Errors
     /// [`Refusal::Pool`] for the first that does not.
@@ -105,7 +103,7 @@ impl Change {
             let mut ranges = rotation.map(numbers::Run::range).collect::<Result<Vec<_>, _>>()?;
             let mut pool = pool;
             if ranges.is_empty() {
-                // A pool may wait for its first number; the other rules hold already.
+                // A pool may wait for its first number; the other rules already apply.
                 ranges.extend(NumberRange::new(PLACEHOLDER, 1));
                 pool.overflow = None;
             }
@@ -114,7 +112,7 @@ impl Change {
         Ok(())
     }
 
-    /// A place to come back to, for a step that may fail without ending the whole change.
+    /// Makes a save point for a step that may fail without ending the whole change.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -124,7 +122,7 @@ impl Change {
         Ok(())
     }
 
-    /// Undoes all since [`Change::save_point`].
+    /// Undoes everything since [`Change::save_point`].
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -144,7 +142,7 @@ impl Change {
         Ok(())
     }
 
-    /// The pool `id`, as this change has left it.
+    /// The pool `id`, including this change.
     ///
     /// # Errors
     /// [`Refusal::UnknownPool`].
@@ -153,7 +151,7 @@ impl Change {
         Ok(pool.ok_or(Refusal::UnknownPool(id))?)
     }
 
-    /// The pool `id`, if there is one.
+    /// The pool `id`, if it exists.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -161,7 +159,7 @@ impl Change {
         pools::by_id(&mut self.tx, id).await
     }
 
-    /// The pool that `network` calls `id`, if there is one.
+    /// The pool with the id `id` in `network`, if it exists.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -173,8 +171,8 @@ impl Change {
         pools::by_network_id(&mut self.tx, network, id).await
     }
 
-    /// Makes a pool without numbers; its network, advertiser and campaign too if they are new.
-    /// Without `id` it gets the next one that no pool ever had.
+    /// Creates a pool without numbers, and its network, advertiser and campaign if they are new.
+    /// Without `id` it gets the next id that no pool ever had.
     ///
     /// # Errors
     /// [`Refusal::PoolExists`], [`Refusal::IdTaken`], [`Refusal::PoolCeiling`].
@@ -205,7 +203,7 @@ impl Change {
         Ok(id)
     }
 
-    /// Gives a pool other settings.
+    /// Changes the settings of a pool.
     ///
     /// # Errors
     /// [`Refusal::UnknownPool`], [`Refusal::IdTaken`], [`Refusal::OverflowIsFixed`],
@@ -238,8 +236,8 @@ impl Change {
         self.put_pool(&before, after, "update").await
     }
 
-    /// Takes the pool away; its numbers go to the inventory, and keep their lockouts. `false` if it
-    /// does not exist.
+    /// Removes the pool; its numbers go to the inventory and keep their lockouts. Returns `false`
+    /// if it does not exist.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -264,7 +262,7 @@ impl Change {
     /// Gives the pool a second key; the first stays valid until [`Change::end_key_overlap`].
     ///
     /// # Errors
-    /// [`Refusal::TwoKeys`], and as [`Change::replace_key`].
+    /// [`Refusal::TwoKeys`], and those of [`Change::replace_key`].
     pub async fn rotate_key(&mut self, id: PoolId, next: RingPoolKey) -> Result<(), StoreError> {
         let has_two = self.pool(id).await?.next_key.is_some_and(|key| key != next);
         if has_two {
@@ -273,17 +271,18 @@ impl Change {
         self.replace_key(id, next).await
     }
 
-    /// Gives the pool a second key. One that it has already is not valid any more.
+    /// Gives the pool a second key, replacing an existing second one. One that it has already is
+    /// not valid any more.
     ///
     /// # Errors
-    /// [`Refusal::UnknownPool`], or [`Refusal::Pool`] when committed with the key it has.
+    /// [`Refusal::UnknownPool`], or [`Refusal::Pool`] at the commit if the key equals the first.
     pub async fn replace_key(&mut self, id: PoolId, next: RingPoolKey) -> Result<(), StoreError> {
         let before = self.pool(id).await?;
         let after = Pool { next_key: Some(next), ..before.clone() };
         self.put_pool(&before, after, "rotate key").await
     }
 
-    /// Makes the second key the only one. `false` if there is no second one.
+    /// Makes the second key the only one. Returns `false` if there is no second one.
     ///
     /// # Errors
     /// [`Refusal::UnknownPool`].
@@ -295,7 +294,7 @@ impl Change {
         Ok(true)
     }
 
-    /// Links a number that calls go to with the tag of a page.
+    /// Stores the page tag of a destination number.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -316,7 +315,7 @@ impl Change {
         self.log("put", &format!("destination {network}/{phone_number}"), None, Some(after)).await
     }
 
-    /// Writes a pool that is there already, with this change's version.
+    /// Writes an existing pool with this change's version.
     pub(crate) async fn put_pool(
         &mut self,
         before: &Pool,
@@ -333,7 +332,7 @@ impl Change {
         self.log(action, &object(after.id), Some(before.to_json()), Some(after.to_json())).await
     }
 
-    /// The pool's numbers have changed.
+    /// Records that the pool's numbers have changed.
     pub(crate) async fn touch(&mut self, id: PoolId) -> Result<(), StoreError> {
         self.room = None;
         let query = sqlx::query("UPDATE ring_pools SET version = $1 WHERE id = $2");
@@ -343,7 +342,7 @@ impl Change {
         Ok(())
     }
 
-    /// This version, if there is a node that must confirm it.
+    /// This version, if any node must confirm it.
     pub(crate) async fn first_unconfirmed(&mut self) -> Result<Option<u64>, StoreError> {
         let query = sqlx::query("SELECT COUNT(*) FROM nodes");
         let nodes: i64 = query.fetch_one(&mut *self.tx).await?.try_get(0)?;
@@ -380,7 +379,7 @@ impl Change {
         Ok(())
     }
 
-    /// The id that the next pool gets unless it brings its own.
+    /// The next pool's id, unless the pool has one already.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -398,7 +397,7 @@ impl Change {
         Ok(())
     }
 
-    /// No pool made later gets `id`, or one below it.
+    /// Ensures that no later pool gets `id` or a lower one.
     pub(crate) async fn reserve_id(&mut self, id: PoolId) -> Result<(), StoreError> {
         let query = sqlx::query("UPDATE directory SET next_pool_id = $1 WHERE next_pool_id < $1");
         let next = to_db(id.0.saturating_add(1), "a pool's id")?;
@@ -406,8 +405,8 @@ impl Change {
         Ok(())
     }
 
-    /// A pool with the id of a removed pool does not have its lockouts, so its numbers have to wait
-    /// as if the id were another.
+    /// A pool with the id of a removed pool does not have its lockouts, so its numbers must wait as
+    /// with any other id.
     async fn forget_former_pool(&mut self, id: PoolId) -> Result<(), StoreError> {
         let id = to_db(id.0, "a pool's id")?;
         let query = sqlx::query("DELETE FROM removed_pools WHERE id = $1").bind(id);
@@ -432,7 +431,7 @@ impl Change {
     }
 }
 
-/// Stands for the numbers of a pool without any; any number will do.
+/// A placeholder for the numbers of a pool without any; any number is suitable.
 const PLACEHOLDER: ringwell_core::PromoNumber =
     match ringwell_core::PromoNumber::from_e164(12_000_000_000) {
         Some(number) => number,
@@ -444,7 +443,7 @@ pub(crate) fn object(id: PoolId) -> String {
     format!("ring_pool {id}")
 }
 
-/// Creates the missing entries that a pool's scope names.
+/// Creates the missing entries of a pool's scope.
 pub(crate) async fn put_scope(db: &mut AnyConnection, scope: &Scope) -> Result<(), StoreError> {
     let Scope { network, advertiser, campaign } = scope.clone();
     let query = sqlx::query("INSERT INTO networks (id) VALUES ($1) ON CONFLICT DO NOTHING");

@@ -1,4 +1,5 @@
-//! The connection to SQLite or PostgreSQL: where it is, how it is opened, how work on it begins.
+//! The connection to SQLite or PostgreSQL: its location, how it is opened, and how transactions
+//! begin.
 //!
 //! Knows nothing of tables. Statements are written once, in the dialect that both share: `$1` for
 //! arguments, BIGINT, TEXT and NULL for values.
@@ -18,13 +19,13 @@ use crate::schema::{self, Schema};
 
 /// The time for which a change waits for another one's end.
 const WAIT_MAX: Duration = Duration::from_secs(10);
-/// Changes that wait for a long one's end have one each, and readers must have some left.
+/// Changes that wait for a long one occupy a connection each, and readers need some too.
 const CONNECTIONS_MAX: u32 = 16;
 
 /// The location of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Location {
-    /// A file of SQLite, made if it is not there.
+    /// A SQLite file, created if it is missing.
     File(PathBuf),
     /// A database of PostgreSQL, as in `postgres://user:secret@host/ringwell`.
     Url(String),
@@ -39,7 +40,7 @@ pub enum Kind {
     Postgres,
 }
 
-/// An open database, its schema up to date.
+/// An open database with an up-to-date schema.
 #[derive(Clone, Debug)]
 pub struct Database {
     kind: Kind,
@@ -47,8 +48,8 @@ pub struct Database {
 }
 
 impl Kind {
-    /// `IMMEDIATE` takes SQLite's one lock for writers at once: a transaction that first reads and
-    /// then finds another writer could only be given up.
+    /// `IMMEDIATE` takes SQLite's only write lock at once, because a transaction that reads first
+    /// and then meets another writer could only be aborted.
     pub(crate) const fn begin_write(self) -> &'static str {
         match self {
             Self::Sqlite => "BEGIN IMMEDIATE",
@@ -66,9 +67,9 @@ impl Kind {
     /// The statements for each new connection.
     const fn greeting(self) -> &'static str {
         match self {
-            // Readers do not wait for a writer; a change is on the disk when it is answered. The
+            // Readers do not wait for a writer; a change is on the disk when it is confirmed. The
             // undo data of a long change stay in memory: in a file, an import of 10,000 lines wrote
-            // 580 MB of them. Pages wait as well, until the change is complete.
+            // 580 MB of them. Pages also stay in memory until the change is complete.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
@@ -79,8 +80,8 @@ impl Kind {
     }
 }
 
-/// Creates the file, if it is missing, for its owner alone; SQLite gives those beside it the same
-/// mode. Keys and hashes of tokens are in them.
+/// Creates a missing file so that only its owner can read it; SQLite gives the files beside it the
+/// same mode. They contain keys and hashes of tokens.
 pub(crate) fn create_private(path: &Path) -> Result<(), StoreError> {
     let mut options = OpenOptions::new();
     let made = options.write(true).create_new(true).mode(0o600).open(path);
@@ -92,15 +93,15 @@ pub(crate) fn create_private(path: &Path) -> Result<(), StoreError> {
     }
 }
 
-/// Whether a returned connection may be used again. A transaction that ends by dropping it is rolled
-/// back first. On a full disk SQLite has already done that itself: its driver's rollback then fails,
-/// and the driver refuses every later transaction of that connection.
+/// Whether a returned connection may be used again. A transaction that ends by dropping it is
+/// rolled back first. On a full disk SQLite has already rolled back itself: its driver's rollback
+/// then fails, and the driver refuses every later transaction of that connection.
 async fn is_reusable(connection: &mut AnyConnection) -> Result<bool, sqlx::Error> {
     connection.ping().await?;
     Ok(!connection.is_in_transaction())
 }
 
-/// The file at `path` as the driver names it, opened in `mode`.
+/// The file at `path` as a URL for the driver, opened in `mode`.
 pub(crate) fn sqlite_url(path: &Path, mode: &str) -> String {
     let path = path.to_string_lossy();
     let parts = path.split('/').map(|part| utf8_percent_encode(part, NON_ALPHANUMERIC));
@@ -136,7 +137,7 @@ impl Database {
         Ok(Self { kind, pool })
     }
 
-    /// Begins a change. Waits for the end of another one.
+    /// Begins a change. Waits until other changes have ended.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -144,7 +145,7 @@ impl Database {
         Ok(self.pool.begin_with(self.kind.begin_write()).await?)
     }
 
-    /// Begins to read. All its reads see one moment.
+    /// Begins a read transaction. All its reads see the same state.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -152,7 +153,7 @@ impl Database {
         Ok(self.pool.begin_with(self.kind.begin_read()).await?)
     }
 
-    /// Makes SQLite overwrite deleted or changed data in its files, as far as readers allow it.
+    /// Makes SQLite overwrite deleted or changed data in its files, unless readers prevent it.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -164,7 +165,7 @@ impl Database {
         Ok(())
     }
 
-    /// Waits until all uses have ended, and closes it.
+    /// Waits until all operations have ended, and closes it.
     pub async fn close(&self) {
         self.pool.close().await;
     }

@@ -1,4 +1,4 @@
-//! The numbers that a pool gets from the inventory, and those that it returns first.
+//! The choice of numbers that a pool draws from the inventory, and of those that it returns first.
 //!
 //! A pool without a preference gets the lowest. A local pool gets numbers of the nearest area code
 //! first, then toll-free ones, unless it is set to wait; it returns them in the opposite order.
@@ -16,7 +16,7 @@ use crate::pools::Pool;
 /// The numbers that suit a pool, in order of preference.
 #[derive(Clone, Debug)]
 pub(crate) struct Taste {
-    /// Area codes, the best first; `None`: any number will do.
+    /// Area codes, the best first; `None` if any number is suitable.
     wanted: Option<Vec<AreaCode>>,
     /// The count of local ones.
     local: usize,
@@ -31,8 +31,8 @@ struct Drawn {
 }
 
 impl Taste {
-    /// Parts of `ranges`, each of one area code if that matters, the least preferred first; equally
-    /// preferred ones by their digits, the highest first.
+    /// Parts of `ranges`, split by area code if that matters, the least preferred first; equally
+    /// preferred ones in descending order of their digits.
     pub(crate) fn least_wanted(&self, ranges: Vec<NumberRange>) -> Vec<NumberRange> {
         let mut parts = match &self.wanted {
             None => ranges,
@@ -66,8 +66,8 @@ impl Change {
     }
 
     /// At most `count` free numbers for `pool` that no visitor can hold, in order of preference.
-    /// For a pool with a preference, the audit log has the numbers it got and the count it still
-    /// waits for.
+    /// For a pool with a preference, the audit log records its numbers and the count that is still
+    /// missing.
     pub(crate) async fn draw(
         &mut self,
         pool: &Pool,

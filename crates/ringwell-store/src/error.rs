@@ -1,4 +1,4 @@
-//! Errors of the directory's database, by the caller's reaction.
+//! Errors of the directory's database, grouped by what the caller can do.
 
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_directory::PoolFault;
@@ -8,21 +8,21 @@ use crate::provider::ProviderError;
 /// The reason why the database did not carry out a request. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
-    /// The database cannot be reached, or gave up. Asking again later may help.
+    /// The database cannot be reached, or it failed. Asking again later may help.
     #[error("the directory's database does not answer: {0}")]
     Database(#[source] sqlx::Error),
-    /// The database can be reached and says nothing. Asking again later may help.
+    /// The database can be reached but does not answer. Asking again later may help.
     #[error("the directory's database has not answered in time")]
     Silent,
     /// The database was written by a newer program.
     #[error("the database has schema {found}, this program knows {known}: use a newer program")]
     NewerSchema {
-        /// The version that the database has.
+        /// The schema version of the database.
         found: usize,
         /// The newest known version.
         known: usize,
     },
-    /// The data read break a rule that every writer keeps.
+    /// The stored data break a rule that every writer keeps.
     #[error("the directory's database is damaged: {0}")]
     Damaged(String),
     /// Numbers cannot be bought now. Asking again later may help.
@@ -36,25 +36,25 @@ pub enum StoreError {
 /// The rule that a change would break.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// There is no such pool.
+    /// The pool does not exist.
     #[error("there is no ring pool {0}")]
     UnknownPool(PoolId),
-    /// A third key would take the second one away.
+    /// A third key would replace the second one.
     #[error(
         "ring pool {0} has two keys already: end the former one first, or replace the newer one, \
          which clients may have"
     )]
     TwoKeys(PoolId),
-    /// There is a pool of that id.
+    /// A pool with that id exists.
     #[error("there is a ring pool {0} already")]
     PoolExists(PoolId),
-    /// `id_from_network` names one pool of a network.
+    /// `id_from_network` must be unique within a network.
     #[error("another ring pool of the network has the id_from_network {0:?} already")]
     IdTaken(String),
     /// A rule for one pool.
     #[error("{}: {}", .0.field(), .0)]
     Pool(PoolFault),
-    /// The number is in use where it would have to be free.
+    /// The number is in use but must be free.
     #[error("{number} is {holder}")]
     NumberTaken {
         /// The first such number.
@@ -74,21 +74,21 @@ pub enum Refusal {
     /// The pools of a network may not have this many numbers together.
     #[error("network {network} may have {most} numbers at most in its ring pools")]
     NetworkCeiling {
-        /// The owner of the ceiling.
+        /// The network.
         network: String,
-        /// The count.
+        /// Its ceiling.
         most: u64,
     },
     /// The configuration names no seller of numbers.
     #[error("there is no seller of numbers: name a file of offers under [inventory]")]
     NoProvider,
-    /// Only a database without pools takes a whole list.
+    /// Only a database without pools accepts a whole list.
     #[error("the directory has ring pools already: only an empty one takes a whole list")]
     NotEmpty,
     /// The limit on a directory's sites.
     #[error("a directory has at most {0} sites")]
     SitesMax(i64),
-    /// Not a value that the database can hold.
+    /// A value that the database cannot store.
     #[error("{0}")]
     Unfit(String),
     /// PostgreSQL stores no NUL in text.
@@ -96,7 +96,7 @@ pub enum Refusal {
     Nul,
 }
 
-/// Whether PostgreSQL has refused a text for its NUL.
+/// Whether PostgreSQL has refused a text because of a NUL.
 #[must_use]
 pub fn is_nul(error: &sqlx::Error) -> bool {
     // Errors of Rust's own checks have no code, and SQLite's codes are shorter.

@@ -1,7 +1,7 @@
-//! Pools draw numbers from the inventory, and give them back.
+//! Pools draw numbers from the inventory, and return them.
 //!
-//! Owns how many a pool gets and loses. `draw.rs` decides which ones, `growth.rs` how fast it
-//! grows.
+//! Owns the counts that a pool draws and returns. `draw.rs` chooses the numbers, `growth.rs` the
+//! pace of growth.
 
 use ringwell_core::{NumberRange, PoolId, PromoNumber};
 use sqlx::AnyConnection;
@@ -19,14 +19,14 @@ pub struct PoolSize {
     pub rotation: u64,
     /// Promised to its rotation.
     pub waiting: u64,
-    /// Out of rotation for now.
+    /// In quarantine.
     pub quarantined: u64,
-    /// For overflow: 0 or 1, promised or there.
+    /// For overflow: 0 or 1, present or promised.
     pub overflow: u64,
 }
 
 impl PoolSize {
-    /// All that count against the pool's greatest size.
+    /// All that count against the pool's maximum size.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.rotation + self.waiting + self.quarantined + self.overflow
@@ -34,7 +34,7 @@ impl PoolSize {
 }
 
 /// The initial count of numbers of a pool with `settings`: all at once if so configured, else a
-/// tenth of them, rounded up; at least one, and one for overflow if configured.
+/// tenth of them, rounded up; at least one, plus one for overflow if configured.
 #[must_use]
 pub fn first_size(settings: &crate::PoolSettings) -> u64 {
     let all = u64::from(settings.max_pool_size);
@@ -68,7 +68,7 @@ impl Change {
         Ok(rotation.filter_map(part).collect())
     }
 
-    /// Raises the pool's greatest size to its present one, for numbers that were added by hand.
+    /// Raises the pool's maximum size to its present one, for numbers that were added by hand.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -81,9 +81,9 @@ impl Change {
         self.update_pool(id, settings).await
     }
 
-    /// Draws free numbers from the inventory until the pool has `target` of them, until no more
-    /// suit it, or until its network reaches its limit. The first goes into rotation, the second is
-    /// for overflow if configured. The count drawn.
+    /// Draws free numbers from the inventory until the pool has `target` of them, until no more are
+    /// suitable, or until its network reaches its limit. The first goes into rotation, the second
+    /// is used for overflow if configured. Returns the count of drawn numbers.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].
@@ -109,8 +109,8 @@ impl Change {
     }
 
     /// Returns numbers to the inventory until the pool has `target` of them, the least preferred
-    /// first, waiting ones before those in rotation. One number stays in rotation, and the overflow
-    /// number stays. The count returned.
+    /// first, waiting ones before those in rotation. One number always stays in rotation, and the
+    /// overflow number stays. Returns their count.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

@@ -1,8 +1,8 @@
-//! Pools that grow while they are busy, and return unused numbers.
+//! Growth of busy pools, and return of unused numbers.
 //!
-//! Owns by how much. Only the shards know busy pools and unused numbers: they come in as an
-//! argument, as does the time. The audit log has all changes, under a separate author; with
-//! `dry_run` they are only logged.
+//! Owns the amounts. Only the shards know which pools are busy and which numbers are unused: both
+//! come in as arguments, as does the time. The audit log records all changes under a separate
+//! author; with `dry_run` nothing else is changed.
 
 use ringwell_core::{Millis, NumberRange, PoolId};
 
@@ -12,7 +12,7 @@ use crate::{Change, Leave, Store, StoreError, pools};
 /// The rules of growth.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// The share of its size by which a busy pool grows at once, in percent; at least one number.
+    /// The percentage of its size by which a busy pool grows at once; at least one number.
     pub percent: u32,
     /// The largest growth at once, in numbers.
     pub step_max: u32,
@@ -27,14 +27,15 @@ pub struct Resized {
     pub pool: PoolId,
     /// The former count of its numbers.
     pub before: u64,
-    /// The present count of its numbers. Unchanged if the inventory has no number for it.
+    /// The present count of its numbers. Equal to the former count if the inventory has no number
+    /// for it.
     pub after: u64,
 }
 
 impl Store {
-    /// Lets the `busy` pools grow one step each, up to their greatest size, out of the inventory;
-    /// missing or full pools are skipped. To be asked every five minutes, as the published API
-    /// says. The version, and the changes.
+    /// Lets each of the `busy` pools grow by one step, up to its maximum size, from the inventory;
+    /// missing or full pools are skipped. Call it every five minutes, as the published API
+    /// describes. Returns the version and the changes.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -63,9 +64,9 @@ impl Store {
         Ok((end(change, growth.dry_run).await?, resized))
     }
 
-    /// Gives numbers to pools below their initial size: because the inventory was too small, or had
-    /// no local ones. To be asked now and then. The version, and the changes; pools that still get
-    /// nothing are not named.
+    /// Gives numbers to pools below their initial size, which happens if the inventory was too
+    /// small or had no local numbers. Call it occasionally. Returns the version and the changes;
+    /// pools that still get nothing are not listed.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -88,9 +89,9 @@ impl Store {
         Ok((end(change, dry_run).await?, resized))
     }
 
-    /// Moves `unused` numbers from a pool to the inventory, down to its initial size: as the
-    /// published API does at the end of a month. The least preferred go first. Numbers that are not
-    /// in the pool's rotation are passed over. `who` is the author.
+    /// Moves `unused` numbers from a pool to the inventory, down to its initial size, as the
+    /// published API does at the end of a month. The least preferred numbers go first. Numbers that
+    /// are not in the pool's rotation are ignored. `who` is the author.
     ///
     /// # Errors
     /// [`crate::Refusal::UnknownPool`].

@@ -1,8 +1,9 @@
-//! A whole list of pools into an empty directory: how the pools of a configuration file move in.
+//! Imports a whole list of pools into an empty directory: the way in which pools of a configuration
+//! file move to a database.
 //!
-//! Ranges stay ranges, and several rows go in at once: 10 million numbers in 100,000 pools are
-//! 200,000 rows. Pools that were checked together are not checked again, but the database itself
-//! refuses numbers that are in two pools.
+//! Ranges stay ranges, and several rows are inserted at once: 10 million numbers in 100,000 pools
+//! are 200,000 rows. Pools that were checked together are not checked again, but the database
+//! itself refuses numbers that are in two pools.
 
 use std::fmt::Write;
 
@@ -18,14 +19,15 @@ use crate::pools::{self, PoolSettings, Scope};
 use crate::row::{digits, ms, to_db};
 use crate::{Refusal, StoreError};
 
-/// Rows of one statement. SQLite looks up each argument from the first on, so that long statements
-/// are slower: 100,000 pools took 6.6 s in eights, 10.8 s by 25, 25.6 s by 200 (examples/import.rs).
+/// The most rows of one statement. SQLite looks up each argument from the first on, so that long
+/// statements are slower: 100,000 pools took 6.6 s in eights, 10.8 s by 25, 25.6 s by 200
+/// (examples/import.rs).
 const ROWS: usize = 8;
 const POOL_COLUMNS: usize = 22;
 const NUMBER_COLUMNS: usize = 7;
 
 impl Scope {
-    /// The owners of the pools of a configuration file: it names no tenant.
+    /// The owner of the pools of a configuration file, which names no tenant.
     #[must_use]
     pub fn of_file() -> Self {
         let own = || "local".to_owned();
@@ -34,7 +36,7 @@ impl Scope {
 }
 
 impl Change {
-    /// Takes `pools` into an empty directory, with their ids, keys and numbers.
+    /// Inserts `pools` into an empty directory, with their ids, keys and numbers.
     ///
     /// # Errors
     /// [`Refusal::NotEmpty`]; [`StoreError::Database`] if a number is in two pools.
@@ -157,7 +159,7 @@ impl PoolSettings {
     }
 }
 
-/// `insert` with `rows` rows of `columns` arguments.
+/// The statement `insert` with `rows` rows of `columns` arguments.
 fn rows_of(insert: &str, rows: usize, columns: usize) -> Query<'static, Any, AnyArguments> {
     let mut text = insert.to_owned();
     for row in 0..rows {
@@ -169,6 +171,6 @@ fn rows_of(insert: &str, rows: usize, columns: usize) -> Query<'static, Any, Any
         }
         text.push(')');
     }
-    // Only placeholders of arguments were added to a constant text.
+    // The text is a constant to which only placeholders of arguments were added.
     sqlx::query(AssertSqlSafe(text))
 }

@@ -1,16 +1,16 @@
 //! A pool's preferences for its numbers, read from the members of the published API that it keeps.
 //!
-//! They were checked when they were sent; an impossible form counts as missing. Source:
+//! They were checked when they were received; an invalid form counts as missing. Source:
 //! docs/spec/directory.md, "Local numbers".
 
 use ringwell_directory::{AreaCode, Center, Point, Search, ZipCode};
 use serde_json::{Map, Value};
 
-/// Local numbers, and the alternative to them.
+/// Local numbers, and what to do if there are none.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Local {
     pub(crate) search: Search,
-    /// Toll-free numbers are taken when there are no local ones; else the pool waits.
+    /// Whether toll-free numbers are taken when there are no local ones; otherwise the pool waits.
     pub(crate) or_toll_free: bool,
 }
 
@@ -18,7 +18,7 @@ pub(crate) struct Local {
 const RADIUS_MILES: u64 = 240;
 
 impl Local {
-    /// The preferences in `kept`; `None` if any number will do.
+    /// The preferences in `kept`; `None` if any number is suitable.
     pub(crate) fn of(kept: &Map<String, Value>) -> Option<Self> {
         let center = kept.get("local_center").and_then(center);
         let only: Vec<_> = list(kept.get("tn_prefix_whitelist")).filter_map(area).collect();

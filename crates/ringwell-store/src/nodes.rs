@@ -1,4 +1,4 @@
-//! The data directory that a node served last, so that a node that comes back with another is
+//! The data directory that a node served last, so that a node that returns with another one is
 //! noticed.
 //!
 //! Owns one column of the table of nodes. Source: docs/spec/cluster.md, "A lost disk".
@@ -20,7 +20,7 @@ impl Store {
         Ok(row.map(|row| row.try_get(0)).transpose()?.flatten())
     }
 
-    /// Notes the name of the data directory that `node`, which has confirmed a version, serves.
+    /// Records the name of the data directory that `node`, which has confirmed a version, serves.
     ///
     /// # Errors
     /// [`StoreError::Database`].

@@ -1,7 +1,7 @@
 //! Numbers as rows: each row is a run of numbers that share everything but the number.
 //!
-//! Owns cutting rows apart and joining them again. `rotation.rs` has the allowed changes.
-//! Invariant: rows do not overlap; the database itself refuses it too.
+//! Owns splitting and merging rows. `rotation.rs` has the allowed changes. Invariant: rows do not
+//! overlap; the database enforces this too.
 
 use futures_util::TryStreamExt;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
@@ -11,18 +11,18 @@ use sqlx::any::AnyRow;
 use crate::row::{Columns, digits, from_db, from_ms, ms, number, to_db};
 use crate::{Refusal, StoreError};
 
-/// The present state of a number. Whether it is locked the shards decide.
+/// The present state of a number. The shards know whether it is locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum NumberState {
     /// In a pool's rotation.
     Available,
     /// The overflow number of a pool.
     Overflow,
-    /// Promised to a pool; enters when no visitor can hold it any more.
+    /// Promised to a pool; it enters when no visitor can hold it any more.
     Waiting,
     /// In the inventory.
     Free,
-    /// Out of its pool's rotation until a person releases it.
+    /// In quarantine until a person releases it.
     Quarantined,
     /// Out of use; its history stays.
     Retired,
@@ -37,7 +37,7 @@ pub enum Goal {
     Overflow,
 }
 
-/// The lockouts that a number may still carry from a rotation that it has left.
+/// The lockouts that a number may still have from a rotation that it has left.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Left {
     /// The pool, if the number was in its rotation.
@@ -60,7 +60,7 @@ pub(crate) struct Run {
     pub(crate) left: Left,
 }
 
-/// The first and the last of some numbers, which may be more than a range counts.
+/// The first and the last of a run of numbers, which may exceed the size of a range.
 pub(crate) type Span = (PromoNumber, PromoNumber);
 
 macro_rules! columns {
@@ -71,7 +71,7 @@ macro_rules! columns {
 }
 
 impl NumberState {
-    /// All of them.
+    /// All states.
     pub const ALL: [Self; 6] = [
         Self::Available,
         Self::Overflow,
@@ -81,7 +81,7 @@ impl NumberState {
         Self::Retired,
     ];
 
-    /// The word for it, in the database and in answers.
+    /// Its name in the database and in answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -102,7 +102,7 @@ impl NumberState {
 }
 
 impl Goal {
-    /// The word for it, in the database and in answers.
+    /// Its name in the database and in answers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -124,7 +124,7 @@ impl Left {
 }
 
 impl Run {
-    /// Numbers that were never seen before.
+    /// Numbers that are new to the directory.
     pub(crate) fn new(range: NumberRange, network: Option<String>) -> Self {
         Self {
             first: range.first(),
@@ -173,7 +173,7 @@ impl Run {
         *self == same
     }
 
-    /// Writes the row, joined with its neighbours if those are like it.
+    /// Writes the row, merged with its neighbours if their other fields are equal.
     pub(crate) async fn insert(mut self, db: &mut AnyConnection) -> Result<(), StoreError> {
         let before = one(
             db,
@@ -226,7 +226,7 @@ impl Run {
     }
 }
 
-/// The rows that have numbers of `range`, by number.
+/// The rows that contain numbers of `range`, in the order of numbers.
 pub(crate) async fn touching(
     db: &mut AnyConnection,
     range: NumberRange,
@@ -242,8 +242,9 @@ pub(crate) async fn touching(
     collect(query.bind(digits(range.last())).bind(digits(range.first())).fetch(db)).await
 }
 
-/// Takes `range` out of the table: its rows, cut where `range` begins and ends, by number. Numbers
-/// outside the table are not in the result. The caller that takes them out puts them back.
+/// Removes `range` from the table and returns its rows, cut where `range` begins and ends, in the
+/// order of numbers. Numbers outside the table are not in the result. The caller that removes them
+/// inserts them again.
 pub(crate) async fn cut(
     db: &mut AnyConnection,
     range: NumberRange,
@@ -266,7 +267,7 @@ pub(crate) async fn cut(
     Ok(inside)
 }
 
-/// The parts of `range` that are in none of `runs`, which are by number.
+/// The parts of `range` that are in none of `runs`, which are in the order of numbers.
 pub(crate) fn gaps(range: NumberRange, runs: &[Run]) -> Vec<NumberRange> {
     let mut next = range.first().to_e164();
     let mut found = Vec::new();
@@ -281,7 +282,7 @@ pub(crate) fn gaps(range: NumberRange, runs: &[Run]) -> Vec<NumberRange> {
     found
 }
 
-/// The rows that `pool` names, by number: its rotation, quarantined and waiting ones.
+/// The rows of `pool`, in the order of numbers: its rotation, quarantined and waiting ones.
 pub(crate) async fn of_pool(db: &mut AnyConnection, pool: PoolId) -> Result<Vec<Run>, StoreError> {
     let query = sqlx::query(concat!(
         "SELECT ",
@@ -305,7 +306,8 @@ pub(crate) async fn due(db: &mut AnyConnection, now: Millis) -> Result<Vec<Run>,
 }
 
 /// At most `limit` rows of the inventory with numbers of `range` that `network` may use and no
-/// visitor can hold at `now`, by number. The first and the last may reach beyond `range`.
+/// visitor can hold at `now`, in the order of numbers. The first and the last may extend beyond
+/// `range`.
 pub(crate) async fn free(
     db: &mut AnyConnection,
     network: &str,
@@ -327,7 +329,7 @@ pub(crate) async fn free(
     collect(query.bind(i64::from(limit)).fetch(db)).await
 }
 
-/// The row that has `number`.
+/// The row that contains `number`.
 pub(crate) async fn holding(
     db: &mut AnyConnection,
     number: PromoNumber,
@@ -346,7 +348,7 @@ pub(crate) async fn holding(
     Ok(found.filter(|run| run.last >= number))
 }
 
-/// One page of rows, by number.
+/// One page of rows, in the order of numbers.
 pub(crate) async fn page(
     db: &mut AnyConnection,
     after: i64,
@@ -387,8 +389,7 @@ async fn delete(db: &mut AnyConnection, first: PromoNumber) -> Result<(), StoreE
     Ok(())
 }
 
-/// The parts outside of `cut`: their neighbours are already other rows, so there is nothing to
-/// join.
+/// The parts outside of `cut`: their neighbours are already other rows, so no merge is needed.
 async fn put_back(db: &mut AnyConnection, run: Run) -> Result<(), StoreError> {
     run.insert(db).await
 }

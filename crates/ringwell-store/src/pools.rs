@@ -14,7 +14,7 @@ use sqlx::any::AnyRow;
 use crate::StoreError;
 use crate::row::{Columns, digits, from_db, from_ms, key, ms, number, to_db};
 
-/// The owner of a pool, as the published API scopes it.
+/// The owner of a pool, in the terms of the published API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scope {
     /// The network: the tenant.
@@ -30,31 +30,31 @@ pub struct Scope {
 pub struct PoolSettings {
     /// Its owner.
     pub scope: Scope,
-    /// The id that the network gave; unique within it.
+    /// The id that the network assigned; unique within it.
     pub id_from_network: String,
     /// Its display name.
     pub name: String,
     /// The guaranteed lifetime of an allocation.
     pub lifetime: Millis,
-    /// The most numbers, the overflow number among them.
+    /// The most numbers, including the overflow number.
     pub max_pool_size: u32,
-    /// Picks this pool when a page names none.
+    /// Whether this pool is used when a page names none.
     pub preferred: bool,
     /// Whether it gets all its numbers at once.
     pub fill_immediately: bool,
-    /// Whether a number is kept for overflow. Set once.
+    /// Whether a number is kept for overflow. Set only at the creation.
     pub allow_overflow: bool,
     /// The destination of calls.
     pub destination: Option<String>,
-    /// The beginning of tracking URLs; empty for none.
+    /// The prefix of tracking URLs; empty for none.
     pub tracking_url: String,
     /// The landing page; empty for none.
     pub destination_url: String,
-    /// Other members of the published API, kept and shown as they came.
+    /// Other members of the published API, stored and shown as received.
     pub kept: Map<String, Value>,
 }
 
-/// A pool as the database has it, without its numbers. Shows no key by `Debug`.
+/// A pool in the database, without its numbers. `Debug` shows no key.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pool {
     /// The id in requests for numbers.
@@ -65,19 +65,19 @@ pub struct Pool {
     pub settings: PoolSettings,
     /// The key that requests must name.
     pub key: RingPoolKey,
-    /// The key that comes after it; both are valid.
+    /// The key that will replace it; both are valid.
     pub next_key: Option<RingPoolKey>,
     /// Its overflow number, once it has one.
     pub overflow: Option<PromoNumber>,
-    /// A longer lifetime that it had, while lockouts of then may last.
+    /// An earlier, longer lifetime, for as long as its lockouts may last.
     pub(crate) former: Option<Former>,
 }
 
-/// A longer lifetime that a pool had.
+/// An earlier, longer lifetime of a pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Former {
     pub(crate) lifetime: Millis,
-    /// The version that ended it, until every node has confirmed that.
+    /// The version that ended it, until every node has confirmed that version.
     pub(crate) version: Option<u64>,
     pub(crate) until: Millis,
 }
@@ -106,7 +106,7 @@ impl Pool {
         former.max(self.settings.lifetime)
     }
 
-    /// The part of it that shards need, with `numbers` in rotation.
+    /// The part that shards need, with `numbers` in rotation.
     ///
     /// # Errors
     /// The first rule that it breaks.
@@ -133,7 +133,7 @@ impl Pool {
         })
     }
 
-    /// For the audit log: all but the keys.
+    /// The data for the audit log: all but the keys.
     pub(crate) fn to_json(&self) -> Value {
         let settings = &self.settings;
         json!({
@@ -199,7 +199,7 @@ impl Pool {
         Ok(Self { id, version, settings, key: ring_pool_key, next_key, overflow, former })
     }
 
-    /// Writes the row, whether there is one already or not.
+    /// Inserts or updates the row.
     pub(crate) async fn put(&self, db: &mut AnyConnection) -> Result<(), StoreError> {
         let settings = &self.settings;
         let query = sqlx::query(concat!(
@@ -256,7 +256,7 @@ fn former(
 }
 
 pub(crate) async fn by_id(db: &mut AnyConnection, id: PoolId) -> Result<Option<Pool>, StoreError> {
-    // A key that does not fit into the database is in no row.
+    // No row contains a key that does not fit into the database.
     let Ok(id) = i64::try_from(id.0) else { return Ok(None) };
     let query = sqlx::query(concat!("SELECT ", columns!(), " FROM ring_pools WHERE id = $1"));
     let row = query.bind(id).fetch_optional(db).await?;
@@ -294,7 +294,7 @@ pub(crate) async fn of_scope(
     rows.iter().map(Pool::from_row).collect()
 }
 
-/// At most `limit` pools with ids above `after`, by id; of one network, or all.
+/// At most `limit` pools with ids above `after`, by id, of one network or of all.
 pub(crate) async fn page(
     db: &mut AnyConnection,
     network: Option<&str>,

@@ -1,7 +1,7 @@
-//! Sellers of numbers: a small interface, and a provider made of two files.
+//! Sellers of numbers: a small interface, and an implementation with two files.
 //!
-//! Owns offers and purchases. `purchase.rs` has the limits and the buyers. Invariant: a purchase is
-//! recorded before a pool gets its numbers. Source: docs/spec/directory.md, "Buying numbers".
+//! Owns offers and purchases. `purchase.rs` owns the limits and the buyers. Invariant: a purchase
+//! is recorded before a pool gets its numbers. Source: docs/spec/directory.md, "Buying numbers".
 
 mod file;
 
@@ -32,18 +32,18 @@ pub struct Purchase {
     pub at: Millis,
 }
 
-/// The reason why the provider did not carry out a request, in words for an operator.
+/// The reason why the provider did not carry out a request, for an operator.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the provider of numbers: {0}")]
 pub struct ProviderError(pub String);
 
-/// Somebody who sells numbers. Its methods may block for a few seconds; they are called apart from
-/// the threads that hand out numbers, while other changes of the directory wait.
+/// A seller of numbers. Its methods may block for a few seconds; they run on other threads than
+/// those that hand out numbers, while other changes of the directory wait.
 pub trait Provider: fmt::Debug + Send + Sync {
     /// At most `limit` numbers of `numbers` that can be bought, the cheapest first.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If the provider cannot be reached.
     fn offers(
         &self,
         numbers: RangeInclusive<PromoNumber>,
@@ -53,12 +53,12 @@ pub trait Provider: fmt::Debug + Send + Sync {
     /// Buys all of `purchases`, or none. A number that was bought before is not bought again.
     ///
     /// # Errors
-    /// If one of them cannot be had any more, or it cannot be asked.
+    /// If one of them is no longer available, or the provider cannot be reached.
     fn buy(&self, purchases: &[Purchase]) -> Result<(), ProviderError>;
 
     /// The bought numbers, in order of purchase.
     ///
     /// # Errors
-    /// If it cannot be asked.
+    /// If the provider cannot be reached.
     fn bought(&self) -> Result<Vec<Purchase>, ProviderError>;
 }

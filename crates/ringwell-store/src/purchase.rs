@@ -1,8 +1,8 @@
 //! Buying numbers for a network: the choice, the count, and the time of payment.
 //!
-//! Owns the order of things. A change only records its purchases; the provider is asked when the
+//! Owns the order of the steps. A change only records its purchases; the provider is asked when the
 //! change is about to commit, so that a trial run buys nothing. If the database fails after that,
-//! the numbers come to the inventory with the next purchase: the provider has a list of its sales.
+//! the next purchase brings the numbers to the inventory, because the provider lists its sales.
 //! Source: docs/spec/directory.md, "Buying numbers".
 
 use std::ops::RangeInclusive;
@@ -24,13 +24,13 @@ use crate::{Refusal, StoreError};
 /// The most numbers that are bought at once, and the most offers that are read.
 const OFFERS_MAX: usize = 10_000;
 
-/// The orders of a change to the provider.
+/// The purchases that a change orders from the provider.
 #[derive(Debug, Default)]
 pub(crate) struct Orders {
     provider: Option<Arc<dyn Provider>>,
-    /// To be bought when the change lasts.
+    /// To be bought when the change is committed.
     purchases: Vec<Purchase>,
-    /// Whether the search for sold numbers that never arrived has been made.
+    /// Whether a search was made for sold numbers that never arrived.
     has_looked: bool,
 }
 
@@ -50,8 +50,9 @@ impl Orders {
 }
 
 impl Change {
-    /// Buys at most `count` numbers of `numbers` for `network`: the cheapest, as far as its ceiling
-    /// and the greatest price allow. They are in its inventory, and paid for when the change lasts.
+    /// Buys at most `count` numbers of `numbers` for `network`: the cheapest, within its ceiling
+    /// and the maximum price. They are added to its inventory, and paid for when the change is
+    /// committed.
     ///
     /// # Errors
     /// [`Refusal::NoProvider`]; [`StoreError::Provider`].
@@ -75,7 +76,7 @@ impl Change {
                 break;
             }
             let range: Vec<_> = NumberRange::new(offer.number, 1).into_iter().collect();
-            // Numbers that the directory already has are taken.
+            // Numbers that are already in the directory are excluded.
             if self.unknown(&range).await?.is_empty() {
                 continue;
             }
@@ -92,7 +93,8 @@ impl Change {
         Ok(bought)
     }
 
-    /// Buys the missing numbers of `pool`, if automatic purchases are on. Whether any were.
+    /// Buys the missing numbers of `pool`, if automatic purchases are on. Returns whether any were
+    /// bought.
     pub(crate) async fn buy_short(
         &mut self,
         pool: &Pool,
@@ -105,7 +107,7 @@ impl Change {
             Buying::DryRun => true,
             Buying::On => false,
         };
-        // Without a ceiling there is no limit on the cost.
+        // Without a ceiling, the cost would be unlimited.
         if self.room_to_buy(&network).await?.is_none_or(|room| room == 0) {
             return Ok(false);
         }
@@ -130,7 +132,7 @@ impl Change {
         Ok(false)
     }
 
-    /// Numbers that were sold to us in a change that did not last.
+    /// Numbers that were sold to us in a change that was not committed.
     async fn take_what_was_sold(&mut self, provider: &Arc<dyn Provider>) -> Result<(), StoreError> {
         if std::mem::replace(&mut self.orders.has_looked, true) {
             return Ok(());
@@ -142,7 +144,7 @@ impl Change {
         Ok(())
     }
 
-    /// As [`Change::room`], where numbers that only wait for the network's pools count too.
+    /// Like [`Change::room`], but also counts numbers that wait for the network's pools.
     async fn room_to_buy(&mut self, network: &str) -> Result<Option<u64>, StoreError> {
         let Some(room) = self.room(network).await? else { return Ok(None) };
         let query = sqlx::query(
@@ -168,7 +170,7 @@ impl Store {
         apart(provider, move |it| it.offers(numbers, limit)).await
     }
 
-    /// All numbers that were bought, in that order.
+    /// All bought numbers, in the order of purchase.
     ///
     /// # Errors
     /// [`Refusal::NoProvider`]; [`StoreError::Provider`].
@@ -178,20 +180,20 @@ impl Store {
     }
 }
 
-/// For the audit log.
+/// The text for the audit log.
 fn audit_entry(bought: &[Offer]) -> serde_json::Value {
     let numbers: Vec<_> = bought.iter().map(|offer| offer.number.to_string()).collect();
     let price: u64 = bought.iter().map(|offer| offer.price_cents).sum();
     json!({ "numbers": numbers, "price_cents": price })
 }
 
-/// Asks the provider on a separate thread, as it may block.
+/// Queries the provider on a separate thread, because it may block.
 async fn apart<T: Send + 'static>(
     provider: Arc<dyn Provider>,
     ask: impl FnOnce(&dyn Provider) -> Result<T, ProviderError> + Send + 'static,
 ) -> Result<T, StoreError> {
     let answer = tokio::task::spawn_blocking(move || ask(&*provider)).await;
-    // A provider that panics has not answered.
+    // A provider that panics counts as not answering.
     let answer = answer.unwrap_or_else(|error| Err(ProviderError(error.to_string())));
     answer.map_err(StoreError::Provider)
 }

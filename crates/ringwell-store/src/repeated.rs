@@ -1,4 +1,4 @@
-//! Failures that repeat while something is away: one line a minute in the log.
+//! Repeated failures while a service is unavailable: one log line a minute.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 /// The time between two lines.
 const PAUSE: Duration = Duration::from_mins(1);
 
-/// Lets one line about a repeated failure through per minute. For a `static` beside the line.
+/// Lets one line about a repeated failure pass per minute. Meant for a `static` next to the log
+/// call.
 #[derive(Debug)]
 pub struct Repeated(Mutex<State>);
 
@@ -17,13 +18,13 @@ struct State {
 }
 
 impl Repeated {
-    /// Nothing has failed yet.
+    /// No failure so far.
     #[must_use]
     pub const fn new() -> Self {
         Self(Mutex::new(State { last: None, left_out: 0 }))
     }
 
-    /// The count of lines left out since the last one; `None` if this one is left out too.
+    /// The count of lines suppressed since the last one; `None` if this one is suppressed too.
     pub fn pass(&self) -> Option<u64> {
         self.pass_at(Instant::now())
     }

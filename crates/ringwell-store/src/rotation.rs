@@ -1,9 +1,9 @@
 //! The way in which numbers enter and leave rotations.
 //!
-//! Owns the one rule that protects visitors: a number that a visitor may hold enters no other
-//! rotation, and becomes no overflow number. It leaves with a version; when every node has
-//! confirmed that version, no visitor gets it any more; one lifetime later no visitor holds it.
-//! Until then it waits, and [`Change::move_due`] takes it where it was promised.
+//! Owns the one rule that protects visitors: a number that a visitor may hold does not enter
+//! another rotation, and does not become an overflow number. It leaves with a version; when every
+//! node has confirmed that version, no visitor gets it any more; one lifetime later no visitor
+//! holds it. Until then it waits, and [`Change::move_due`] moves it to its promised place.
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use serde_json::json;
@@ -14,10 +14,10 @@ use crate::pools::Pool;
 use crate::row::{digits, to_db};
 use crate::{Refusal, StoreError};
 
-/// The outcome for numbers that were given to a pool.
+/// What happened to numbers that were given to a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
-    /// The count in rotation at once.
+    /// The count that entered the rotation at once.
     pub entered: u64,
     /// The count of numbers that wait for the end of lockouts elsewhere.
     pub waiting: u64,
@@ -28,14 +28,14 @@ pub struct Placed {
 pub enum Leave {
     /// To the inventory, for any pool.
     Inventory,
-    /// Nowhere until a person has checked them; they belong to their pool.
+    /// Into quarantine, until a person has checked them; they belong to their pool.
     Quarantine,
     /// Out of use.
     Retire,
 }
 
 impl Change {
-    /// The parts of `ranges` that were never seen.
+    /// The parts of `ranges` that are new to the directory.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -51,8 +51,8 @@ impl Change {
         Ok(unknown)
     }
 
-    /// Adds numbers to the inventory, for one network or for all. The count of new ones; known ones
-    /// keep their state.
+    /// Adds numbers to the inventory, for one network or for all. Returns the count of new ones;
+    /// known ones keep their state.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -79,12 +79,12 @@ impl Change {
         Ok(added)
     }
 
-    /// Puts numbers into a pool's rotation, now or when no visitor can hold them any more. Numbers
-    /// that were never seen are new to the inventory; those in the rotation already stay.
+    /// Puts numbers into a pool's rotation, at once or when no visitor can hold them any more. New
+    /// numbers are added to the inventory; those already in the rotation stay.
     ///
     /// # Errors
-    /// [`Refusal::NumberTaken`] for the first that is elsewhere, [`Refusal::UnknownPool`],
-    /// [`Refusal::NetworkCeiling`].
+    /// [`Refusal::NumberTaken`] for the first number that is used elsewhere,
+    /// [`Refusal::UnknownPool`], [`Refusal::NetworkCeiling`].
     pub async fn add_numbers(
         &mut self,
         pool: PoolId,
@@ -96,7 +96,7 @@ impl Change {
         Ok(placed)
     }
 
-    /// As [`Change::add_numbers`], for numbers that the network's ceiling allows.
+    /// Like [`Change::add_numbers`], for numbers within the network's ceiling.
     pub(crate) async fn place_numbers(
         &mut self,
         pool: PoolId,
@@ -123,7 +123,7 @@ impl Change {
         Ok(placed)
     }
 
-    /// Takes numbers out of rotations, out of quarantine or out of the inventory. The count.
+    /// Removes numbers from rotations, from quarantine or from the inventory. Returns their count.
     ///
     /// # Errors
     /// [`Refusal::UnknownNumber`]; [`Refusal::NumberTaken`] for an overflow number.
@@ -159,7 +159,7 @@ impl Change {
     /// them; those without a pool go to the inventory.
     ///
     /// # Errors
-    /// [`Refusal::UnknownNumber`], [`Refusal::NumberTaken`] for one that is not in quarantine.
+    /// [`Refusal::UnknownNumber`], [`Refusal::NumberTaken`] for a number that is not in quarantine.
     pub async fn end_quarantine(
         &mut self,
         ranges: &[NumberRange],
@@ -177,7 +177,7 @@ impl Change {
                 }
                 run.state = NumberState::Free;
                 if cooldown > Millis::ZERO {
-                    // Its own pool has to wait as well.
+                    // Its own pool must wait as well.
                     run.left.pool = None;
                     run.left.ready = run.left.ready.max(self.now + cooldown);
                 }
@@ -196,11 +196,11 @@ impl Change {
         Ok(placed)
     }
 
-    /// Gives a pool another overflow number, or none. A number that a visitor may hold comes later;
-    /// the previous one stays until then. `true` if it has it now.
+    /// Gives a pool another overflow number, or none. A number that a visitor may hold is promised;
+    /// the previous one stays until then. Returns `true` if the change took effect at once.
     ///
     /// # Errors
-    /// [`Refusal::NumberTaken`], [`Refusal::OverflowIsFixed`] if the pool takes none,
+    /// [`Refusal::NumberTaken`], [`Refusal::OverflowIsFixed`] if the pool allows no overflow,
     /// [`Refusal::NetworkCeiling`].
     pub async fn set_overflow(
         &mut self,
@@ -216,7 +216,7 @@ impl Change {
         let is_own = run.is_some_and(|run| run.pool == Some(id));
         let is_there = self.place_overflow(id, number).await?;
         if is_own || pool.overflow.is_some() {
-            // It takes another's place; whether that is still counted depends on other pools.
+            // It replaces another one; whether that is still counted depends on other pools.
             self.check_network_ceiling(id).await?;
         } else {
             self.use_room(room, 1)?;
@@ -224,7 +224,7 @@ impl Change {
         Ok(is_there)
     }
 
-    /// As [`Change::set_overflow`], for a number that the network's ceiling allows.
+    /// Like [`Change::set_overflow`], for a number within the network's ceiling.
     pub(crate) async fn place_overflow(
         &mut self,
         id: PoolId,
@@ -269,7 +269,7 @@ impl Change {
         Ok(true)
     }
 
-    /// Moves waiting numbers whose time has come to where they were promised. The count.
+    /// Moves waiting numbers that are due to their promised places. Returns their count.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -302,7 +302,7 @@ impl Change {
         Ok(moved)
     }
 
-    /// All that a pool has goes to the inventory.
+    /// Moves all numbers of a pool to the inventory.
     pub(crate) async fn empty_pool(&mut self, pool: &Pool) -> Result<(), StoreError> {
         for run in numbers::of_pool(&mut self.tx, pool.id).await? {
             numbers::cut(&mut self.tx, run.range()?).await?;
@@ -311,7 +311,7 @@ impl Change {
         self.release_overflow(pool).await
     }
 
-    /// Moves `run` to its destination if no visitor can hold it, else makes it wait for that.
+    /// Moves `run` to its destination if no visitor can hold it; otherwise marks it as waiting.
     async fn place(
         &mut self,
         mut run: Run,
@@ -328,7 +328,7 @@ impl Change {
         if run.state != NumberState::Free || !is_ours {
             return Err(Refusal::from(&run).into());
         }
-        // A pool has its own lockouts: numbers that come back to it need not wait.
+        // A pool knows its own lockouts, so numbers that return to it need not wait.
         let returns = goal == Goal::Rotation && run.left.pool == Some(pool);
         if returns || run.left.is_over(self.now) {
             run.left = Left::default();
@@ -344,7 +344,7 @@ impl Change {
         run.insert(&mut self.tx).await
     }
 
-    /// Records how long `run` may still be held, as it leaves the rotation of its pool.
+    /// Records how long visitors may still hold `run`, when it leaves the rotation of its pool.
     async fn depart(&mut self, run: &mut Run) -> Result<(), StoreError> {
         let Some(id) = run.pool else { return Ok(()) };
         let pool = self.pool(id).await?;
@@ -355,7 +355,7 @@ impl Change {
     async fn left(&mut self, of: &Pool, pool: Option<PoolId>) -> Result<Left, StoreError> {
         let lockout = of.lockout(self.now) + self.margin;
         let version = self.first_unconfirmed().await?;
-        // Without nodes no number goes out, but visitors may hold earlier ones.
+        // Without nodes no number goes out, but visitors may still hold earlier ones.
         let ready = if version.is_none() { self.now + lockout } else { Millis::ZERO };
         Ok(Left { pool, version, lockout, ready })
     }
@@ -373,7 +373,7 @@ impl Change {
         run.insert(&mut self.tx).await
     }
 
-    /// The overflow number goes to the inventory, if no other pool has the same.
+    /// The overflow number goes to the inventory, unless another pool has the same.
     async fn release_overflow(&mut self, pool: &Pool) -> Result<(), StoreError> {
         let Some(number) = pool.overflow else { return Ok(()) };
         let query =

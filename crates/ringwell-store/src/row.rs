@@ -1,6 +1,7 @@
-//! Values between the database's integers and texts and the program's types.
+//! Conversion between the database's integers and texts and the program's types.
 //!
-//! Invariant: all data are checked when read; a row that breaks a rule is [`StoreError::Damaged`].
+//! Invariant: all data are checked when read; a row that breaks a rule leads to
+//! [`StoreError::Damaged`].
 
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_directory::RingPoolKey;
@@ -9,13 +10,13 @@ use sqlx::{Any, ColumnIndex, Decode, Row, Type};
 
 use crate::{Refusal, StoreError};
 
-/// A value as the database holds it. Values that it cannot hold are refused.
+/// A value in the form that the database stores. Values that it cannot store are refused.
 pub(crate) fn to_db(value: u64, what: &str) -> Result<i64, StoreError> {
     let unfit = || Refusal::Unfit(format!("{what} is at most {}, not {value}", i64::MAX));
     Ok(i64::try_from(value).map_err(|_| unfit())?)
 }
 
-/// A time or duration as the database holds it, at most 292 million years.
+/// A time or duration in the form that the database stores, at most 292 million years.
 pub(crate) fn ms(time: Millis) -> i64 {
     i64::try_from(time.0).unwrap_or(i64::MAX)
 }
@@ -33,7 +34,8 @@ pub(crate) fn number(value: i64) -> Result<PromoNumber, StoreError> {
     number.ok_or_else(|| StoreError::Damaged(format!("{value} is no promo number")))
 }
 
-/// A promo number as the database holds it, with its country code: 15 digits always fit.
+/// A promo number in the form that the database stores, with its country code: 15 digits always
+/// fit.
 pub(crate) fn digits(number: PromoNumber) -> i64 {
     i64::try_from(number.to_e164()).unwrap_or(i64::MAX)
 }

@@ -13,18 +13,18 @@ use crate::database::Kind;
 pub struct Schema {
     /// The table that holds the schema's version.
     pub version_table: &'static str,
-    /// The first leads from nothing to version 1.
+    /// The first script creates version 1.
     pub steps: &'static [Step],
 }
 
-/// The scripts that lead from the version before to one version.
+/// The scripts that upgrade the previous version to one version.
 #[derive(Debug)]
 pub struct Step {
-    /// Run on every database.
+    /// The script for every database.
     pub both: &'static str,
-    /// Run on SQLite after that.
+    /// The further script for SQLite.
     pub sqlite: &'static str,
-    /// Run on PostgreSQL after that.
+    /// The further script for PostgreSQL.
     pub postgres: &'static str,
 }
 
@@ -41,17 +41,17 @@ const STEPS: [Step; 5] = [
     Step { both: include_str!("schema/3.sql"), sqlite: "", postgres: "" },
     Step {
         both: include_str!("schema/4.sql"),
-        // The constraint that keeps numbers apart went with the table.
+        // The constraint that keeps numbers apart was dropped with the table.
         sqlite: include_str!("schema/1.sqlite.sql"),
         postgres: include_str!("schema/1.postgres.sql"),
     },
     Step { both: include_str!("schema/5.sql"), sqlite: "", postgres: "" },
 ];
 
-/// Brings the database to this program's schema, all in one transaction.
+/// Upgrades the database to this program's schema, in one transaction.
 ///
 /// # Errors
-/// [`StoreError::NewerSchema`] if a newer program has been here.
+/// [`StoreError::NewerSchema`] if a newer program has upgraded it.
 pub(crate) async fn upgrade(
     schema: &Schema,
     kind: Kind,
@@ -60,7 +60,7 @@ pub(crate) async fn upgrade(
     let Schema { version_table: table, steps } = schema;
     let mut tx = connection.begin_with(kind.begin_write()).await?;
     if kind == Kind::Postgres {
-        // Two programs that start together: the second finds the work done.
+        // If two programs start together, the second finds the work done.
         tx.execute("SELECT pg_advisory_xact_lock(7464923651)").await?;
     }
     // A name of this program, never one from outside.
@@ -88,7 +88,7 @@ pub(crate) async fn upgrade(
     Ok(())
 }
 
-/// Several statements at once, which no prepared statement can have.
+/// Executes several statements at once, which a prepared statement cannot do.
 async fn run(connection: &mut AnyConnection, script: &'static str) -> Result<(), StoreError> {
     sqlx::raw_sql(script).execute(connection).await?;
     Ok(())

@@ -1,6 +1,6 @@
 //! Web sites whose pages show each visitor a number.
 //!
-//! Owns their rows. A site may name a pool that does not exist: its row is then overflow, and pages
+//! Owns their rows. A site may name a pool that does not exist: its row then overflows, and pages
 //! keep their own number. Source: docs/spec/site.md.
 
 use ringwell_directory::{Site, SiteText};
@@ -15,7 +15,7 @@ use crate::row::{Columns, from_db, to_db};
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// The most sites of a directory: each has a series of metrics for each outcome.
+/// The most sites of a directory, because each has a series of metrics for each outcome.
 const SITES_MAX: i64 = 1000;
 
 const COLUMNS: &str = "SELECT site_key, origins, swaps, params, consent, edge_key, \
@@ -53,7 +53,7 @@ impl Change {
         Ok(before.is_none())
     }
 
-    /// The site of this key, as the change finds it.
+    /// The site with this key, including this change.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if it breaks a rule.
@@ -61,7 +61,7 @@ impl Change {
         by_key(&mut self.tx, key).await
     }
 
-    /// Removes a site. Returns `false` if there is none with this key.
+    /// Removes a site. Returns `false` if it does not exist.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -88,7 +88,7 @@ impl Change {
 }
 
 impl Store {
-    /// Sites by key, at most `limit` of them, from behind `after` on.
+    /// At most `limit` sites by key, starting after `after`.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a site breaks a rule.
@@ -100,7 +100,7 @@ impl Store {
         rows.iter().map(from_row).collect()
     }
 
-    /// The site of this key.
+    /// The site with this key.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if it breaks a rule.
@@ -151,7 +151,7 @@ fn from_row(row: &AnyRow) -> Result<Site, StoreError> {
     text.check_kept().map_err(|fault| StoreError::Damaged(format!("site {key}: {fault}")))
 }
 
-/// The audit log's data on a site: everything except the value of its secret.
+/// The data on a site for the audit log: everything except the value of its secret.
 fn audited(site: &Site) -> Result<Value, StoreError> {
     let mut text = site.to_text();
     text.edge_key = text.edge_key.map(|_| "***".to_owned());

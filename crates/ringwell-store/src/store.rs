@@ -1,6 +1,6 @@
-//! The directory as a database: its contents, and the reports of nodes.
+//! The directory in a database: its contents, and the reports of nodes.
 //!
-//! Owns the moment that everything read together belongs to. Changes are in `change.rs`.
+//! Owns the transaction that makes everything read together consistent. Changes are in `change.rs`.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ pub struct Loaded {
 pub struct Delta {
     /// The directory's version now.
     pub version: u64,
-    /// New or changed pools in their present form; the latest change last.
+    /// New or changed pools in their present form; the latest change is last.
     pub changed: Vec<RingPool>,
     /// Removed pools.
     pub removed: Vec<PoolId>,
@@ -61,9 +61,9 @@ pub struct Delta {
 /// A line of the audit log.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AuditLine {
-    /// The version that the change made.
+    /// The version that the change created.
     pub version: u64,
-    /// Its place among the lines of that change.
+    /// Its index among the lines of that change.
     pub place: u64,
     /// When, in milliseconds since 1970.
     pub at: Millis,
@@ -98,7 +98,7 @@ pub struct Numbers {
 }
 
 impl Store {
-    /// The largest difference between the clocks of nodes, and the longest transport of an answer:
+    /// The largest difference between the clocks of nodes plus the longest transport of an answer:
     /// added to every lockout before a number goes elsewhere.
     pub const MARGIN: Millis = Millis(60_000);
 
@@ -112,8 +112,7 @@ impl Store {
         Ok(Self { database, margin: Self::MARGIN, inventory, provider: None, slow_hash })
     }
 
-    /// The same directory, where pools draw numbers as `inventory` says, keep its ceilings, and
-    /// numbers are bought by its files.
+    /// The same directory with the limits and provider of `inventory`.
     #[must_use]
     pub fn with_inventory(self, inventory: Inventory) -> Self {
         let files = inventory.offers.clone().zip(inventory.purchases.clone());
@@ -122,7 +121,7 @@ impl Store {
         Self { inventory, provider, ..self }
     }
 
-    /// The same directory, where numbers are bought from `provider`.
+    /// The same directory, which buys numbers from `provider`.
     #[must_use]
     pub fn with_provider(self, provider: Arc<dyn Provider>) -> Self {
         Self { provider: Some(provider), ..self }
@@ -134,12 +133,12 @@ impl Store {
         &self.inventory
     }
 
-    /// Waits until all uses have ended, and closes it.
+    /// Waits until all operations have ended, and closes it.
     pub async fn close(&self) {
         self.database.close().await;
     }
 
-    /// Begins a change by `who`. Waits for the end of another one.
+    /// Begins a change by `who`. Waits until other changes have ended.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -149,7 +148,7 @@ impl Store {
         Change::begin(self.database.write().await?, who, now, rules).await
     }
 
-    /// The number of the last change.
+    /// The version of the last change.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -157,7 +156,8 @@ impl Store {
         version(&mut *self.database.read().await?).await
     }
 
-    /// Every pool, also those without a number in rotation. Rows are turned into pools as they come.
+    /// All pools, including those without a number in rotation. Rows are converted to pools while
+    /// they are read.
     ///
     /// # Errors
     /// [`StoreError::Damaged`] if a pool breaks a rule.
@@ -191,7 +191,7 @@ impl Store {
             return Ok(delta);
         }
         let since = to_db(since, "a version")?;
-        // One query for all pools, with pauses: an import changes 10,000 of them.
+        // One query for all pools, with pauses, because an import changes 10,000 of them.
         let mut pace = Pace::begin();
         let query = "SELECT pool, first_number, last_number FROM numbers \
              WHERE state = 'available' \
@@ -221,8 +221,8 @@ impl Store {
         Ok(delta)
     }
 
-    /// A node serves `version` since `at`. A node confirms before it hands out its first number,
-    /// and after it has taken each new version; it never goes back to an older one.
+    /// Records that a node serves `version` since `at`. A node confirms before it hands out its
+    /// first number, and after it has applied each new version; it never returns to an older one.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -240,7 +240,7 @@ impl Store {
         Ok(())
     }
 
-    /// A node is gone for good: numbers no longer wait for it.
+    /// Records that a node is gone for good: numbers no longer wait for it.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -255,7 +255,7 @@ impl Store {
         Ok(())
     }
 
-    /// Moves promised numbers that have become free. The version, if that changed anything.
+    /// Moves promised numbers that have become free. Returns the version, if anything was changed.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -268,7 +268,7 @@ impl Store {
         Ok(Some(change.commit().await?))
     }
 
-    /// The pool `id`, if there is one.
+    /// The pool `id`, if it exists.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -276,7 +276,7 @@ impl Store {
         pools::by_id(&mut *self.database.read().await?, id).await
     }
 
-    /// The pool that `network` calls `id`.
+    /// The pool with the id `id` in `network`.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -296,7 +296,7 @@ impl Store {
         pools::of_scope(&mut *self.database.read().await?, scope).await
     }
 
-    /// At most `limit` pools with ids above `after`, of one network or all.
+    /// At most `limit` pools with ids above `after`, of one network or of all.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -310,7 +310,7 @@ impl Store {
         pools::page(&mut *self.database.read().await?, network, after, limit).await
     }
 
-    /// The numbers of `pool`: its rotation, quarantined and waiting ones, by number.
+    /// The numbers of `pool` in order: its rotation, quarantined and waiting ones.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -328,7 +328,7 @@ impl Store {
         run.map(Numbers::new).transpose()
     }
 
-    /// At most `limit` runs of numbers that begin above `after`, by number.
+    /// At most `limit` runs of numbers that begin above `after`, in the order of numbers.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -342,7 +342,7 @@ impl Store {
         runs.into_iter().map(Numbers::new).collect()
     }
 
-    /// The tag of the page that is linked with a number that calls go to.
+    /// The page tag of a destination number.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -436,8 +436,8 @@ async fn rotations(
     Ok(found)
 }
 
-/// Nodes have confirmed a version: numbers that left with a version that all have confirmed cannot
-/// go out since the last confirmation.
+/// Applies nodes' confirmations: numbers that left with a version confirmed by all cannot have gone
+/// out since the last confirmation.
 async fn settle(db: &mut AnyConnection) -> Result<(), StoreError> {
     let row = sqlx::query("SELECT MAX(at_ms) FROM nodes").fetch_one(&mut *db).await?;
     let at = row.try_get::<Option<i64>, _>(0)?.map_or(Millis::ZERO, from_ms);

@@ -1,9 +1,9 @@
 //! API tokens and their permissions.
 //!
 //! Owns their form, their hashes and their roles. A token has 256 random bits, so its SHA-256
-//! reveals nothing and needs no slow hash: a copy of the database opens nothing. Earlier versions
-//! stored argon2 hashes; such a token gets a SHA-256 when it is used. Invariant: a token is shown
-//! once, when it is made, and never stored.
+//! reveals nothing and a slow hash is not needed: a copy of the database grants no access. Earlier
+//! versions stored argon2 hashes; such a token gets a SHA-256 when it is used. Invariant: a token
+//! is shown only when it is created, and is never stored.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,45 +23,45 @@ use crate::{Store, StoreError};
 pub enum Role {
     /// Read attributions, and calls with masked callers.
     Lookup,
-    /// Look.
+    /// Read.
     Read,
     /// Change pools and numbers.
     Write,
-    /// Make tokens, read the audit log.
+    /// Create tokens, read the audit log.
     Admin,
 }
 
 /// The permissions of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Grant {
-    /// Names the token, and is not secret.
+    /// The public identifier of the token.
     pub id: String,
     /// Its owner.
     pub name: String,
     /// The role.
     pub role: Role,
-    /// The only network in which they may; `None` for all.
+    /// The only network in which it is valid; `None` for all.
     pub network: Option<String>,
 }
 
-/// Room for one argon2 hash, so that at most one is computed at a time: each takes 19 MiB and tens
-/// of milliseconds, and a known id, which is not secret, is enough to request one. One buffer is
-/// kept for all threads, because the heap of each thread would keep its own.
+/// Memory for one argon2 hash, so that at most one is computed at a time: each takes 19 MiB and
+/// tens of milliseconds, and knowing an id, which is not secret, is enough to request one. One
+/// buffer is kept for all threads, because the heap of each thread would keep its own.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SlowHash(Arc<Mutex<Vec<Block>>>);
 
-/// In front of a SHA-256 in the database.
+/// The prefix of a SHA-256 in the database.
 const SHA256: &str = "sha256:";
-/// The longest wait of a request for the replacement of its token's hash; the next request may
-/// replace it as well.
+/// The longest wait of a request for the replacement of its token's hash; if it fails, the next
+/// request can replace it.
 const REPLACE_MAX: Duration = Duration::from_secs(1);
 const ID_BYTES: usize = 8;
 
 impl Role {
-    /// All of them.
+    /// All roles.
     pub const ALL: [Self; 4] = [Self::Lookup, Self::Read, Self::Write, Self::Admin];
 
-    /// The word for it.
+    /// Its name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -115,7 +115,7 @@ impl Change {
         Ok((Grant { id, name: name.to_owned(), role, network }, token))
     }
 
-    /// Revokes a token, from the next request on. `false` if it does not exist.
+    /// Revokes a token, from the next request on. Returns `false` if it does not exist.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -153,7 +153,8 @@ impl Store {
         Ok(hashes?.iter().filter_map(sha256).collect())
     }
 
-    /// The hashes of tokens of all networks, with any role: each may read attributions and calls.
+    /// The hashes of tokens of all networks, with any role, because each may read attributions and
+    /// calls.
     ///
     /// # Errors
     /// [`StoreError::Database`].
@@ -166,13 +167,13 @@ impl Store {
         Ok(hashes.iter().filter_map(sha256).collect())
     }
 
-    /// The grant of `presented`; `None` if it is not a token, or was revoked.
+    /// The permissions of `presented`; `None` if it is not a token, or was revoked.
     ///
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn verify_token(&self, presented: &str) -> Result<Option<Grant>, StoreError> {
         let id = presented.strip_prefix("rw_").and_then(|rest| rest.split_once('_'));
-        // An invalid id never gets to the database, which may not accept its characters.
+        // An invalid id never reaches the database, which may not accept its characters.
         let Some((id, _)) = id.filter(|(id, _)| is_id(id)) else { return Ok(None) };
         let query = sqlx::query("SELECT id, name, role, network, hash FROM tokens WHERE id = $1");
         let query = query.bind(id.to_owned());
@@ -191,7 +192,7 @@ impl Store {
         }
         if !hash.starts_with(SHA256) {
             let replaced = self.replace_hash(&grant.id, &hash, presented);
-            // If that cannot be done now, the token is as good as before.
+            // If that fails now, the token is as valid as before.
             let _ = tokio::time::timeout(REPLACE_MAX, replaced).await;
         }
         Ok(Some(grant))
@@ -214,7 +215,7 @@ impl SlowHash {
     async fn fits(&self, presented: &str, hash: &str) -> bool {
         let mut room = Arc::clone(&self.0).lock_owned().await;
         let (presented, hash) = (presented.to_owned(), hash.to_owned());
-        // The turn lasts as long as the work, even if its requester has gone away.
+        // The turn lasts as long as the work, even if the requester has gone away.
         let work = tokio::task::spawn_blocking(move || fits(&mut room, &presented, &hash));
         work.await.unwrap_or(false)
     }
@@ -224,8 +225,8 @@ fn is_id(id: &str) -> bool {
     id.len() == 2 * ID_BYTES && id.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'))
 }
 
-/// Whether `presented` has this hash, which an earlier version stored: argon2id with the parameters
-/// that the crate has by default.
+/// Whether `presented` has this hash from an earlier version: argon2id with the crate's default
+/// parameters.
 fn fits(room: &mut Vec<Block>, presented: &str, hash: &str) -> bool {
     let Ok(hash) = PasswordHash::new(hash) else { return false };
     let (Some(salt), Some(stored), Ok(params)) = (hash.salt, hash.hash, Params::try_from(&hash))
@@ -240,7 +241,7 @@ fn fits(room: &mut Vec<Block>, presented: &str, hash: &str) -> bool {
     let mut out = vec![0; stored.len()];
     let hashed =
         argon2.hash_password_into_with_memory(presented.as_bytes(), &salt, &mut out, &mut room[..]);
-    // Compared in the same time wherever they differ.
+    // Takes the same time regardless of where they differ.
     hashed.is_ok() && Output::new(&out).is_ok_and(|out| out == stored)
 }
 

@@ -50,7 +50,7 @@ async fn open(rig: &Rig, network: Option<u64>) -> Store {
     store
 }
 
-/// A pool of `size` numbers at most, with as many as it begins with.
+/// A pool of at most `size` numbers, with its initial count.
 async fn make(store: &Store, network: &str, id: u64, size: u32) {
     let mut change = store.change("ann", NOW).await.unwrap();
     let key = RingPoolKey::parse("KEY45678").unwrap();
@@ -125,7 +125,7 @@ async fn what_a_line_was_refused_for_is_there_for_the_next(rig: Rig) {
     make(&store, "7", 1, 50).await;
     set_ceiling(&store, "7", Some(10)).await;
     let refusal = Refusal::NetworkCeiling { network: "7".into(), most: 10 };
-    // Five are there: 3 + 1 fit, 2 more do not, 1 more does.
+    // It has five: 3 + 1 fit, 2 more do not, 1 more does.
     let mut change = store.change("ann", NOW).await.unwrap();
     change.set_overflow(PoolId(1), None).await.unwrap();
     change.add_numbers(PoolId(1), &[range("8885550150", 4)]).await.unwrap();

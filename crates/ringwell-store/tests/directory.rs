@@ -40,7 +40,7 @@ on_both_databases! {
 }
 
 const LIFETIME: Millis = Millis(30 * 60_000);
-/// The time when everything begins.
+/// The time at which the tests begin.
 const START: Millis = Millis(1_700_000_000_000);
 
 fn at(seconds: u64) -> Millis {
@@ -84,7 +84,7 @@ async fn change(store: &Store, seconds: u64) -> Change {
     store.change("ann", at(seconds)).await.unwrap()
 }
 
-/// Makes the pools 1 and 2; pool 1 has ten numbers.
+/// Creates the pools 1 and 2; pool 1 has ten numbers.
 async fn two_pools(store: &Store) {
     let mut change = change(store, 0).await;
     for id in ["a", "b"] {
@@ -157,10 +157,10 @@ async fn a_change_that_is_dropped_never_was(rig: Rig) {
     dropped.remove_pool(PoolId(1)).await.unwrap();
     drop(dropped);
     assert_eq!(rotation(&store, 1).await, [range("8885550100", 10)]);
-    // A change without a change takes no version.
+    // A change without effect creates no version.
     assert_eq!(change(&store, 2).await.commit().await.unwrap(), 1);
     assert_eq!(store.version().await.unwrap(), 1);
-    // A part of a change can be undone too.
+    // A part of a change can be undone as well.
     let mut third = change(&store, 3).await;
     third.save_point().await.unwrap();
     third.remove_pool(PoolId(1)).await.unwrap();
@@ -187,7 +187,7 @@ async fn numbers_of_every_country_come_back(rig: Rig) {
         let held = store.number(number(text)).await.unwrap().unwrap();
         assert_eq!((held.range.first(), held.pool), (number(text), Some(PoolId(2))));
     }
-    // The digits of Singapore are no number of the area code 658.
+    // Singapore's numbers do not have the area code 658.
     assert!(store.number(number("6581234567")).await.unwrap().is_none());
 }
 
@@ -204,7 +204,7 @@ async fn a_number_is_in_one_place(rig: Rig) {
     given.commit().await.unwrap();
     let result = change(&store, 2).await.add_numbers(PoolId(1), &[range("8885550199", 1)]).await;
     assert_eq!(refusal(result).to_string(), "8885550199 is an overflow number");
-    // One network's numbers are not another's.
+    // Numbers of one network are not available to another.
     let mut stock = change(&store, 3).await;
     assert_eq!(stock.add_to_inventory(&[range("8885550098", 4)], Some("8")).await.unwrap(), 2);
     let result = stock.add_numbers(PoolId(1), &[range("8885550098", 1)]).await;
@@ -246,7 +246,7 @@ async fn a_number_enters_another_pool_after_every_lockout(rig: Rig) {
     let rest = [range("8885550100", 3), range("8885550105", 5)];
     assert_eq!(rotation(&store, 1).await, rest);
 
-    // Nobody has confirmed: a year later it still waits.
+    // No node has confirmed, so a year later it still waits.
     assert_eq!(store.due(at(400 * 86_400)).await.unwrap(), None);
     assert_eq!(store.numbers_of(PoolId(2)).await.unwrap()[0].ready, None);
     store.confirm("n1", 2, at(20)).await.unwrap();
@@ -278,7 +278,7 @@ async fn a_number_waits_for_the_slowest_node(rig: Rig) {
     let ready = at(600) + LIFETIME + Store::MARGIN;
     assert_eq!(store.due(ready - Millis(1)).await.unwrap(), None);
     assert!(store.due(ready).await.unwrap().is_some());
-    // A later confirmation does not move the time.
+    // A later confirmation does not change the time.
     assert_eq!(rotation(&store, 2).await, moved);
 }
 
@@ -292,7 +292,7 @@ async fn a_number_may_return_to_its_own_pool_at_once(rig: Rig) {
     let placed = third.add_numbers(PoolId(1), &[range("8885550100", 1)]).await.unwrap();
     assert_eq!(placed, Placed { entered: 1, waiting: 0 });
     third.commit().await.unwrap();
-    // One row again.
+    // They are one row again.
     assert_eq!(rotation(&store, 1).await, [range("8885550100", 10)]);
 }
 
@@ -325,7 +325,7 @@ async fn an_overflow_number_waits_like_any_other(rig: Rig) {
     two_pools(&store).await;
     let mut second = change(&store, 1).await;
     assert!(second.set_overflow(PoolId(1), Some(number("8885550199"))).await.unwrap());
-    // Out of the pool's own rotation: a visitor may hold it.
+    // The number comes from the pool's own rotation, so a visitor may hold it.
     assert!(!second.set_overflow(PoolId(1), Some(number("8885550100"))).await.unwrap());
     second.commit().await.unwrap();
     let pool = store.pool(PoolId(1)).await.unwrap().unwrap();
@@ -334,7 +334,7 @@ async fn an_overflow_number_waits_like_any_other(rig: Rig) {
     store.due(ready).await.unwrap();
     let pool = store.pool(PoolId(1)).await.unwrap().unwrap();
     assert_eq!(pool.overflow, Some(number("8885550100")));
-    // And the previous one is in the inventory, but still with many visitors.
+    // The previous one is in the inventory, but many visitors may still hold it.
     let before = store.number(number("8885550199")).await.unwrap().unwrap();
     assert_eq!(before.state, NumberState::Free);
     assert_eq!(before.ready, Some(ready + LIFETIME + Store::MARGIN));
@@ -488,7 +488,7 @@ async fn a_database_of_a_newer_program_is_left_alone(rig: Rig) {
     let store = open(&rig).await;
     two_pools(&store).await;
     store.close().await;
-    // Opened again: nothing to bring up to date, all still there.
+    // Opens it again: there is nothing to upgrade, and all data exist.
     let store = open(&rig).await;
     assert_eq!(store.version().await.unwrap(), 1);
     store.close().await;
@@ -513,7 +513,7 @@ async fn a_pool_draws_from_the_inventory_and_gives_back(rig: Rig) {
     second.add_to_inventory(&[range("8885550200", 3)], None).await.unwrap();
     second.add_to_inventory(&[range("8885550300", 9)], Some("7")).await.unwrap();
     second.add_to_inventory(&[range("8885550400", 9)], Some("8")).await.unwrap();
-    // One number alone goes into rotation.
+    // A single number goes into rotation.
     assert_eq!(second.fill(PoolId(2), 1).await.unwrap(), 1);
     assert_eq!(second.fill(PoolId(2), 5).await.unwrap(), 4);
     let size = second.size(PoolId(2)).await.unwrap();
@@ -523,7 +523,7 @@ async fn a_pool_draws_from_the_inventory_and_gives_back(rig: Rig) {
     assert_eq!(second.shrink(PoolId(2), 3).await.unwrap(), 9);
     assert_eq!(second.shrink(PoolId(2), 0).await.unwrap(), 1);
     assert_eq!(second.size(PoolId(2)).await.unwrap().total(), 2);
-    // Pool 1 cannot have them yet: visitors may hold them.
+    // Pool 1 cannot have them yet, because visitors may hold them.
     assert_eq!(second.fill(PoolId(1), 50).await.unwrap(), 0);
     second.commit().await.unwrap();
     let pool = store.pool(PoolId(2)).await.unwrap().unwrap();
@@ -548,7 +548,7 @@ async fn a_token_is_worth_its_role_until_it_is_revoked(rig: Rig) {
     assert_ne!(wrong, token.reveal());
     assert_eq!(store.verify_token(&wrong).await.unwrap(), None);
     assert_eq!(store.verify_token("rw_").await.unwrap(), None);
-    // PostgreSQL takes no U+0000.
+    // PostgreSQL does not accept U+0000.
     let nul = format!("rw_{}\0_x", &grant.id[1..]);
     assert_eq!(store.verify_token(&nul).await.unwrap(), None);
     assert_eq!(store.tokens().await.unwrap(), std::slice::from_ref(&grant));

@@ -1,4 +1,4 @@
-//! After any change, and however late nodes learn of it: no number goes to a visitor while another
+//! After any change, and however late nodes learn of it, no number goes to a visitor while another
 //! pool's visitor may hold it, and no overflow number is in a rotation.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
@@ -28,7 +28,7 @@ async fn no_number_is_with_two_visitors_in_postgresql() {
     World::new(Rig::postgres(), 3).await.run().await;
 }
 
-/// A node and the directory that it serves.
+/// A node and the directory state that it serves.
 #[derive(Default)]
 struct Node {
     version: u64,
@@ -41,12 +41,12 @@ struct World {
     nodes: [Node; 2],
     /// The holder of a number, and the end of its lockout.
     held: HashMap<PromoNumber, (PoolId, Millis)>,
-    /// The time until which visitors look at an overflow number.
+    /// The time until which visitors see an overflow number.
     shown: HashMap<PromoNumber, Millis>,
     random: u64,
     seed: u64,
-    /// The count of allocations of numbers that had been in another pool, so that the test means
-    /// something.
+    /// The count of allocations of numbers that had been in another pool; must be high enough for
+    /// the test to be meaningful.
     moved: u32,
     last_pool: HashMap<PromoNumber, PoolId>,
     _rig: Rig,
@@ -95,7 +95,7 @@ impl World {
         assert!(self.moved >= 3, "seed {}: only {} numbers moved", self.seed, self.moved);
     }
 
-    /// The node takes the newest directory and confirms it.
+    /// The node loads the latest directory and confirms it.
     async fn apply(&mut self, node: usize) {
         let loaded = self.store.load_all().await.unwrap();
         self.nodes[node] = Node { version: loaded.version, pools: loaded.pools };
@@ -168,7 +168,7 @@ async fn act(
         5 => drop(change.set_overflow(pool, Some(range.first())).await?),
         6 => change.update_pool(pool, settings(pool.0, minutes)).await?,
         7 => {
-            // To another pool, as people do it.
+            // Moves numbers to another pool, as operators do.
             change.take_out(&[range], Leave::Inventory).await?;
             change.add_numbers(pool, &[range]).await?;
         }

@@ -72,7 +72,7 @@ fn settings(size: u32, kept: Value) -> PoolSettings {
     }
 }
 
-/// A pool of `size` numbers with the preferences in `kept`, and all numbers that fit.
+/// A pool of `size` numbers with the preferences in `kept`, and all numbers that are suitable.
 async fn make(store: &Store, size: u32, kept: Value) {
     let mut change = store.change("ann", NOW).await.unwrap();
     let key = RingPoolKey::parse("KEY45678").unwrap();
@@ -86,7 +86,7 @@ async fn has(store: &Store) -> Vec<String> {
     runs.iter().map(|run| format!("{}+{}", run.range.first(), run.range.count())).collect()
 }
 
-/// Two numbers each: toll-free, of New York, Nevada, Los Angeles and Santa Barbara.
+/// Two numbers each: toll-free, and of New York, Nevada, Los Angeles and Santa Barbara.
 fn two_of_each() -> [NumberRange; 5] {
     ["8885550100", "2125550100", "7025550100", "2135550100", "8055550100"].map(|it| range(it, 2))
 }
@@ -156,7 +156,7 @@ async fn a_pool_that_waits_for_local_numbers_gets_them_when_there_are_some(rig: 
     assert_eq!(store.fill_short(NOW, false).await.unwrap(), (4, grown));
     assert_eq!(has(&store).await, ["2135550100+2"]);
     assert_eq!(store.audit_log(None, 1).await.unwrap()[0].who, "ringwell: filling");
-    // One is missing still, and is not there.
+    // One is still missing, because the inventory lacks it.
     assert_eq!(store.fill_short(NOW, false).await.unwrap(), (4, vec![]));
 }
 
@@ -175,7 +175,7 @@ async fn unused_numbers_that_are_not_local_go_back_before_local_ones(rig: Rig) {
     settings.max_pool_size = 30;
     change.update_pool(POOL, settings).await.unwrap();
     change.commit().await.unwrap();
-    // It began with three of them: this many it keeps.
+    // It began with three of them and keeps that many.
     let unused = two_of_each();
     let (_, resized) =
         store.give_back_unused("month end", NOW, POOL, &unused, false).await.unwrap();

@@ -57,11 +57,11 @@ async fn a_database_of_schema_5_opens_and_works(rig: Rig) {
     assert_eq!(store.journal("n1").await.unwrap().as_deref(), Some(name));
 }
 
-/// The scripts of `version`, and nothing of today's program.
+/// Runs only the scripts of `version`, without today's program.
 async fn make(rig: &Rig, version: &str) {
     sqlx::any::install_default_drivers();
     let (url, own) = match &rig.location {
-        // The rig puts a sign into the name that URLs know otherwise.
+        // The rig's name contains a character that URLs use otherwise.
         Location::File(path) => {
             let path = path.display().to_string().replace('%', "%25");
             (format!("sqlite://{path}?mode=rwc"), "sqlite.sql")
@@ -90,7 +90,7 @@ async fn opens(rig: &Rig, ceiling: Option<u64>) {
     assert_eq!(settings.kept["pool_type"], "Custom");
     assert_eq!(store.changed_since(7).await.unwrap().removed, [PoolId(2)]);
     assert_eq!(store.audit_log(None, 9).await.unwrap()[0].before.as_ref().unwrap()["name"], "Cars");
-    // Entries that waited then continue to wait, and come at their time.
+    // Entries that waited then continue to wait, and take effect when they are due.
     store.confirm("n1", 9, NOW).await.unwrap();
     assert_eq!(store.due(NOW + Millis(1_859_999)).await.unwrap(), None);
     assert_eq!(store.due(NOW + Millis(1_860_000)).await.unwrap(), Some(10));
@@ -99,7 +99,7 @@ async fn opens(rig: &Rig, ceiling: Option<u64>) {
     assert_eq!((network.numbers, network.ceiling), (12, ceiling));
     works(&store).await;
     store.close().await;
-    // The second start finds nothing to do.
+    // The second start has nothing to do.
     assert_eq!(Store::open(&rig.location).await.unwrap().version().await.unwrap(), 11);
 }
 

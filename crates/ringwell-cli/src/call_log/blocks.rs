@@ -23,13 +23,13 @@ Examples:
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Add {
-    /// Who is not connected
+    /// The caller to block
     #[arg(value_name = "WHOM")]
     caller: String,
     /// Only at numbers of this ring pool
     #[arg(long, value_name = "ID")]
     pool: Option<u64>,
-    /// What the caller gets: reject, as if the number were not in service, or busy
+    /// How the call is refused: reject, as if the number were not in service, or busy
     #[arg(long, default_value = "reject", value_parser = ["reject", "busy"])]
     answer: String,
     /// The reason, for people
@@ -71,7 +71,7 @@ pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
 /// Removes an entry.
 ///
 /// # Errors
-/// If the server cannot be asked, or there is no such entry.
+/// If the server cannot be reached, or the entry does not exist.
 pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     ensure!(args.id.bytes().all(is_name), "{:?} is no name of an entry", args.id);

@@ -1,4 +1,4 @@
-//! `ringwell calls erase`: has a server forget a person.
+//! `ringwell calls erase`: makes a server erase a person.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -31,7 +31,7 @@ Examples:
 pub(crate) struct Args {
     #[command(flatten)]
     whom: Whom,
-    /// Add to this file which allocations have their parameters in the journal
+    /// Append to this file the allocations whose parameters are in the journal
     #[arg(long, value_name = "FILE")]
     journal_list: Option<PathBuf>,
     #[command(flatten)]
@@ -58,7 +58,7 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), &'static str> {
     pair.map(|(name, value)| (name.to_owned(), value.to_owned())).ok_or("write NAME=VALUE")
 }
 
-/// Erases, and says how much.
+/// Erases, and reports how much.
 ///
 /// # Errors
 /// If the server cannot be asked, or the list not be written.
@@ -72,7 +72,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             json!({ "parameter": { "name": name, "value": value } })
         }
     };
-    // Once erased, the server cannot name the allocations again: the file is opened first.
+    // After the erasure the server cannot name the allocations again, so the file is opened first.
     let list = args.journal_list.as_deref().map(open).transpose()?;
     let answer = caller.post(&args.access.url, "/v1/erasures", &body)?;
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();
@@ -89,7 +89,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The list at `path`; what is in it stays.
+/// Opens the list at `path`; its contents are kept.
 fn open(path: &Path) -> anyhow::Result<File> {
     let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path);
     file.with_context(|| format!("cannot write {}; nothing is erased", path.display()))

@@ -32,7 +32,7 @@ Examples:
   ringwell calls export --since 2026-11-01T00:00:00Z --pool 16 --format csv --output calls.csv
   ringwell calls export --since 24h --format google-clicks --conversion 'Phone call' >upload.csv";
 
-/// Calls of one request: as many as the server gives.
+/// Calls of one request: the server's maximum.
 const PAGE: u32 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -70,10 +70,10 @@ pub(crate) struct Args {
     /// Only calls with this outcome of the attribution: allocated, overflow, none, unknown, pending
     #[arg(long, value_name = "HOW")]
     attributed: Option<String>,
-    /// Go on behind this place
+    /// Continue after this position
     #[arg(long, value_name = "CURSOR")]
     after: Option<String>,
-    /// For uploads: answered calls are conversions of this name
+    /// For uploads: name of the conversions; each answered call is one
     #[arg(long, value_name = "NAME")]
     conversion: Option<String>,
     /// For csv: do not escape formulas
@@ -86,7 +86,7 @@ pub(crate) struct Args {
     access: Access,
 }
 
-/// A moment, or how long ago it was.
+/// A time, or an age.
 fn moment(text: &str) -> Result<Timestamp, &'static str> {
     if let Ok(moment) = text.parse::<Timestamp>() {
         return Ok(moment);
@@ -96,7 +96,7 @@ fn moment(text: &str) -> Result<Timestamp, &'static str> {
     Timestamp::now().checked_sub(ago).map_err(|_| "is too long ago")
 }
 
-/// The destination and the format of lines.
+/// The destination and the format of the output.
 struct Writer<'a> {
     args: &'a Args,
     out: Box<dyn Write>,
@@ -131,7 +131,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     drop(progress);
     let is_closed = |error: &io::Error| error.kind() == io::ErrorKind::BrokenPipe;
     match written.and_then(|()| Ok(writer.out.flush()?)) {
-        // The reader has seen enough.
+        // The reader has closed the output.
         Err(error) if error.downcast_ref().is_some_and(is_closed) => return Ok(ExitCode::SUCCESS),
         Err(error) => {
             let Some(after) = after else { return Err(error) };
@@ -145,8 +145,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes all calls as Parquet. A file that breaks off cannot be read, so that there is no place to go on
-/// from.
+/// Writes all calls as Parquet. An incomplete file cannot be read, so there is no position to
+/// continue from.
 #[cfg(feature = "parquet")]
 fn parquet(args: &Args) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(args.after.is_none(), "--after: a file of Parquet is written as a whole");
@@ -176,7 +176,7 @@ fn parquet(_: &Args) -> anyhow::Result<ExitCode> {
     )
 }
 
-/// The member of answers that has the lines, and the request but for its cursor.
+/// The member of answers that contains the lines, and the request without its cursor.
 fn request(args: &Args) -> (&'static str, String) {
     let Args { since, until, pool, number, outcome, attributed, conversion, .. } = args;
     let is_outcomes = args.format.upload().is_some() && conversion.is_none();
@@ -197,7 +197,8 @@ fn request(args: &Args) -> (&'static str, String) {
     (list, format!("{path}?{}", pairs.collect::<Vec<_>>().join("&")))
 }
 
-/// Hands the lines of each part to `write`. `after` is the place behind the last one that was written.
+/// Passes the lines of each part to `write`. `after` is the position after the last line that was
+/// written.
 fn pages(
     caller: &Caller,
     args: &Args,
@@ -234,7 +235,7 @@ impl Format {
 
 impl Writer<'_> {
     fn header(&mut self) -> anyhow::Result<()> {
-        // An export that continues after a cursor continues in a file that has its header.
+        // An export that continues after a cursor appends to a file that already has its header.
         if self.args.after.is_some() {
             return Ok(());
         }
@@ -266,7 +267,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// Whether the call of a result is one that was asked for.
+    /// Whether the call of a result was requested.
     fn fits(&self, call: &Value) -> bool {
         let Args { pool, number, outcome, attributed, .. } = self.args;
         let is = |wanted: Option<&String>, found: &Value| {

@@ -1,6 +1,6 @@
 //! Layouts of calls and conversions: columns, and the systems that read them.
 //!
-//! Owns the forms. The columns of CSV are an interface: new ones come at the end. Pure.
+//! Owns the forms. The columns of CSV are an interface: new ones are added at the end. Pure.
 //! Sources: docs/spec/calls.md, "Exports"; the public help pages of each advertising system.
 
 use jiff::Timestamp;
@@ -21,7 +21,7 @@ const PARAMETERS: [&str; 10] = [
     "utm_term",
     "utm_content",
 ];
-/// Columns of calls, in front of those of parameters.
+/// Columns of calls, before those of parameters.
 const COLUMNS: [(&str, &str); 21] = [
     ("id", "/id"),
     ("account", "/account"),
@@ -46,7 +46,7 @@ const COLUMNS: [(&str, &str); 21] = [
     ("confidence", "/attribution/confidence/value"),
 ];
 
-/// Columns behind those of parameters.
+/// Columns after those of parameters.
 const LATER: [(&str, &str); 2] = [("blocked", "/blocked"), ("robocall_score", "/robocall/score")];
 
 /// One conversion: a result of a call, or the call itself.
@@ -54,11 +54,11 @@ const LATER: [(&str, &str); 2] = [("blocked", "/blocked"), ("robocall_score", "/
 pub(crate) struct Conversion {
     /// Its name in the advertising system.
     pub(crate) name: String,
-    /// As in RFC 3339.
+    /// A time as in RFC 3339.
     pub(crate) at: String,
     pub(crate) value: Option<String>,
     pub(crate) currency: Option<String>,
-    /// The same for each export of it.
+    /// The same in each export.
     pub(crate) id: String,
     /// The call, as the API shows it.
     pub(crate) call: Value,
@@ -84,7 +84,7 @@ pub(crate) fn call_header() -> Vec<&'static str> {
     columns.chain(PARAMETERS).chain(["parameters"]).chain(later).collect()
 }
 
-/// A call as a line. Unless `is_raw`, no field can be taken for a formula.
+/// A call as a line. Unless `is_raw`, fields that look like formulas are escaped.
 pub(crate) fn call_line(call: &Value, is_raw: bool) -> Vec<String> {
     let mut line: Vec<String> = COLUMNS
         .iter()
@@ -184,7 +184,7 @@ impl Upload {
                 let shown: Option<Timestamp> = shown.and_then(|at| at.parse().ok());
                 let click = click_id(call, "fbclid").zip(shown);
                 let click = click.map(|(id, at)| format!("fb.1.{}.{id}", at.as_millisecond()));
-                // Digits with the country code, hashed: as its documentation asks for.
+                // Digits with the country code, hashed as the system's documentation requires.
                 let hash = number.map(|it| sha256_hex(it.trim_start_matches('+').as_bytes()));
                 if click.is_none() && hash.is_none() {
                     return None;
@@ -223,7 +223,7 @@ impl Conversion {
         })
     }
 
-    /// The call itself, when it was answered; `None` if it was not.
+    /// The call itself if it was answered, else `None`.
     pub(crate) fn of_call(call: &Value, name: &str) -> Option<Self> {
         let at = call["answered_at"].as_str()?.to_owned();
         let (name, id) = (name.to_owned(), call["id"].as_str()?.to_owned());
@@ -258,7 +258,7 @@ fn text(value: Option<&Value>) -> String {
     }
 }
 
-/// Adds `'` in front of text that spreadsheets read as a formula. Telephone numbers stay unchanged.
+/// Puts `'` before text that spreadsheets read as a formula. Telephone numbers stay unchanged.
 fn harmless(field: String) -> String {
     let is_number = field.strip_prefix('+').is_some_and(|digits| {
         (3..=15).contains(&digits.len()) && digits.bytes().all(|b| b.is_ascii_digit())

@@ -46,7 +46,7 @@ struct Sum {
 /// Sends all lines.
 ///
 /// # Errors
-/// If the file is no CSV, or the server refuses it as a whole.
+/// If the file is not CSV, or the server refuses it as a whole.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let caller = Caller::new(&args.access)?;
     let input: Box<dyn Read> = if args.file.as_os_str() == "-" {

@@ -1,6 +1,6 @@
 //! Calls as Parquet: the columns of CSV, each with its type.
 //!
-//! Needs the memory of one row group, whatever the length of the log.
+//! Needs the memory of one row group, regardless of the length of the log.
 
 use std::io::Write;
 
@@ -18,10 +18,10 @@ use super::layout;
 /// Calls of one row group.
 const GROUP: usize = 10_000;
 
-/// The destination of the file.
+/// The output file.
 pub(super) type Out = Box<dyn Write + Send>;
 
-/// A file that is being written.
+/// A Parquet file that is being written.
 pub(super) struct Calls {
     writer: SerializedFileWriter<Out>,
     waiting: Vec<Value>,
@@ -84,7 +84,7 @@ impl Calls {
         if self.waiting.len() >= GROUP { self.group() } else { Ok(()) }
     }
 
-    /// Writes the end of the file, without which nothing of it can be read.
+    /// Writes the end of the file, without which it cannot be read.
     ///
     /// # Errors
     /// If the file cannot be written.
@@ -114,7 +114,7 @@ impl Calls {
     }
 }
 
-/// Which cells hold something, and what: an empty cell is null.
+/// The cells that have values, and the values; an empty cell is null.
 fn present<'a>(cells: impl Iterator<Item = &'a str>) -> (Vec<i16>, Vec<&'a str>) {
     let cells: Vec<&str> = cells.collect();
     let levels = cells.iter().map(|cell| i16::from(!cell.is_empty())).collect();
@@ -125,7 +125,7 @@ fn write(column: &mut ColumnWriter<'_>, cells: &[&str], levels: &[i16]) -> anyho
     let levels = Some(levels);
     let whole = |cell: &&str| match cell.parse::<i64>() {
         Ok(number) => Ok(number),
-        // The API writes whole numbers and moments alone where the schema has an integer.
+        // Where the schema has an integer, the API writes whole numbers and times.
         Err(_) => Ok(cell.parse::<Timestamp>().context("the server's answer")?.as_millisecond()),
     };
     match column {

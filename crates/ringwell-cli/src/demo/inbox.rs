@@ -1,7 +1,7 @@
-//! The demo's receiver of webhooks: receives and verifies events as a user's own program would.
+//! The demo's receiver of webhooks: receives and verifies events like a user's own program.
 //!
-//! It is the one of `ringwell webhooks listen`. Its endpoint is created again at each start, as its
-//! secret is shown once and its port may change.
+//! It uses the receiver of `ringwell webhooks listen`. Its endpoint is created again at each start,
+//! because its secret is shown only once and its port may change.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::webhooks::{Answering, Received, Receiver};
 
-/// Webhooks that the shop's page shows.
+/// The most webhooks that the shop's page shows.
 const SHOWN: usize = 10;
 /// The address of the demo's endpoint, which also identifies those of earlier demos.
 const PATH: &str = "/demo-inbox";
@@ -26,7 +26,7 @@ const PATH: &str = "/demo-inbox";
 #[derive(Clone, Default)]
 pub(super) struct Inbox(Arc<Mutex<VecDeque<Value>>>);
 
-/// A receiver that takes nothing yet.
+/// A receiver that does not accept requests yet.
 pub(super) struct Door {
     receiver: Receiver,
     port: u16,
@@ -55,7 +55,7 @@ impl Door {
         }
     }
 
-    /// Has the server send its events here. Endpoints of earlier demos go.
+    /// Makes the server send its events here. Removes endpoints of earlier demos.
     ///
     /// # Errors
     /// If the call log does not answer.
@@ -72,7 +72,7 @@ impl Door {
         Ok(made??.secret)
     }
 
-    /// Takes webhooks that `secret` has signed, until it is dropped.
+    /// Accepts webhooks signed with `secret`, until it is dropped.
     pub(super) async fn serve(self, secret: String, inbox: Inbox) {
         let answering = Answering { secrets: vec![secret], status: StatusCode::NO_CONTENT };
         self.receiver.serve(answering, move |received| inbox.take(&received)).await;

@@ -9,7 +9,7 @@ use ringwell_directory::{
 
 use crate::phone::{Phone, Ring, Rung};
 
-/// The URL by which the provider would reach the server: signatures cover it.
+/// The URL that signatures cover, as if the provider used it to reach the server.
 const PUBLIC_URL: &str = "https://calls.demo.example";
 const ACCOUNT: &str = "demo";
 /// The visitor who calls: a number reserved for fiction.
@@ -19,11 +19,11 @@ const SHOP: &str = "+18005550100";
 const RINGS: Duration = Duration::from_secs(2);
 const TALKS: Duration = Duration::from_secs(5);
 
-/// The settings of calls by which this telephone is believed. A new `secret` is drawn at each
-/// start.
+/// The settings of calls that make the server accept this telephone. A new `secret` is drawn at
+/// each start.
 ///
 /// # Errors
-/// If `secret` cannot be one.
+/// If `secret` is not usable.
 pub(super) fn settings(secret: &str, port: u16) -> Result<Calls, String> {
     let account = CallAccount {
         name: ACCOUNT.to_owned(),
@@ -66,7 +66,7 @@ pub(super) fn phone(address: &str, secret: &str) -> Result<Phone, &'static str> 
     })
 }
 
-/// Rings `number`, talks for some seconds, and hangs up; takes as long.
+/// Rings `number`, talks for some seconds, and hangs up; returns after that.
 ///
 /// # Errors
 /// If the server does not connect the call.

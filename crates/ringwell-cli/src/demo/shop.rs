@@ -28,14 +28,14 @@ use super::phone;
 use crate::call::{Access, Caller, Url};
 use crate::phone::Phone;
 
-/// The shop's address, if the port is free.
+/// The shop's preferred address.
 const ADDRESS: &str = "127.0.0.1:8082";
-/// The number that the page was written with.
+/// The number in the page's source.
 const NUMBER: &str = "+18005550100";
 const KEY: &str = "pk_demo";
-/// Batches are sent this often.
+/// The interval between two batches.
 const TICK: Duration = Duration::from_millis(100);
-/// Visitors a second; more would fill a batch.
+/// The most visitors a second; more would fill a batch.
 const LOAD_MAX: u32 = 2_000;
 const SLOW_MAX_MS: u32 = 200;
 /// The time for which a slow shard works between two pauses.
@@ -46,7 +46,7 @@ const WORKS: Duration = Duration::from_millis(20);
 pub(super) struct Controls {
     visitors_a_second: AtomicU32,
     slow_ms: AtomicU32,
-    /// Held during a conversation.
+    /// Locked during a conversation.
     line: Arc<tokio::sync::Mutex<()>>,
     calls: AtomicU32,
 }
@@ -188,7 +188,7 @@ impl Shop {
 }
 
 impl Controls {
-    /// Makes the calling thread, a shard's, sleep as the slider says, from now on.
+    /// Makes the calling thread, a shard's, sleep as the slider demands, from now on.
     pub(super) async fn slow_down(self: Arc<Self>) {
         loop {
             tokio::time::sleep(WORKS).await;
@@ -199,7 +199,7 @@ impl Controls {
     }
 }
 
-/// Sends batches of rows for `pool` as the slider says, each row for a new visitor.
+/// Sends batches of rows for `pool` as the slider demands, each row for a new visitor.
 fn send_visitors(controls: &Controls, url: &Url, pool: &RingPool) {
     let Ok(caller) = Caller::new(&Access { url: url.clone(), token_file: None }) else { return };
     let (id, key) = (pool.id(), pool.key().reveal());
@@ -246,7 +246,7 @@ async fn show(State(page): State<Page>, headers: HeaderMap) -> Response {
     file("text/html; charset=utf-8", html)
 }
 
-/// Takes two figures: visitors a second, and milliseconds that the shard sleeps.
+/// Reads two figures: visitors a second, and the milliseconds that the shard sleeps.
 async fn control(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let is_own = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
     if !is_own || !page.is_meant(&headers) {
@@ -302,7 +302,8 @@ fn is_digits(text: &str) -> bool {
 }
 
 impl Page {
-    /// Whether a request names this address: a page of another site could lead here by its own name.
+    /// Whether a request names this address; a page of another site could resolve its own name to
+    /// it.
     fn is_meant(&self, headers: &HeaderMap) -> bool {
         let port = self.address.port();
         let names = [format!("127.0.0.1:{port}"), format!("localhost:{port}")];

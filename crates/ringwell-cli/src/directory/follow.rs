@@ -1,6 +1,6 @@
 //! Brings changes in the database to the shards.
 //!
-//! Invariant: a version is confirmed when every shard uses it, and not before.
+//! Invariant: a version is confirmed only after every shard uses it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use super::now;
 /// The interval between two checks of the version.
 const EVERY: Duration = Duration::from_millis(200);
 
-/// After this time a silent database counts as unavailable.
+/// A database that has not answered for this time counts as unavailable.
 const SILENT_MAX: Duration = Duration::from_secs(5);
 
 /// The interval between two searches for numbers whose lockouts are over.
@@ -34,20 +34,20 @@ pub(super) struct Follower {
     live: Live,
     /// The web sites of the configuration.
     sites_of_file: watch::Receiver<Vec<Site>>,
-    /// Those of the database, as of `version`.
+    /// The web sites of the database, as of `version`.
     sites: Vec<Site>,
-    /// Tokens of the database that may ask who held a number.
+    /// Tokens of the database with the role `lookup`.
     lookup: TokenHashes,
-    /// Told when this process itself has changed the directory.
+    /// Notified when this process itself has changed the directory.
     changed: Arc<Notify>,
-    /// The database did not answer the last time.
+    /// Whether the database failed to answer the last time.
     is_lost: bool,
     /// The reason why the newest version cannot be served.
     refused: Option<String>,
     naming: Naming,
 }
 
-/// The result of a look at the database.
+/// The result of one check of the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Looked {
     /// The node serves the newest version.
@@ -59,7 +59,7 @@ enum Looked {
 }
 
 impl Follower {
-    /// The shards of `node` use `version`, and the database has that recorded.
+    /// Reports that the shards of `node` use `version`, and that this is recorded in the database.
     pub(super) fn new(
         store: Store,
         node: String,
@@ -86,14 +86,14 @@ impl Follower {
         }
     }
 
-    /// Follows until the node ends. The directory read at the start has this age if the database is
-    /// gone by the first check.
+    /// Follows until the node ends. If the database is unavailable at the first check, the
+    /// directory read at the start has this age.
     pub(super) async fn run(&mut self) {
         self.live.is_current().await;
         while self.round().await {}
     }
 
-    /// A few looks; `false` when the node has ended.
+    /// Runs a few checks; returns `false` when the node has ended.
     async fn round(&mut self) -> bool {
         for _ in 0..DUE_EVERY {
             let _ = tokio::time::timeout(EVERY, self.changed.notified()).await;
@@ -122,7 +122,7 @@ impl Follower {
     /// Applies the changes.
     async fn look(&mut self) -> Result<Looked, StoreError> {
         let mut looked = Looked::Current;
-        // Also while the database does not answer.
+        // Runs also while the database does not answer.
         if self.sites_of_file.has_changed().unwrap_or(false) {
             self.serve_sites().await;
         }
@@ -175,8 +175,9 @@ impl Follower {
         self.live.sites(super::together(&of_file, self.sites.clone())).await;
     }
 
-    /// The shards refuse a version that the database allows. The version is not confirmed: numbers
-    /// that have left a pool there may still go out of it here. The next change tries it again.
+    /// The shards refuse a version that the database allows. The version is not confirmed, because
+    /// numbers that have left a pool in it may still be handed out from that pool here. The next
+    /// change tries it again.
     fn refused(&mut self, version: u64, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
             tracing::error!(version, reason, "a change of the directory cannot be served yet");

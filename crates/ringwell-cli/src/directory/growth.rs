@@ -1,8 +1,8 @@
-//! The time when pools grow and shrink by themselves.
+//! Schedules the growth and shrinking of pools.
 //!
 //! Owns the schedule: watches the demand for each pool, lets busy pools grow every few minutes, and
-//! returns unused numbers when a month ends. By how much, and that everything is in the audit log,
-//! is the store's. Source: docs/spec/directory.md, "Growth".
+//! returns unused numbers when a month ends. The store decides how many numbers move, and writes
+//! the audit log. Source: docs/spec/directory.md, "Growth".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::now;
 
-/// The shards' counts are looked at this often, or ten times between two decisions.
+/// The shards' counts are read this often, or ten times between two decisions.
 const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// The interval if pools do not grow: the dashboard takes its own samples.
@@ -32,7 +32,7 @@ const POOLS_AT_ONCE: usize = 100;
 /// The author in the audit log.
 const MONTH_END: &str = "ringwell: month end";
 
-/// The clockwork.
+/// The scheduler.
 pub(super) struct Grower {
     store: Store,
     live: Live,
@@ -75,7 +75,7 @@ impl Grower {
         }
     }
 
-    /// Lets the pools grow that are busy now.
+    /// Lets pools that are busy now grow.
     async fn grow(&self, now: Millis) -> Result<(), StoreError> {
         let busy = self.loads.lock().busy(f64::from(self.growth.overflow_percent) / 100.0);
         let Growth { percent, step_max, .. } = self.growth;
@@ -87,21 +87,21 @@ impl Grower {
         Ok(())
     }
 
-    /// Gives pools the initial numbers that the inventory did not have.
+    /// Gives pools the initial numbers that the inventory lacked.
     async fn fill_short(&self, now: Millis) -> Result<(), StoreError> {
         let (_, resized) = self.store.fill_short(now, self.is_trial()).await?;
         self.log("gets numbers that it was to begin with", &resized);
         Ok(())
     }
 
-    /// Takes numbers from pools that have not been held `since`, up to the count by which they
-    /// grew.
+    /// Takes back numbers that have not been held `since` from pools that grew, up to the count by
+    /// which they grew.
     async fn give_back(&self, now: Millis, since: Millis) -> Result<(), StoreError> {
         let pools = self.loads.lock().pools();
         for pool in pools {
             match self.give_back_of(now, pool, since).await {
                 Ok(resized) => self.log("gives back unused numbers", resized.as_slice()),
-                // It has been removed in the meantime.
+                // The pool has been removed in the meantime.
                 Err(StoreError::Refused(_)) => {}
                 Err(error) => return Err(error),
             }
@@ -136,7 +136,7 @@ impl Grower {
     }
 }
 
-/// Work that the database did not do is tried again next time.
+/// Work that the database did not complete is tried again next time.
 fn log_failure(done: Result<(), StoreError>) {
     if let Err(error) = done {
         tracing::warn!(%error, "ring pools neither grow nor shrink now: tried again next time");
@@ -153,7 +153,7 @@ fn first_of_month(now: Millis) -> Option<Date> {
 /// `now`.
 fn ended(month: &mut Option<Date>, now: Millis) -> Option<Millis> {
     let current = first_of_month(now)?;
-    // A clock that steps back ends no month, and none twice.
+    // If the clock steps back, no month ends, and none ends twice.
     let before = month.filter(|before| *before < current)?;
     *month = Some(current);
     let began = before.to_zoned(TimeZone::UTC).ok()?.timestamp().as_millisecond();
@@ -173,6 +173,7 @@ fn a_month_ends_once_and_names_when_it_began() {
     assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
     assert_eq!(ended(&mut month, at("2026-01-31T23:59:00Z")), None, "the clock stepped back");
     assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
-    // Nobody looked for a while: numbers are unused that were so since the month last looked at.
+    // No check was made for a while: numbers count as unused if they were so since the last checked
+    // month.
     assert_eq!(ended(&mut month, at("2026-05-03T00:00:00Z")), Some(at("2026-02-01T00:00:00Z")));
 }

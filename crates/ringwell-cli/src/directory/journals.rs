@@ -1,5 +1,5 @@
-//! The data directory that this node serves, recorded in the database: a node that comes back
-//! without its disk, or with another, is treated as restored from a copy.
+//! The data directory that this node serves, recorded in the database: a node that returns without
+//! its disk, or with another one, is treated as restored from a copy.
 //!
 //! Source: docs/spec/cluster.md, "A lost disk".
 
@@ -11,7 +11,7 @@ use ringwell_store::{Store, StoreError};
 
 /// The data directory whose name to record.
 pub(super) struct Naming {
-    /// `None` once it is noted, or if nothing is kept.
+    /// `None` once it is recorded, or if no data are kept.
     data: Option<PathBuf>,
 }
 
@@ -20,8 +20,8 @@ impl Naming {
         Self { data: keeps(config).then(|| config.data.clone()) }
     }
 
-    /// Notes the name, once a hold that it was in need of is durable: a start that ends before that
-    /// must find the old one.
+    /// Records the name once a required hold is durable, because a start that ends earlier must
+    /// still find the old name.
     pub(super) async fn note(&mut self, store: &Store, node: &str) -> Result<(), StoreError> {
         let Some(data) = &self.data else { return Ok(()) };
         let named = Identity::read(&OsFiles, data).ok().flatten();
@@ -37,7 +37,7 @@ fn keeps(config: &Config) -> bool {
     config.durability != Durability::Memory
 }
 
-/// Marks the data directory as restored if the database `noted` another one as served last.
+/// Marks the data directory as restored if `noted` shows that the node last served another one.
 ///
 /// # Errors
 /// [`FileError`]

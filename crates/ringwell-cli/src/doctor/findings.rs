@@ -10,7 +10,7 @@ pub(super) enum Grade {
     Bad,
 }
 
-/// One thing that was looked at.
+/// The result of one check.
 #[derive(Debug, Serialize)]
 pub(super) struct Finding {
     pub(super) grade: Grade,

@@ -1,7 +1,7 @@
 //! `ringwell journal erase`: overwrites parameters of allocations where they lie.
 //!
-//! Owns the files to write and their order, so that a crash leaves each frame either old or new:
-//! the planned bytes are stored in a separate file first. `ringwell_journal::erase` chooses the
+//! Owns the files to write and their order: the planned bytes are first stored in a separate file,
+//! so that a crash leaves each frame either old or new. `ringwell_journal::erase` chooses the
 //! bytes. Source: docs/spec/journal.md, "Erasure".
 
 use std::fs::{self, File, OpenOptions};
@@ -42,12 +42,12 @@ const INTENT: &str = "journal-erase.todo";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
-    /// The data directory.
+    /// The data directory of a stopped server
     directory: PathBuf,
-    /// A parameter of the visitors to erase; may be repeated.
+    /// A parameter of the visitors to erase; may be repeated
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair)]
     parameter: Vec<(String, String)>,
-    /// Allocations, as `ringwell calls erase --journal-list` has written them.
+    /// A list of allocations, written by `ringwell calls erase --journal-list`
     #[arg(long, value_name = "FILE", required_unless_present = "parameter")]
     list: Option<PathBuf>,
 }
@@ -104,7 +104,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     Ok(ExitCode::SUCCESS)
 }
 
-/// Completes an interrupted command. Done before a server opens its journals.
+/// Completes an interrupted command. Runs before a server opens its journals.
 ///
 /// # Errors
 /// If a server runs in `data`, or files cannot be read or written.
@@ -124,7 +124,7 @@ impl<'a> Wanted<'a> {
             for line in BufReader::new(File::open(path).with_context(cannot_read)?).lines() {
                 let line = line.with_context(cannot_read)?;
                 let read: Listed = serde_json::from_str(&line).with_context(cannot_read)?;
-                // The number of a call that is not a promo number was never allocated.
+                // A called number that is not a promo number was never allocated.
                 listed.extend(promo_number(&read.number).map(|number| (number, read.parameters)));
             }
         }
@@ -189,7 +189,7 @@ fn segment(
     clear_tail(&path, walk.offset(), header.salt, expected)
 }
 
-/// Overwrites the bytes behind the last frame of a segment: frames from an earlier use of the file.
+/// Overwrites the bytes after the last frame of a segment: frames from an earlier use of the file.
 fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
     let mut file = OpenOptions::new().read(true).write(true).open(path)?;
     file.seek(SeekFrom::Start(from))?;
@@ -203,8 +203,7 @@ fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
         }
         ensure!(
             !has_stamp(&block, salt, n, index),
-            "{} ends in a frame that was not wholly written: start the server and stop it, then \
-             erase",
+            "{} ends in an incomplete frame: start the server and stop it, then erase",
             path.display()
         );
         if block.iter().any(|byte| *byte != 0) && block[..] != encode_end(salt, n)[..] {
@@ -220,7 +219,7 @@ fn clear_tail(path: &Path, from: u64, salt: u64, n: u64) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Removes files that wait to become segments: they have frames of dropped ones.
+/// Removes files that are kept for reuse as segments: they contain frames of dropped ones.
 fn remove_spares(directory: &Path) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
@@ -232,7 +231,7 @@ fn remove_spares(directory: &Path) -> anyhow::Result<()> {
     Ok(File::open(directory)?.sync_all()?)
 }
 
-/// Stores the planned bytes, durably, with a checksum at their end.
+/// Stores the planned bytes durably, with a checksum at their end.
 fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     if writes.is_empty() {
         return Ok(());
@@ -252,8 +251,7 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     Ok(File::open(data)?.sync_all()?)
 }
 
-/// Writes the planned bytes if they were stored completely; otherwise none of them have been
-/// written.
+/// Writes the planned bytes if they were stored completely; otherwise nothing has been written.
 fn apply_intent(data: &Path) -> anyhow::Result<()> {
     let path = data.join(INTENT);
     let text = match fs::read_to_string(&path) {

@@ -76,7 +76,7 @@ pub(super) fn first_frame(files: &ShardFiles) -> anyhow::Result<u64> {
     let Some(first) = segments.iter().min_by_key(|file| file.segno) else { return Ok(1) };
     let mut block = [0; SEGMENT_HEADER_BYTES];
     let got = files.segments.read_at(first.segno, 0, &mut block)?;
-    // If it is damaged, recovery says so.
+    // If it is damaged, recovery reports that.
     Ok(SegmentHeader::decode(&block[..got]).map_or(1, |header| header.tip.next_n))
 }
 

@@ -94,7 +94,7 @@ fn verify_says_that_a_sound_journal_is_sound() {
     assert!(text.contains("2 segments of 77824 bytes, frames 1 to 5, 12 records"), "{text}");
     assert!(text.contains("5 entries, fits the journal"), "{text}");
     assert!(text.contains("verdict: clean"), "{text}");
-    // The shard's own directory does as well.
+    // The shard's own directory is accepted as well.
     assert_eq!(journal(&["verify"], &fixture().join("0")).unwrap().1, text);
 }
 

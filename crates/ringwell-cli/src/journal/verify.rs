@@ -32,7 +32,7 @@ pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<boo
     Ok(sound)
 }
 
-/// A snapshot that is whole, and whether the journal's frame fits it.
+/// Marks a complete snapshot, and whether it fits the journal's frame.
 struct Whole {
     file: SnapshotRef,
     snapshot: Snapshot,
@@ -94,7 +94,7 @@ fn shard(files: &ShardFiles, out: &mut impl Write) -> anyhow::Result<bool> {
         )?;
     }
     writeln!(out, "  verdict: {}", recovered.verdict)?;
-    // A power cut leaves a torn end: no answer was sent for it.
+    // A power cut leaves a torn end, for which no answer was sent.
     Ok(sound && !matches!(recovered.verdict, Verdict::Rotten(_)))
 }
 

@@ -1,4 +1,4 @@
-//! Bandwidth: JSON events, BXML. It reports the destination's end, not its ringing.
+//! Bandwidth: JSON events, BXML. Reports the destination's end, but not its ringing.
 
 use std::time::Duration;
 

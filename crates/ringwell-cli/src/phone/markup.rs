@@ -1,4 +1,4 @@
-//! The few things that a telephone looks for in a document of XML.
+//! The few parts of an XML document that a telephone needs.
 
 /// The text of the first element of that name.
 pub(super) fn inner<'a>(document: &'a str, name: &str) -> Option<&'a str> {

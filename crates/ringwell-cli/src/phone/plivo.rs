@@ -49,7 +49,7 @@ impl Side for Plivo {
             dial.action.clone().map(|to| (to, Body::Form(fields)))
         };
         let sent = match step {
-            // It has no such report.
+            // This provider has no such report.
             Step::Ringing => [None, None],
             Step::Answered => [report("answer", Vec::new()), None],
             Step::Completed(talk) => {

@@ -1,4 +1,4 @@
-//! How each provider signs its requests.
+//! The signatures of each provider's requests.
 
 use anyhow::Context as _;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::{Body, Phone};
 
-/// The headers that prove who sends `text`, the form of `body`, to `target`.
+/// The headers that prove the sender of `text`, the serialized `body`, to `target`.
 ///
 /// # Errors
-/// If the secret is not of the form that the provider uses.
+/// If the secret does not have the form that the provider uses.
 pub(super) fn headers(
     phone: &Phone,
     target: &str,
@@ -78,7 +78,7 @@ pub(super) fn headers(
     Ok(headers)
 }
 
-/// Names and values of a form, one behind the other in the order of the names; empty for JSON.
+/// Names and values of a form, concatenated in the order of the names; empty for JSON.
 fn sorted(body: &Body) -> String {
     let Body::Form(fields) = body else { return String::new() };
     let mut fields: Vec<_> = fields.iter().collect();

@@ -1,4 +1,4 @@
-//! Twilio, and its forms and documents as `SignalWire` and Telnyx (`TeXML`) have them.
+//! Twilio, and its forms and documents as used by `SignalWire` and Telnyx (`TeXML`).
 
 use super::markup::{attribute, inner, number};
 use super::{Body, Dial, Report, Ring, Side, Step};

@@ -1,7 +1,7 @@
 //! Overflow and wrong callers over the size of a pool: points, and a plot of characters.
 //!
-//! The scale is logarithmic, because the interesting range lies between half of all visitors and
-//! one in ten thousand. Both drawings take it from here.
+//! The scale is logarithmic, because the relevant range is between half of all visitors and one in
+//! ten thousand. Both drawings use it.
 
 use std::fmt::Write as _;
 
@@ -43,7 +43,7 @@ impl Curve {
         f64::from(numbers.saturating_sub(self.left)) / f64::from(self.right - self.left)
     }
 
-    /// The plot; `marked` has a separate line.
+    /// The plot; `marked` gets a line of its own.
     pub(super) fn plot(&self, marked: u32, colours: bool) -> String {
         let mark = nearest(self.across(marked), COLUMNS - 1);
         let mut text = String::new();

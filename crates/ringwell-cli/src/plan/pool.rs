@@ -44,7 +44,7 @@ impl PoolPlan {
         Ok(Self { demand, target, callers, numbers, asked, forecasts })
     }
 
-    /// The curves over all interesting sizes, as this many points.
+    /// The curves over all relevant sizes, as this many points.
     pub(super) fn curve(&self, points: u32) -> Curve {
         let left = self.demand.numbers_for(LEFT).unwrap_or(1);
         let right = self.demand.numbers_for(RIGHT).unwrap_or(self.numbers);
@@ -120,7 +120,7 @@ impl PoolPlan {
         text
     }
 
-    /// All of it for programs: shares from 0 to 1, times in seconds.
+    /// All results for programs: shares from 0 to 1, times in seconds.
     pub(super) fn json(&self) -> Value {
         let forecasts: Vec<_> = self.forecasts.iter().map(of_forecast).collect();
         json!({

@@ -15,7 +15,7 @@ const RIGHT: f64 = 790.0;
 const TOP: f64 = 64.0;
 const BOTTOM: f64 = 410.0;
 const POINTS: u32 = 240;
-/// Sizes that are named below the drawing.
+/// Sizes that are labelled below the drawing.
 const SIZES: u32 = 6;
 
 /// The drawing of a plan.
@@ -75,7 +75,7 @@ fn scale(curve: &Curve) -> String {
     svg
 }
 
-/// A size with its name beside it, on the side that has room.
+/// A size with its label on the side that has room.
 fn upright(curve: &Curve, numbers: u32, name: &str, y: f64, colour: &str) -> String {
     let x = across(curve, numbers);
     let right = x < f64::midpoint(LEFT, RIGHT);

@@ -1,4 +1,4 @@
-//! Shares, amounts and durations: how they are read, and how they are written for people.
+//! Shares, amounts and durations: reading them, and writing them for people.
 
 use std::io::{self, IsTerminal};
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub(super) fn parse_lifetime(text: &str) -> Result<Duration, String> {
     if duration.is_zero() { Err("must be longer than 0".to_owned()) } else { Ok(duration) }
 }
 
-/// The delays of callers, unless others are given: the assumption of docs/spec/calls.md, "Confidence".
+/// The default delays of callers: the assumption of docs/spec/calls.md, "Confidence".
 pub(crate) const USUAL_CALLERS: &str = "80%:3m,15%:30m,5%:6h";
 
 /// `80%:3m,20%:1h`.
@@ -44,7 +44,7 @@ pub(crate) fn parse_callers(text: &str) -> Result<Callers, String> {
     Callers::new(&parts?).map_err(|error| error.to_string())
 }
 
-/// A share as people read it: three digits that mean something.
+/// A share for people: three significant digits.
 pub(crate) fn percent(share: f64) -> String {
     match share * 100.0 {
         percent if percent >= 9.995 => format!("{percent:.1} %"),
@@ -55,7 +55,7 @@ pub(crate) fn percent(share: f64) -> String {
     }
 }
 
-/// Whole numbers with commas; one decimal where it matters.
+/// Whole numbers with commas; one decimal for small ones.
 pub(crate) fn amount(value: f64) -> String {
     if value < 99.95 {
         let text = format!("{value:.1}");
@@ -72,7 +72,7 @@ pub(crate) fn amount(value: f64) -> String {
     text
 }
 
-/// A length of time in the unit that suits it.
+/// A length of time in a suitable unit.
 pub(crate) fn span(seconds: f64) -> String {
     let units = [(86_400.0, "days"), (3_600.0, "h"), (60.0, "min")];
     let fitting = units.into_iter().find(|(unit, _)| seconds >= 2.0 * unit);

@@ -1,5 +1,5 @@
-//! New pools: of numbers that are named, with the list that `/v1/` takes, or of numbers of the
-//! inventory, by the published API. Either way in one transaction.
+//! Creates pools: of given numbers, with a list under `/v1/`; or of numbers of the inventory, by
+//! the published API. Both ways use one transaction.
 
 use std::process::ExitCode;
 

@@ -24,10 +24,10 @@ pub(super) struct Import {
     /// Handling of bad lines: apply the good ones, or all or nothing
     #[arg(long, value_name = "WHICH", value_parser = ["good", "all"], default_value = "all")]
     apply: String,
-    /// A line for a pool that is there already is bad, instead of changing the pool
+    /// Treat a line for an existing pool as bad, instead of changing the pool
     #[arg(long)]
     create_only: bool,
-    /// Print no lines but bad ones
+    /// Print only bad lines
     #[arg(long)]
     only_bad: bool,
 }
@@ -70,7 +70,7 @@ fn in_text(report: &Value, only_bad: bool) -> String {
     format!("{listed}good: {good}, bad: {bad}; {done}\n")
 }
 
-/// Writes all pools; their keys are for the owner of the file only.
+/// Writes all pools; only the file's owner may read the keys.
 pub(super) fn export(server: &Server, file: Option<&Path>) -> anyhow::Result<ExitCode> {
     let list = server.export()?;
     let Some(file) = file.filter(|file| file.as_os_str() != "-") else { return print(&list) };

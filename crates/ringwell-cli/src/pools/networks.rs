@@ -14,7 +14,7 @@ use super::{say, table};
 pub(super) enum Networks {
     /// Print all networks and how many numbers their pools have, and may have
     List,
-    /// Bound how many numbers a network's pools may have together
+    /// Limit how many numbers a network's pools may have together
     Limit {
         /// Name of the network
         network: String,

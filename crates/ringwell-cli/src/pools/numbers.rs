@@ -113,7 +113,12 @@ pub(super) fn overflow(
     let body = json!({ "number": number.to_string() });
     let answer = server.change(&Method::PUT, &format!("/v1/pools/{id}/overflow"), &body)?;
     say(json, &answer, || {
-        let when = if answer["now"] == true { "now" } else { "when nobody can hold it any more" };
+        let when = if answer["now"] == true {
+            "now"
+        } else {
+            "when no visitor can hold it any \
+            more"
+        };
         format!("{number} is the overflow number of ring pool {id} {when}\n")
     })
 }

@@ -1,6 +1,6 @@
 //! The managed server, and the messages for its refusals.
 //!
-//! It asks both APIs: `/v1/`, and the published one for operations that only that has.
+//! Uses both APIs: `/v1/`, and the published one for operations that only that one has.
 
 use std::path::PathBuf;
 use std::thread;
@@ -25,7 +25,7 @@ const PATIENCE: u32 = 30;
 const JSON: &str = "application/json";
 const CSV: &str = "text/csv";
 
-/// Any date will do for the server.
+/// The server accepts any date.
 const PUBLISHED: &str = "/api/2026-05-01";
 
 /// The server to manage, and the format of its answers.
@@ -48,7 +48,7 @@ pub(crate) struct Management {
     pub(crate) json: bool,
 }
 
-/// The server, and the caller with its token.
+/// The server, and the client with its token.
 #[derive(Debug)]
 pub(crate) struct Server {
     caller: Caller,
@@ -68,10 +68,10 @@ impl Server {
         self.change(&Method::GET, path, &Value::Null)
     }
 
-    /// `None` if the server answers that it does not exist.
+    /// `None` if the server answers that the object does not exist.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// The same as for [`Self::get`].
     pub(crate) fn find(&self, path: &str) -> anyhow::Result<Option<Value>> {
         match self.send(&Method::GET, path, (JSON, &Bytes::new()))? {
             (StatusCode::NOT_FOUND, _) => Ok(None),
@@ -82,7 +82,7 @@ impl Server {
     /// All entries of a paged list; `key` is the member of an entry at which the next page starts.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// The same as for [`Self::get`].
     pub(crate) fn pages(&self, path: &str, key: &str) -> anyhow::Result<Vec<Value>> {
         let mut all = Vec::new();
         let mut after = String::new();
@@ -102,10 +102,10 @@ impl Server {
         }
     }
 
-    /// Sends JSON, or no body if that is null.
+    /// Sends JSON, or no body if the value is null.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// The same as for [`Self::get`].
     pub(crate) fn change(
         &self,
         method: &Method,
@@ -120,14 +120,14 @@ impl Server {
     /// The list of all pools.
     ///
     /// # Errors
-    /// As [`Self::get`].
+    /// The same as for [`Self::get`].
     pub(super) fn export(&self) -> anyhow::Result<Bytes> {
         let path = "/v1/pools.csv";
         let (status, body) = self.send(&Method::GET, path, (JSON, &Bytes::new()))?;
         if status == StatusCode::OK { Ok(body) } else { Err(self.refused(path, status, &body)) }
     }
 
-    /// The report on a list of pools, be they taken or not.
+    /// The report on a list of pools, whether or not it was applied.
     ///
     /// # Errors
     /// Like [`Self::get`]; bad lines are not errors.
@@ -141,7 +141,7 @@ impl Server {
         }
     }
 
-    /// Waits while the server has too much to do.
+    /// Waits while the server is overloaded.
     fn send(
         &self,
         method: &Method,
@@ -152,7 +152,7 @@ impl Server {
         loop {
             let sent = self.caller.send(&self.url, method.clone(), path, (kind, body.clone()));
             match sent {
-                // It has not looked at the request.
+                // The server has not processed the request.
                 Ok((StatusCode::TOO_MANY_REQUESTS, _)) if waited < PATIENCE => {
                     waited += 1;
                     thread::sleep(Duration::from_secs(1));

@@ -150,7 +150,7 @@ pub(super) fn counted(pool: &Value) -> String {
         let state = run["state"].as_str().unwrap_or_default();
         *counts.entry(state).or_default() += run["count"].as_u64().unwrap_or_default();
     }
-    // The overflow number is not among the numbers.
+    // The overflow number is not counted among the numbers.
     if pool["overflow_number"].is_string() {
         counts.insert("overflow", 1);
     }
@@ -162,7 +162,7 @@ pub(super) fn counted(pool: &Value) -> String {
     }
 }
 
-/// A member as people read it; nothing for null.
+/// A member's value for people; empty for null.
 pub(crate) fn text(object: &Value, name: &str) -> String {
     match &object[name] {
         Value::Null => String::new(),
@@ -171,7 +171,7 @@ pub(crate) fn text(object: &Value, name: &str) -> String {
     }
 }
 
-/// Milliseconds since 1970 as people read them.
+/// Milliseconds since 1970, formatted for people.
 fn time(millis: &Value) -> Option<String> {
     let at = jiff::Timestamp::from_millisecond(millis.as_i64()?).ok()?;
     Some(format!("{at:.3}"))

@@ -1,4 +1,4 @@
-//! Tokens that the server keeps, beside those of its configuration.
+//! Tokens that the server stores, in addition to those of its configuration.
 
 use std::process::ExitCode;
 
@@ -54,7 +54,7 @@ pub(super) fn run(server: &Server, command: &Tokens, json: bool) -> anyhow::Resu
                 known.as_array().is_some_and(|all| all.iter().any(|it| it["id"] == **id));
             anyhow::ensure!(is_there, "there is no token {id}");
             server.change(&Method::DELETE, &format!("/v1/tokens/{id}"), &Value::Null)?;
-            say(json, &json!({ "revoked": id }), || format!("token {id} is worth nothing now\n"))
+            say(json, &json!({ "revoked": id }), || format!("token {id} is no longer valid\n"))
         }
     }
 }

@@ -1,21 +1,21 @@
-//! The access log of a web site: which visitor opened a page when.
+//! The access log of a web site: the times at which visitors opened pages.
 //!
-//! Reads the common and the combined format, as Apache and nginx write them. Owns what counts as a
-//! page and what as a robot. A visitor is an address with its user agent; a page is a GET that was
-//! answered with 2xx or 304 and is no file with another ending than those of pages.
+//! Reads the common and the combined format, as Apache and nginx write them. Owns the definitions
+//! of a page and of a robot. A visitor is an address with its user agent; a page is a GET that was
+//! answered with 2xx or 304 and whose path has no extension, or one of a page.
 
 use std::io::{self, BufRead, Read};
 
 use jiff::fmt::strtime;
 use ringwell_core::{Millis, VisitorId};
 
-/// A longer line is no line of an access log.
+/// The longest line that can belong to an access log.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// Page views of one log, 24 bytes each.
+/// The most page views of one log, at 24 bytes each.
 const VIEWS_MAX: usize = 20_000_000;
-/// Endings of pages. A path without one is a page, too.
+/// Extensions of pages. A path without an extension is also a page.
 const PAGES: [&str; 6] = ["html", "htm", "php", "asp", "aspx", "jsp"];
-/// Parts of user agents that open pages and see no number.
+/// Parts of the user agents of robots, which open pages and show no numbers.
 const ROBOTS: [&str; 14] = [
     "bot", "crawl", "spider", "slurp", "curl/", "wget/", "python", "headless", "monitor", "uptime",
     "scrapy", "go-http", "java/", "libwww",
@@ -33,7 +33,7 @@ pub(super) struct View {
 pub(super) struct Lines {
     pub(super) pages: u64,
     pub(super) robots: u64,
-    /// Files beside pages, other methods, errors.
+    /// Files other than pages, other methods, errors.
     pub(super) others: u64,
     pub(super) unreadable: u64,
 }
@@ -46,7 +46,7 @@ enum Line {
     Other,
 }
 
-/// Reads a log; its page views in the order of their times.
+/// Reads a log; returns its page views in the order of their times.
 ///
 /// # Errors
 /// If it cannot be read, or has more page views than a simulation takes.
@@ -77,7 +77,7 @@ pub(super) fn read(mut log: impl BufRead) -> io::Result<(Vec<View>, Lines)> {
             None => lines.unreadable += 1,
         }
     }
-    // Servers write a line when the answer is done, which is not the order of the times.
+    // Servers write a line when the answer is complete, which is not the order of the times.
     views.sort_by_key(|view| view.at);
     Ok((views, lines))
 }

@@ -1,7 +1,8 @@
 //! A day in virtual time: visitors of a web site are shown numbers of a ring pool, and some of them call.
 //!
-//! The numbers come from the server's own engine, callers are attributed by the server's own rule.
-//! Owns nothing of either; owns who calls when. The same views and the same seed give the same day.
+//! The numbers come from the server's own engine, and the server's own rule attributes the callers.
+//! Owns neither; owns the choice of callers and times. The same views and the same seed give the
+//! same day.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -17,10 +18,10 @@ use super::access_log::View;
 
 /// A visitor who opens no page for this long begins another visit.
 const VISIT_GAP: Millis = Millis(30 * 60_000);
-/// The size of the journal's groups: many of them are a few megabytes.
+/// The size of the journal's groups; a long day takes a few megabytes.
 const GROUP_BYTES: usize = 64 * 1024;
 
-/// The inputs of a day.
+/// The inputs of a simulated day.
 #[derive(Clone, Debug)]
 pub(super) struct Day<'a> {
     pub(super) pool: PoolSpec,
@@ -40,30 +41,30 @@ pub(super) struct Found {
     pub(super) visits: u64,
     /// Visits that began with the overflow number.
     pub(super) overflow_visits: u64,
-    /// Visits that began while the server was away.
+    /// Visits that began while the server was down.
     pub(super) unserved_visits: u64,
     pub(super) calls: u64,
-    /// Calls that name the visitor who called.
+    /// Calls attributed to the visitor who called.
     pub(super) right: u64,
-    /// Calls that name another visitor.
+    /// Calls attributed to another visitor.
     pub(super) wrong: u64,
     /// Calls of the overflow number.
     pub(super) overflow_calls: u64,
-    /// Calls of which nothing is known.
+    /// Calls without any attribution.
     pub(super) unknown: u64,
-    /// Calls after the lockout that name the right visitor all the same.
+    /// Calls after the lockout that are attributed to the right visitor all the same.
     pub(super) late: u64,
-    /// Calls whose likeliest visitor is less likely than not.
+    /// Calls whose likeliest visitor has a probability below one half.
     pub(super) unsure: u64,
-    /// Unsure calls that name the wrong visitor.
+    /// Those of them that are attributed to the wrong visitor.
     pub(super) unsure_wrong: u64,
-    /// Sum of the reported probabilities of the named visitors.
+    /// The sum of the reported probabilities of attributed visitors.
     pub(super) confidence: f64,
     /// Starts after a crash.
     pub(super) crashes: u64,
 }
 
-/// A caller who dials when the time comes.
+/// A caller who dials at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Call {
     at: Millis,
@@ -72,7 +73,7 @@ struct Call {
     number: Option<PromoNumber>,
 }
 
-/// Lives through the day, until the last caller has called.
+/// Runs the day until the last caller has called.
 pub(super) fn live(day: &Day<'_>) -> Found {
     let began = day.views.first().map_or(Millis::ZERO, |view| view.at);
     let mut world = World {
@@ -97,7 +98,7 @@ struct World<'a> {
     day: &'a Day<'a>,
     server: Server,
     random: Random,
-    /// Each visitor's index, and when they opened a page last.
+    /// Each visitor's index, and the time of their last page view.
     visitors: HashMap<VisitorId, (u32, Millis)>,
     waiting: BinaryHeap<Reverse<Call>>,
     next_crash: Option<Millis>,
@@ -107,7 +108,7 @@ struct World<'a> {
 }
 
 impl World<'_> {
-    /// Everything that happens before `until`.
+    /// Processes all events before `until`.
     fn calls_until(&mut self, until: Millis) {
         while let Some(Reverse(call)) = self.waiting.peek().copied().filter(|it| it.0.at < until) {
             self.waiting.pop();
@@ -119,7 +120,7 @@ impl World<'_> {
         }
     }
 
-    /// Crashes and starts up to `now`.
+    /// Crashes and restarts up to `now`.
     fn pass(&mut self, now: Millis) {
         let Some((every, away)) = self.day.crashes else { return };
         while let Some(at) = self.next_crash.filter(|at| *at <= now) {
@@ -143,8 +144,8 @@ impl World<'_> {
             return;
         }
         self.found.visits += 1;
-        // One decision for each visit, independent of the pool, so that all sizes meet the same
-        // callers.
+        // One random decision for each visit, independent of the pool, so that all sizes get the
+        // same callers.
         let (decision, delay) = (self.random.next(), self.random.delay(self.day.callers));
         let Some(number) = shown else {
             self.found.unserved_visits += 1;
@@ -164,7 +165,8 @@ impl World<'_> {
             found.overflow_calls += 1;
             return;
         };
-        // A call while the server is away is connected, and its visitor looked up after the start.
+        // A call while the server is down is connected, and its visitor is looked up after the
+        // start.
         let serving = Serving { pool: self.day.pool.id, name: None, is_overflow: false };
         let held = self.server.holders(number, call.at);
         let attribution = Attribution::of(call.at, &[serving], &held);
@@ -233,8 +235,8 @@ impl Server {
         }
     }
 
-    /// Dies at `at`: answered allocations are stored, a request in progress is not. Serves again at
-    /// `again`, with the contents of the journal.
+    /// Kills the server at `at`: answered allocations are stored, a request in progress is not.
+    /// Restarts the server at `again` with the contents of the journal.
     fn crash(&mut self, at: Millis, again: Millis) {
         self.store();
         self.ask(at, VisitorId([0; 16]), "visitor=lost");
@@ -285,7 +287,7 @@ impl Server {
     }
 }
 
-/// Numbers that only depend on the seed.
+/// Random numbers that depend only on the seed.
 struct Random(blake3::OutputReader);
 
 impl Random {
@@ -293,7 +295,7 @@ impl Random {
         Self(blake3::Hasher::new().update(&seed.to_le_bytes()).finalize_xof())
     }
 
-    /// From 0 to 1, 1 excluded.
+    /// From 0 to 1, excluding 1.
     #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
     fn next(&mut self) -> f64 {
         let mut bytes = [0; 8];

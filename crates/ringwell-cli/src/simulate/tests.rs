@@ -15,7 +15,7 @@ const BEGAN: Millis = Millis(1_700_000_000_000);
 const NUMBERS: u32 = 500;
 const LIFETIME: Millis = Millis(30 * 60_000);
 
-/// Visitors that come at any time of the day, each once.
+/// Visitors at random times of the day, each once.
 fn visitors(seed: u64) -> Vec<View> {
     let mut random = blake3::Hasher::new().update(&[1]).update(&seed.to_le_bytes()).finalize_xof();
     let mut views: Vec<View> = (0..VISITORS)
@@ -44,7 +44,7 @@ fn day(seed: u64, crashes: Option<(Millis, Millis)>) -> Found {
     })
 }
 
-/// The share of misattributed calls among those of numbers of their own, by the formula.
+/// The share of misattributed calls among calls of own numbers, by the formula.
 fn formula() -> f64 {
     let lifetime = Duration::from_millis(LIFETIME.0);
     #[expect(clippy::cast_precision_loss, reason = "thousands")]
@@ -57,8 +57,8 @@ fn wrong(found: &Found) -> f64 {
     found.wrong as f64 / (found.right + found.wrong) as f64
 }
 
-/// 20,000 visitors, some 600 of whom call, a server that is killed every ten minutes. The mean of
-/// eight days equals the formula; a single day differs by chance, as 600 calls do.
+/// 20,000 visitors, of whom some 600 call, and a server that is killed every ten minutes. The mean
+/// of eight days equals the formula; a single day varies at random, because it has only 600 calls.
 #[test]
 fn misattribution_is_what_the_formula_says_though_the_server_crashes_every_ten_minutes() {
     let days = 8;
@@ -72,7 +72,7 @@ fn misattribution_is_what_the_formula_says_though_the_server_crashes_every_ten_m
         assert_eq!(found.unknown, 0, "{found:?}");
         sum += wrong(&found);
         calls += found.calls;
-        // Three standard deviations of 600 calls.
+        // Three standard deviations for 600 calls.
         assert!((wrong(&found) - formula()).abs() < 0.035, "seed {seed}: {found:?}");
     }
     let mean = sum / f64::from(u32::try_from(days).unwrap());

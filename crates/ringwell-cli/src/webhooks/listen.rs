@@ -51,13 +51,13 @@ pub(crate) struct Args {
     /// The file with the endpoint's secret, `whsec_…`
     #[arg(long, value_name = "FILE", conflicts_with = "register")]
     secret_file: Option<PathBuf>,
-    /// Ask the server for an endpoint that leads here, and remove it at the end
+    /// Ask the server for an endpoint with this address, and remove it at the end
     #[arg(long)]
     register: bool,
     /// With --register: the types of events, separated by commas; without it, all
     #[arg(long, value_name = "TYPES", value_delimiter = ',', requires = "register")]
     types: Vec<String>,
-    /// The status that events are answered with
+    /// The status with which events are answered
     #[arg(long, value_name = "STATUS", default_value_t = 204, value_parser = clap::value_parser!(u16).range(200..=599))]
     answer: u16,
     /// End after this many events; a repeated one counts once
@@ -98,7 +98,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let notify = Arc::clone(&enough);
     let take = move |received: Received| {
         let line = if is_json { as_json(&received) } else { as_text(&received) };
-        // If stdout is closed there is nothing left to do.
+        // If stdout is closed, the command ends.
         let is_open = io::stdout().lock().write_all(line.as_bytes()).is_ok();
         let so_far = events.fetch_add(u64::from(received.times == 1), Ordering::Relaxed);
         let so_far = so_far + u64::from(received.times == 1);
@@ -113,7 +113,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         tokio::select! {
             () = receiver.serve(Answering { secrets, status }, take) => {}
             () = enough.notified() => {
-                // The sender must get its answer.
+                // The sender must get its answer first.
                 tokio::time::sleep(std::time::Duration::from_millis(100)).await;
             }
             ended = tokio::signal::ctrl_c() => ended?,
@@ -178,7 +178,7 @@ impl Drop for Endpoint<'_> {
     }
 }
 
-/// Time, type, id and body; strangers' control characters do not reach the terminal.
+/// Time, type, id and body; control characters of strangers do not reach the terminal.
 fn as_text(received: &Received) -> String {
     let time = shown(received);
     let Received { id, kind, body, times, checked, .. } = received;

@@ -1,8 +1,8 @@
-//! A receiver of webhooks: takes requests at any path, verifies them by Standard Webhooks, and hands
-//! each over.
+//! A receiver of webhooks: accepts requests at any path, verifies them by Standard Webhooks, and
+//! passes them on.
 //!
-//! Owns the limits of a request and the names of deliveries that came before. Independent of their
-//! senders and of later processing.
+//! Owns the limits of a request and the ids of earlier deliveries. Independent of their senders and
+//! of later processing.
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
@@ -20,13 +20,13 @@ use serde_json::Value;
 
 use crate::listener::Listener;
 
-/// Connections that are open at once: more than one sender opens.
+/// The most connections open at once: more than one sender opens.
 const CONNECTIONS_MAX: usize = 64;
 /// The largest body. Ringwell's own have a few kilobytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// The time limit for a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
-/// Deliveries whose names are remembered.
+/// The most deliveries whose ids are remembered.
 const NAMES_MAX: usize = 10_000;
 
 /// One request that was received.
@@ -34,25 +34,25 @@ const NAMES_MAX: usize = 10_000;
 pub(crate) struct Received {
     /// The time by this machine's clock.
     pub(crate) at: Millis,
-    /// The event's name; empty if the request has no name.
+    /// The event's id; empty if the request has none.
     pub(crate) id: String,
-    /// The type of the event; empty if the body does not say it.
+    /// The type of the event; empty if the body has none.
     pub(crate) kind: String,
     /// The body as JSON; `null` if it is not JSON.
     pub(crate) body: Value,
     /// The count of times that the event was received, including this one; 0 if the signature is
     /// invalid.
     pub(crate) times: u32,
-    /// Whether a secret has signed it.
+    /// Whether one of the secrets has signed it.
     pub(crate) checked: Result<(), Mismatch>,
 }
 
 /// The secret of a receiver, and its answers.
 #[derive(Clone, Debug)]
 pub(crate) struct Answering {
-    /// Any of these may have signed.
+    /// Each of these secrets is accepted.
     pub(crate) secrets: Vec<String>,
-    /// The answer to verified events. Anything else is answered with 401.
+    /// The answer to verified events. All other requests are answered with 401.
     pub(crate) status: StatusCode,
 }
 
@@ -66,7 +66,7 @@ struct Inner<F> {
 }
 
 impl Receiver {
-    /// Binds `address`; nothing is taken yet.
+    /// Binds `address` without accepting requests yet.
     ///
     /// # Errors
     /// If it cannot be bound.
@@ -79,7 +79,7 @@ impl Receiver {
         self.0.address()
     }
 
-    /// Hands each request to `take`, until it is dropped.
+    /// Passes each request to `take`, until it is dropped.
     pub(crate) async fn serve<F>(self, answering: Answering, take: F)
     where
         F: Fn(Received) + Send + Sync + 'static,
@@ -133,7 +133,7 @@ fn now() -> Millis {
     Millis(u64::try_from(jiff::Timestamp::now().as_millisecond()).unwrap_or_default())
 }
 
-/// The names of the last deliveries, with the count of each.
+/// The ids of the latest deliveries, with the count of each.
 #[derive(Debug, Default)]
 struct Names {
     counts: HashMap<String, u32>,
@@ -141,7 +141,7 @@ struct Names {
 }
 
 impl Names {
-    /// Counts a delivery of that name; returns the count.
+    /// Counts a delivery with that id; returns the count.
     fn count(&mut self, name: &str) -> u32 {
         if let Some(count) = self.counts.get_mut(name) {
             *count = count.saturating_add(1);

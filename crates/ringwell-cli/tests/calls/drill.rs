@@ -17,22 +17,22 @@ use super::support::client::Client;
 use super::support::server::Server;
 use super::webhooks::{Delivery, is_signed, read_request, verified_by_libraries};
 
-/// Senders, each of which makes eight calls a second: three events each.
+/// Senders, each of which makes eight calls a second with three events each.
 const SENDERS: usize = 9;
 const PAUSE: Duration = Duration::from_millis(125);
 const KILLS: usize = 3;
 const ROUND: Duration = Duration::from_secs(4);
-/// Hanging takes 15 s each, and a second attempt comes after 5 s; a lease lasts 20 s.
+/// Hanging takes 15 s, and the second attempt follows 5 s later; a lease lasts 20 s.
 const PATIENCE: Duration = Duration::from_mins(4);
 
-/// The received events, and the count of tries of each.
+/// The received events, and the count of attempts for each.
 #[derive(Default)]
 struct Taken {
     deliveries: Vec<Delivery>,
     tries: BTreeMap<String, u32>,
 }
 
-/// Treats the first attempts of some events badly, each in its way.
+/// Fails the first attempts of some events, in several ways.
 fn receiver() -> (u16, Arc<Mutex<Taken>>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -49,7 +49,7 @@ fn receiver() -> (u16, Arc<Mutex<Taken>>) {
 
 fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     let mut reader = BufReader::new(stream);
-    // A sender that was killed in the middle has delivered nothing.
+    // A sender that was killed in the middle has not delivered anything.
     let (headers, body) = read_request(&mut reader)?;
     let name = headers.get("webhook-id")?.clone();
     let is_first = {
@@ -65,7 +65,7 @@ fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
             thread::sleep(Duration::from_secs(30));
             return None;
         }
-        // Resets: bytes that were not read are lost with the connection.
+        // Resets: unread bytes are lost with the connection.
         1..=5 if is_first => return None,
         6..=10 if is_first => {
             let answer = b"HTTP/1.1 500 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
@@ -79,7 +79,8 @@ fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     reader.get_mut().write_all(answer).ok()
 }
 
-/// Calls until the server is gone; the calls whose ring was answered, and those whose end was.
+/// Calls until the server is gone; returns the calls whose ring was answered, and those whose end
+/// was.
 fn calls(phone: &Phone, number: u64, names: &str, is_over: &AtomicBool) -> [Vec<String>; 2] {
     let (mut begun, mut ended) = (Vec::new(), Vec::new());
     let twilio = Provider::twilio(phone);
@@ -155,7 +156,7 @@ fn no_call_is_lost_or_doubled_and_each_event_arrives() {
     println!("{} calls, {} ended, {KILLS} kills", begun.len(), ended.len());
     assert!(ended.len() > 200, "{}", ended.len());
 
-    // The visitors of the last calls are looked for; then each call has its events, once.
+    // The visitors of the last calls are looked up; then each call has its events, once.
     let until = Instant::now() + PATIENCE;
     let mut all = events(&board);
     let is_done = |all: &[Value]| {

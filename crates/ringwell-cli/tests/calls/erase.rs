@@ -1,4 +1,5 @@
-//! Erasure: after it the digits and the parameters are found nowhere in the data directory.
+//! Erasure: afterwards neither the digits nor the parameters are found anywhere in the data
+//! directory.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -45,9 +46,9 @@ fn say(mut command: std::process::Command) -> String {
     text
 }
 
-/// A board with a call of the visitor to erase, another visitor, and both numbers.
+/// A switchboard with a call of the visitor to erase, another visitor, and both numbers.
 fn board() -> (Switchboard, [u64; 2]) {
-    // Small segments: tests read all of them again and again.
+    // Small segments, because tests read all of them repeatedly.
     let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
     let theirs = board.visitor(&format!("17&gclid={SECRET}"));
     let other = board.visitor("18&gclid=Cj0other");
@@ -90,7 +91,7 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     assert_eq!(erase(&["--call", "c_none"]), "0 calls, 0 allocations\n");
     assert!(found(&data, CALLER).is_empty(), "{:?}", found(&data, CALLER));
     assert!(!fs::read_to_string(&list).unwrap().contains(SECRET));
-    // The journal is only erased while no server writes it.
+    // The journal is erased only while no server writes it.
     let journal = || {
         let mut command = ringwell(&["journal", "erase"]);
         command.arg(&data).arg("--list").arg(&list);
@@ -160,7 +161,7 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let board = Switchboard { phone: Phone::at(&server), site, server };
     assert!(board.holder(other).to_string().contains("Cj0other"));
     assert!(!board.holder(theirs).to_string().contains("gclid"));
-    // A note that was not wholly written says that nothing was.
+    // A record of the plan that was not completely written means that no bytes were overwritten.
     fs::write(&noted, &intent[..intent.len() / 2]).unwrap();
     let board = restarted(board);
     assert!(!noted.exists());
@@ -181,7 +182,7 @@ fn an_erasure_whose_list_cannot_be_written_erases_nothing() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(!refused.status.success() && said.contains("nothing is erased"), "{said}");
     assert_eq!(board.call("CA1", |_| true)["from"]["e164"], format!("+1{CALLER}"));
-    // Lines that are there stay.
+    // Existing lines are kept.
     let list = folder.join("erase.list");
     fs::write(&list, "{\"a line\":\"of before\"}\n").unwrap();
     assert!(erase(&list).status.success());

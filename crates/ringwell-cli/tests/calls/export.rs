@@ -1,4 +1,4 @@
-//! `ringwell calls`: exports of a real server's log, and results put into it.
+//! `ringwell calls`: exports of a real server's log, and results reported to it.
 
 use std::collections::BTreeSet;
 use std::process::{Command, Output, Stdio};
@@ -25,7 +25,7 @@ impl Switchboard {
         String::from_utf8(output.stdout).unwrap()
     }
 
-    /// Has `ringwell calls outcomes` read `csv` from stdin.
+    /// Passes `csv` to `ringwell calls outcomes` on stdin.
     fn outcomes(&self, csv: &str) -> Output {
         let mut command = self.calls_command(&["outcomes", "-"]);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -40,7 +40,7 @@ impl Switchboard {
 #[test]
 fn every_call_is_exported_once_and_filters_apply() {
     let board = Switchboard::new("");
-    // More than one part: the server gives a thousand at a time.
+    // More than one page: the server returns at most a thousand at a time.
     thread::scope(|scope| {
         for thread in 0..10 {
             let phone = &board.phone;
@@ -75,7 +75,7 @@ fn every_call_is_exported_once_and_filters_apply() {
     let said = String::from_utf8_lossy(&wrong.stderr).into_owned();
     assert!(!wrong.status.success() && said.contains("outcome: one of"), "{said}");
 
-    // From a place on, without a second header.
+    // From a position on, without a second header.
     let page = board.get("/v1/calls?limit=1000").json();
     let rest = ["export", "--format", "csv", "--after", page["next"].as_str().unwrap()];
     assert_eq!(board.calls_say(&rest).lines().count(), 51);
@@ -113,7 +113,7 @@ fn results_come_in_as_csv_and_go_out_as_uploads() {
     assert_eq!(said, "2 results recorded, 0 known already, 4 lines refused\n");
     assert!(problems.contains("line 4: there is no such call"), "{problems}");
     assert!(problems.contains("line 5: value: a decimal number"), "{problems}");
-    // A field of two lines.
+    // A field with two lines.
     assert!(problems.contains("line 6: type, external_id"), "{problems}");
     assert!(problems.contains("line 8: there is no such call"), "{problems}");
     let again = String::from_utf8(board.outcomes(csv).stdout).unwrap();

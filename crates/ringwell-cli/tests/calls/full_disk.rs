@@ -1,4 +1,5 @@
-//! Calls while the disk of the call log is full: they are answered, and stored when there is room.
+//! Calls while the disk of the call log is full: they are answered at once, and stored when there
+//! is room.
 //!
 //! Needs the permission to mount a small file system; without it the tests print a message and end.
 
@@ -37,7 +38,7 @@ fn board_on_small_disk() -> Option<(Switchboard, Disk)> {
 }
 
 impl Switchboard {
-    /// Calls, all of which are connected; their names.
+    /// Makes calls, all of which are connected; returns their ids.
     fn ring(&self, names: std::ops::Range<usize>) -> BTreeSet<String> {
         let number = self.visitor("17");
         let twilio = Provider::twilio(&self.phone);

@@ -36,7 +36,7 @@ impl Listening {
         Self { child, address }
     }
 
-    /// All lines, once it has ended by itself.
+    /// All lines, after it has ended without a signal.
     fn lines(mut self) -> Vec<Value> {
         let stdout = BufReader::new(self.child.stdout.take().unwrap());
         let lines = stdout.lines().map(|line| serde_json::from_str(&line.unwrap()).unwrap());

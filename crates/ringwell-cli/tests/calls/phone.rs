@@ -14,7 +14,7 @@ use super::support::site::Site;
 pub(crate) const SECRET: &str = "a-secret-of-the-provider-0123456789";
 const PUBLIC_URL: &str = "https://calls.example";
 
-/// The server's side of an account: its configuration, and where it listens.
+/// The server's side of an account: its configuration and its address.
 #[derive(Clone, Debug)]
 pub(crate) struct Phone {
     address: String,
@@ -71,7 +71,7 @@ impl Provider {
         Self { phone: phone.clone(), url: PUBLIC_URL.to_owned() }
     }
 
-    /// The same, believing that the hooks are at another URL.
+    /// The same for a provider with another URL of the hooks.
     pub(crate) fn at_url(&self, url: &str) -> Self {
         Self { phone: self.phone.clone(), url: url.to_owned() }
     }
@@ -86,7 +86,7 @@ impl Provider {
         self.try_post_on(&mut self.phone.client(), target, body)
     }
 
-    /// The same on a connection that is there.
+    /// The same on an existing connection.
     pub(crate) fn try_post_on(
         &self,
         client: &mut Client,

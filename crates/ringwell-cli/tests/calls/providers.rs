@@ -9,7 +9,7 @@ use super::support::server::ringwell;
 /// 32 bytes, and the public key that belongs to them (RFC 8032, test 1).
 const PRIVATE: &str = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=";
 const PUBLIC: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
-/// Providers beside Twilio, with the secrets of their accounts.
+/// Providers other than Twilio, with the secrets of their accounts.
 const OTHERS: [(&str, &str); 6] = [
     ("signalwire", "a-signing-key-of-signalwire-012345"),
     ("telnyx", PUBLIC),
@@ -40,7 +40,7 @@ fn ring(board: &Switchboard, provider: &str, number: u64, more: &[&str]) -> Outp
     command.output().unwrap()
 }
 
-/// The call as the log has it in the end; the command must have succeeded.
+/// The call as finally logged; the command must have succeeded.
 fn logged(board: &Switchboard, output: &Output) -> serde_json::Value {
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -86,7 +86,7 @@ fn a_phone_with_another_secret_is_refused() {
     let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
     assert!(!stranger.status.success() && said.contains("secret_files of the account"), "{said}");
     for (provider, secret) in OTHERS.into_iter().filter(|(provider, _)| *provider != "telnyx") {
-        // The server has read the right one already.
+        // The server has already read the right one.
         let file = board.site.config().with_file_name(format!("{provider}.secret"));
         std::fs::write(
             &file,

@@ -1,4 +1,4 @@
-//! The provider's wait for the document at 500 calls a second, beside batches.
+//! The provider's waiting time for the document at 500 calls a second, while batches run.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -12,7 +12,7 @@ use super::support::batch::{self, Ask, BULK};
 const RATE: u32 = 500;
 const SENDERS: u32 = 50;
 
-/// Sends each call at its time, whether or not those before were answered; prints percentiles.
+/// Sends each call at its time, whether or not earlier ones were answered; prints percentiles.
 fn measure(span: Duration, batches: u64) {
     let board = Switchboard::new("");
     let number = board.visitor("17");
@@ -43,7 +43,7 @@ fn measure(span: Duration, batches: u64) {
                         thread::sleep(at.saturating_duration_since(Instant::now()));
                         let ring = format!("CallSid=CA{call}&From=%2B14155551234&To=%2B1{number}");
                         let answer = twilio.post("/t/main/answer", &ring);
-                        // From the due time: a late sender has waited too.
+                        // Measured from the due time, so that a late sender counts as waiting.
                         times.lock().unwrap().push(at.elapsed());
                         assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
                     }

@@ -1,4 +1,4 @@
-//! A program of the user's that decides where calls go, and SIGHUP.
+//! A user's program that decides the destinations of calls, and SIGHUP.
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -17,10 +17,11 @@ use super::phone::{self, Provider};
 
 const SECRET: &str = "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD";
 
-/// Answers each question by its place: a status line and a body, after a pause.
+/// Answers each request by its index: a status line and a body, after a pause.
 type Answers = fn(usize) -> (Duration, &'static str, &'static str);
 
-/// Starts a program that routes; its port, and the questions that it got with their signatures.
+/// Starts a routing program; returns its port, and the requests that it received with their
+/// signatures.
 fn program(answers: Answers) -> (u16, Receiver<(Value, bool)>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -111,7 +112,7 @@ fn a_program_decides_where_calls_go_and_the_default_holds_when_it_does_not() {
     let second = twilio.post(&dial, "CallSid=CA0&From=%2B14155551234&DialCallStatus=busy");
     assert!(second.body.contains(">sip:desk@pbx.example</Sip>"), "{}", second.body);
     assert_eq!(board.call("CA0", |_| true)["destination"], "+18005550001");
-    // Late, failing, wrong or without an opinion: the default, in time.
+    // A late, failing, wrong or undecided answer selects the default, in time.
     for call in 1..6 {
         let (answer, took) = ring(&format!("CA{call}"));
         assert!(answer.body.contains(">+18005550199</Number>"), "{call}: {}", answer.body);

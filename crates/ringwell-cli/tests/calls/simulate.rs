@@ -14,7 +14,7 @@ fn a_log_of_a_day_says_what_would_be_attributed() {
     let site = Site::new(vec![Pool::new(16, 40, LIFETIME), Pool::new(17, 2, LIFETIME)], "");
     let log = site.config().with_file_name("access.log");
     let mut text = String::new();
-    // A visitor a minute, who opens three pages; a robot; a picture; junk.
+    // One visitor a minute, who opens three pages; a robot; a picture; junk.
     for minute in 0..1_200 {
         let (hour, at) = (minute / 60, minute % 60);
         let address = format!("198.51.{}.{}", minute / 250, minute % 250);

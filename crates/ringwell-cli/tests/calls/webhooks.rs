@@ -24,7 +24,7 @@ use super::support::site::TOKEN;
 
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The receiver's treatment of a request, by its number.
+/// The receiver's treatment of a request, by the request's index.
 type Behaviour = fn(usize) -> Option<u16>;
 
 /// Answers with these statuses; `None` hangs until the sender gives up.
@@ -33,7 +33,7 @@ struct Receiver {
     got: Arc<Mutex<Vec<Delivery>>>,
 }
 
-/// One request as it came.
+/// One request as received.
 #[derive(Clone, Debug)]
 pub(crate) struct Delivery {
     pub(crate) headers: BTreeMap<String, String>,
@@ -61,7 +61,7 @@ impl Receiver {
         self.got.lock().unwrap().clone()
     }
 
-    /// The names of the received events, once there are `count` of them.
+    /// The ids of the received events, once there are `count` of them.
     fn taken(&self, count: usize) -> Vec<Delivery> {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -78,7 +78,7 @@ impl Receiver {
     }
 }
 
-/// The headers, with names in small letters, and the body of a request; `None` if it ends too early.
+/// The headers, with names in lower case, and the body of a request; `None` if it ends too early.
 pub(crate) fn read_request(
     reader: &mut BufReader<TcpStream>,
 ) -> Option<(BTreeMap<String, String>, String)> {
@@ -131,7 +131,7 @@ impl Switchboard {
         self.server.client().post(path, &headers, &body.to_string()).unwrap()
     }
 
-    /// Makes an endpoint; its name and secret.
+    /// Creates an endpoint; returns its id and secret.
     fn endpoint(&self, receiver: &Receiver) -> (String, String) {
         let url = format!("http://127.0.0.1:{}/in", receiver.port);
         let made = self.manage("/v1/webhooks", &json!({ "url": url, "company_key": "company" }));
@@ -155,7 +155,7 @@ impl Switchboard {
     }
 }
 
-/// By the specification of Standard Webhooks, without the server's code.
+/// Verifies by the specification of Standard Webhooks, without the server's code.
 pub(crate) fn is_signed(delivery: &Delivery, secret: &str) -> bool {
     let key = STANDARD.decode(secret.strip_prefix("whsec_").unwrap()).unwrap();
     let (id, time) = (&delivery.headers["webhook-id"], &delivery.headers["webhook-timestamp"]);
@@ -165,8 +165,8 @@ pub(crate) fn is_signed(delivery: &Delivery, secret: &str) -> bool {
     delivery.headers["webhook-signature"].split(' ').any(|one| one == wanted)
 }
 
-/// Has the libraries of Python and JavaScript verify `deliveries`, where `cargo xtask telephony` has
-/// installed them.
+/// Verifies `deliveries` with the libraries of Python and JavaScript, if `cargo xtask telephony`
+/// has installed them.
 pub(crate) fn verified_by_libraries(deliveries: &[Delivery], secret: &str) {
     let Some(home) = std::env::var_os("RINGWELL_TELEPHONY") else { return };
     let (home, here) = (Path::new(&home), Path::new(env!("CARGO_MANIFEST_DIR")));
@@ -191,7 +191,7 @@ pub(crate) fn verified_by_libraries(deliveries: &[Delivery], secret: &str) {
 
 #[test]
 fn every_event_arrives_signed_at_a_receiver_that_fails() {
-    // Every third request fails: it comes again five seconds later, under the same name.
+    // Every third request fails and is repeated five seconds later, under the same id.
     let receiver = Receiver::start(|count| Some(if count % 3 == 2 { 500 } else { 200 }));
     let board = board(&[&receiver]);
     let (_, secret) = board.endpoint(&receiver);

@@ -1,4 +1,4 @@
-//! A node that hangs, is killed, panics or is late; a caller that hangs itself or goes away.
+//! A node that hangs, is killed, panics or is late; a caller that hangs or disappears.
 
 use super::*;
 
@@ -19,7 +19,7 @@ fn a_node_that_hangs_costs_its_own_rows_their_numbers_and_nobody_time() {
             assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
         }
     }
-    // Told by the slow answers; then the link is shut, and its rows overflow at once.
+    // The slow answers reveal it; then the link is shut, and its rows overflow at once.
     let asked = link(&mut client, "requests") - asked_before;
     assert!(asked <= 10, "{asked} of 60 batches waited for the node that hangs");
     assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "shut");
@@ -58,7 +58,7 @@ fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
 fn a_caller_that_hung_itself_does_not_blame_the_other_node() {
     let cluster = Cluster::quick("10s", 90_000, HALF_AN_HOUR);
     let servers = cluster.start_both();
-    // On a busy machine the other node is slow now and then too, and its window reacts to that.
+    // On a busy machine the other node is occasionally slow too, and its window reacts to that.
     let is_spared = (0..8).any(|_| {
         let [before, after] = windows_around_pauses(&cluster, &servers);
         after >= before
@@ -137,7 +137,8 @@ fn numbers_that_come_too_late_are_given_back() {
         for (pool, row) in (1..).zip(&rows) {
             assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
         }
-        // It hands the numbers out when it wakes up: it cannot know how long it slept.
+        // It hands the numbers out when it wakes up, because it cannot know how long it was
+        // stopped.
         servers[1].signal("CONT");
         let until = Instant::now() + Duration::from_secs(2);
         while link(&mut client, "released_late") < own && Instant::now() < until {

@@ -1,5 +1,5 @@
-//! Moves of buckets beside other trouble: holds, answers of repeated batches, callers that hang up,
-//! lists of pools that change.
+//! Moves of buckets during other trouble: holds, answers of repeated batches, callers that hang up,
+//! changing lists of pools.
 
 use std::net::TcpStream;
 
@@ -48,7 +48,7 @@ fn a_batch_sent_again_after_a_move_gets_no_number_that_somebody_else_has() {
 #[test]
 fn pools_that_are_held_stay_held_where_they_move() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
-    // Data directories that begin with a later map know no lockouts: all pools are held.
+    // Data directories that begin with a later map have no known lockouts, so all pools are held.
     cluster.write_map("cluster.toml", 2, SECRET, [&[0, 2], &[1]]);
     let mut servers = cluster.start_both();
     let mut client = servers[0].client();

@@ -1,6 +1,6 @@
-//! The view of a node's clients while the other one hung, judged by `ringwell check`: the fault is
-//! recorded beside it (`nem` lines), so that the judge can distinguish rows that overflowed because
-//! their shard was gone from rows that overflowed without reason.
+//! The view of a node's clients while the other node hung, judged by `ringwell check`: the fault is
+//! recorded in the history (`nem` lines), so that the checker can distinguish rows that overflowed
+//! because their shard was gone from rows that overflowed without reason.
 
 use std::fmt::Write as _;
 use std::process::Stdio;
@@ -21,7 +21,7 @@ fn fault(phase: &str) -> Value {
     json!({"k": "nem", "t": now_ns(), "what": "SIGSTOP", "node": "b", "phase": phase})
 }
 
-/// The list by which `ringwell load` knows the pools.
+/// The list of pools for `ringwell load`.
 fn list(pools: &[Pool]) -> String {
     let mut list =
         "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers\n".to_owned();

@@ -1,10 +1,10 @@
-//! Pools that appear after a node has started: by a list that reaches it late.
+//! Pools that appear after a node has started, because the list reaches it late.
 
 use super::moves::restart;
 use super::*;
 
 /// Map 2 gives all buckets to node b. Both nodes start without one of node a's pools, all of whose
-/// numbers are locked out there; it appears by SIGHUP when node b has long served.
+/// numbers are locked out there; it appears by SIGHUP when node b has been serving for a while.
 #[test]
 fn a_pool_that_appears_after_the_start_with_a_new_map_is_held_after_another_start_too() {
     for is_restarted in [false, true] {

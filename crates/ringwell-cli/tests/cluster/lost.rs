@@ -1,8 +1,8 @@
-//! A node whose disk was lost, or put back from a copy, while the other nodes went on.
+//! A node whose disk was lost or restored from a copy while the other nodes continued.
 
 use super::*;
 
-/// The pools of a node, by its journal.
+/// The pools of a node, according to its journal.
 fn of(node: usize) -> impl Iterator<Item = u64> {
     (1..=POOLS).filter(move |pool| Cluster::owner(*pool) == node)
 }
@@ -57,7 +57,7 @@ fn a_copy_of_a_data_directory_that_is_put_back_hands_out_nothing_that_was_answer
     assert_holds(&cluster, &second, 1);
 }
 
-/// The other node was away when this one started without its disk, and comes later.
+/// The other node was down when this one started without its disk, and comes up later.
 #[test]
 fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_hears_of_it() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);

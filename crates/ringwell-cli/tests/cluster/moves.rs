@@ -22,7 +22,7 @@ pub(super) fn numbers_of(rows: &[Row]) -> Vec<u64> {
     rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
-/// Asks until no row overflows any more, or for good if `all` are out.
+/// Asks until no row overflows any more, or gives up if `all` numbers are out.
 fn ask_all_there(cluster: &Cluster, client: &mut Client, id: &str) -> Vec<u64> {
     let until = Instant::now() + PATIENCE;
     let mut numbers = Vec::new();
@@ -76,7 +76,7 @@ fn buckets_move_with_lockouts_history_visitors_and_answers_and_come_back_after_r
         (&overview["moves"], &overview["owners"][0]["buckets"]),
         (&512.into(), &"0-1023".into())
     );
-    // Node a serves all pools, has all state, and needs no other node.
+    // Node a serves all pools, has all state, and does not need the other node.
     for client in [&mut a, &mut b] {
         assert_eq!(client.post(BULK, &key, &body).unwrap().body, order.body);
         assert_eq!(sticky(client), mine);
@@ -113,7 +113,7 @@ pub(super) fn restart(
     servers.try_into().unwrap()
 }
 
-/// Half of the buckets go to and fro while both nodes are asked.
+/// Half of the buckets move back and forth while both nodes are asked.
 #[test]
 fn under_load_no_row_is_lost_and_no_number_goes_out_twice() {
     let cluster = Cluster::new(4000, HALF_AN_HOUR);
@@ -145,7 +145,7 @@ fn under_load_no_row_is_lost_and_no_number_goes_out_twice() {
             let moved = move_buckets(&mut client, "256-767", u16::from(from == 0));
             assert!(moved.status == 200 || turn == 0, "{}", moved.body);
             if moved.status != 200 {
-                // Some of them are node b's already; only the others move.
+                // Some of them belong to node b already; only the others move.
                 assert!(moved.body.contains("ask that node"), "{}", moved.body);
                 assert_eq!(move_buckets(&mut client, "256-511", 1).status, 200);
             }
@@ -184,7 +184,7 @@ fn a_move_that_was_cut_off_by_a_hang_and_a_kill_goes_on_after_the_restart() {
         let moving = thread::spawn(move || {
             let token = format!("Bearer {TOKEN}");
             let body = "{\"buckets\":\"512-1023\",\"to\":0}";
-            // The node is killed before it answers, if all goes well.
+            // The node is killed before it answers, unless it is too fast.
             client.post("/v1/shards/moves", &[("authorization", &token)], body).is_ok()
         });
         while !is_leaving() && !moving.is_finished() {}
@@ -217,8 +217,8 @@ fn a_move_that_was_cut_off_by_a_hang_and_a_kill_goes_on_after_the_restart() {
     assert_each_once(given, 4 * 8);
 }
 
-/// The taker hangs when it is about to take over. While it is back and the giver waits for its next
-/// attempt, the operator changes their mind.
+/// The taker hangs when it is about to take over. After it returns, while the giver waits for its
+/// next attempt, the operator cancels the move.
 #[test]
 fn buckets_that_are_on_their_way_can_be_taken_back() {
     let cluster = Cluster::new(6, HALF_AN_HOUR);
@@ -262,7 +262,8 @@ fn buckets_that_are_on_their_way_can_be_taken_back() {
     a.signal("CONT");
     let back = abort();
     let is_back = back.status == 200;
-    // Otherwise the data that node a had read before it hung were enough for it to take them.
+    // Otherwise the data that node a had read before it hung would be enough for it to take them
+    // over.
     let is_over =
         ["has taken them", "are on their way"].iter().any(|text| back.body.contains(text));
     assert!(is_back || is_over, "{}", back.body);

@@ -1,11 +1,12 @@
-//! The dashboard's page of a cluster: a node that is slow is named there, and one that is not is not.
+//! The dashboard's page of a cluster: it names a node that is slow, and does not name one that is
+//! not.
 
 use super::support::server::signal;
 use super::*;
 
 const SETTINGS: &str = "management.address = \"127.0.0.1:0\"\nmanagement.dashboard = true\n";
 
-/// The page's twin for programs.
+/// The JSON form of the page.
 fn page(ui: &str, cookie: &str) -> Value {
     let mut client = Client::connect(ui).unwrap();
     client.get("/ui/cluster.json", &[("cookie", cookie)]).unwrap().json()
@@ -39,7 +40,7 @@ fn a_slow_node_is_named_on_the_page_of_the_cluster() {
     assert_eq!(node["node"], "b", "{well}");
     assert!(node["requests"].as_u64().unwrap() > 0, "{well}");
 
-    // Node b runs for a part of the time only, as on a machine that others take.
+    // Node b runs only part of the time, as on an overloaded machine.
     let pid = servers[1].pid();
     let is_over = std::sync::atomic::AtomicBool::new(false);
     let slow = thread::scope(|scope| {

@@ -18,7 +18,7 @@ fn who_does_not_know_the_secret_gets_nothing_and_does_no_harm() {
     }
 }
 
-/// One warning for each filled a disk with 18 MB a second.
+/// One warning for each once filled a disk at 18 MB a second.
 #[test]
 fn a_crowd_that_does_not_know_the_secret_is_counted_closed_and_logged_once_a_second() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
@@ -45,7 +45,7 @@ fn sockets(pid: u32) -> usize {
     links.filter(|link| link.to_string_lossy().starts_with("socket:")).count()
 }
 
-/// Formerly, clients that had not shown a certificate yet were not counted.
+/// Formerly, clients that had not yet presented a certificate were not counted.
 #[test]
 fn connections_without_a_handshake_take_no_more_descriptors_than_others() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
@@ -61,7 +61,7 @@ fn connections_without_a_handshake_take_no_more_descriptors_than_others() {
     let before = sockets(server.pid());
     let address = format!("127.0.0.1:{}", cluster.port);
     let silent: Vec<_> = (0..100).map(|_| TcpStream::connect(&address).unwrap()).collect();
-    // The last of them was refused, so all have been accepted.
+    // The last one was refused, so all have been accepted.
     silent[99].set_read_timeout(Some(PATIENCE)).unwrap();
     assert!((&silent[99]).read(&mut [0]).is_ok_and(|bytes| bytes == 0));
     assert!(sockets(server.pid()) <= before + 20, "{} sockets", sockets(server.pid()));
@@ -97,7 +97,7 @@ fn a_link_takes_nothing_that_is_no_frame() {
     assert_eq!(link.get("/metrics", &known).unwrap().status, 405);
 }
 
-/// Answers every request with the same bytes, as no node would.
+/// Answers every request with the same bytes, unlike any node.
 fn nonsense(answer: &'static [u8]) -> (u16, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -152,7 +152,7 @@ fn openssl(folder: &Path, arguments: &[&str]) {
 
 const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];
 
-/// An authority `NAME.pem`, and certificates of both nodes by it.
+/// Makes an authority `NAME.pem`, and certificates for both nodes signed by it.
 fn certificates(folder: &Path, authority: &str) {
     let [pem, key] = ["pem", "key"].map(|kind| format!("{authority}.{kind}"));
     let subject = format!("/CN={authority}");

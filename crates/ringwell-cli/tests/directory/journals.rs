@@ -1,4 +1,4 @@
-//! A server whose data directory is not the one that the database names as served last.
+//! A server whose data directory is not the one that the database has recorded as last served.
 
 use super::support::batch;
 use super::support::server::Server;
@@ -31,7 +31,7 @@ fn a_lost_disk_is_noticed(rig: Rig) {
     assert!(server.log().contains("the database names another data directory"), "{}", server.log());
     named(&managed, Some(&first));
     server.kill();
-    // The hold is in the journal now; it does not begin again.
+    // The hold is now in the journal and does not begin again.
     let server = managed.start();
     assert!(is_overflow(&managed, &server));
     assert!(!server.log().contains("names another data directory"), "{}", server.log());
@@ -63,7 +63,7 @@ fn a_second_server_does_not_serve_the_pools_of_a_sqlite_directory() {
     managed.start().stop();
 }
 
-/// Data that are not kept cannot be lost: the recorded name is empty.
+/// Data that are not kept cannot be lost, so the recorded name is empty.
 #[test]
 fn a_server_that_keeps_nothing_names_no_data_directory() {
     let rig = Rig::sqlite();

@@ -1,4 +1,4 @@
-//! A PostgreSQL that stands still: it has its connections and says nothing.
+//! A stopped PostgreSQL: it keeps its connections and does not answer.
 
 use std::fs;
 use std::thread::{self, JoinHandle};
@@ -16,14 +16,14 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// The management API gives up after 15 s; the rest is for a busy machine.
 const BOUND: Duration = Duration::from_secs(28);
 
-/// All processes of a server stand still until this is dropped.
+/// All processes of a server are stopped until this is dropped.
 struct Stopped(Vec<String>);
 
 impl Stopped {
     fn new(server: &rig::Server) -> Self {
         let file = fs::read_to_string(server.folder.join("data/postmaster.pid")).unwrap();
         let first = file.lines().next().unwrap().to_owned();
-        // The first one stops before the others are requested, so that no more come.
+        // The first one is stopped before the others are listed, so that it starts no more.
         let mut stopped = Self(vec![first.clone()]);
         signal(first.parse().unwrap(), "STOP");
         let others = fs::read_to_string(format!("/proc/{first}/task/{first}/children")).unwrap();
@@ -54,7 +54,7 @@ fn soon(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Sends a request to management; returns the answer, and the time it took.
+/// Sends a request to management; returns the answer and its duration.
 fn ask(server: &Server, method: &'static str) -> JoinHandle<(u16, String, Duration)> {
     let mut operator = management(server);
     thread::spawn(move || {
@@ -79,7 +79,7 @@ fn a_database_that_stands_still_costs_management_an_error_and_nobody_a_number() 
     let mut client = server.client();
     let mut given = vec![batch::one(&mut client, &pools[0], "a").number];
     let stopped = Stopped::new(&postgres);
-    // More than there are connections to the database.
+    // More than the count of connections to the database.
     let asked: Vec<_> = ["GET", "POST"].repeat(4).into_iter().map(|it| ask(&server, it)).collect();
     while !asked.iter().all(JoinHandle::is_finished) {
         let row = batch::one(&mut client, &pools[0], "b");
@@ -108,7 +108,7 @@ fn a_database_that_stands_still_costs_management_an_error_and_nobody_a_number() 
     given.sort_unstable();
     given.dedup();
     assert_eq!(given.len(), all, "a number went out twice");
-    // It also ends, though its database does not answer.
+    // It also ends although its database does not answer.
     let _stopped = Stopped::new(&postgres);
     server.stop();
 }

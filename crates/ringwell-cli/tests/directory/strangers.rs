@@ -1,4 +1,4 @@
-//! Strangers on the address of management, who never get as far as a token.
+//! Strangers at the management address, who never present a valid token.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -11,7 +11,7 @@ use super::support::server::Server;
 use super::support::site::{Pool, TOKEN};
 use super::{LONG, Managed, management, management_address};
 
-/// A head must be there within 10 s; the rest is for a busy machine.
+/// The time limit for a head is 10 s; the rest is for a busy machine.
 const BOUND: Duration = Duration::from_secs(28);
 
 /// Sends bytes and reads the answer, until the server closes.
@@ -19,7 +19,7 @@ fn converse(server: &Server, bytes: &[u8]) -> (String, Duration) {
     let start = Instant::now();
     let mut stream = TcpStream::connect(management_address(server)).unwrap();
     stream.set_read_timeout(Some(BOUND)).unwrap();
-    // The server may close before it has read all.
+    // The server may close before it has read everything.
     let _ = stream.write_all(bytes);
     let mut got = Vec::new();
     let mut part = [0; 4096];
@@ -64,7 +64,7 @@ fn token() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// Formerly, they took all the places, and other clients waited until their heads were overdue.
+/// Formerly, they took all the places, and other clients waited until their heads timed out.
 #[test]
 fn silent_strangers_make_way_for_each_other_and_for_those_with_a_token() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
@@ -113,7 +113,7 @@ fn strangers_who_ask_too_much_take_nothing_of_those_with_a_token() {
     server.stop();
 }
 
-/// A page whose name was made to lead to this machine asks with that name.
+/// A page whose name was redirected to this machine uses that name.
 #[test]
 fn an_address_of_this_machine_alone_answers_to_no_other_name_and_nothing_is_to_be_kept() {
     let managed = Managed::with(
@@ -149,7 +149,7 @@ fn an_address_of_this_machine_alone_answers_to_no_other_name_and_nothing_is_to_b
     server.stop();
 }
 
-/// The published API allows a token in the body, so that is read before its sender is known.
+/// The published API allows a token in the body, so the body is read before its sender is known.
 #[test]
 fn bodies_of_strangers_take_no_more_memory_than_they_may() {
     let managed = Managed::with(
@@ -168,7 +168,7 @@ fn bodies_of_strangers_take_no_more_memory_than_they_may() {
         let _ = stream.write_all(&part);
         stream
     };
-    // One list of 32 MiB always fits, so ten of these do, and no more.
+    // One list of 32 MiB always fits, so ten of these do, but no more.
     let mut open: Vec<TcpStream> = (0..16).map(stalled).collect();
     let mut refused = 0;
     for stream in &mut open {
@@ -216,7 +216,7 @@ fn an_ordinary_file_in_the_place_of_the_socket_stays() {
     assert!(refused.log.contains("management cannot listen"), "{}", refused.log);
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "precious");
     std::fs::remove_file(&path).unwrap();
-    // Over the socket of a killed server; not over that of a running one.
+    // Replaces the socket of a killed server, but not that of a running one.
     managed.start().kill();
     let server = managed.start();
     assert!(Server::try_start(managed.site.serve(&["--data", "elsewhere"])).is_err());

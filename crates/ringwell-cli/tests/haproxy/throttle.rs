@@ -9,14 +9,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-/// Relays between a node and another one's link, on a separate port.
+/// Relays traffic between a node and the link of another one, on a separate port.
 pub(crate) struct Throttle {
     pub(crate) address: String,
     bytes_a_second: Arc<AtomicU64>,
 }
 
 impl Throttle {
-    /// In front of the unix socket at `link`. Lets everything through at first.
+    /// Relays to the unix socket at `link`. Lets all traffic through at first.
     pub(crate) fn new(link: PathBuf) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
@@ -24,7 +24,7 @@ impl Throttle {
         let rate = Arc::clone(&bytes_a_second);
         thread::spawn(move || {
             for near in listener.incoming().map_while(Result::ok) {
-                // The node may not be there yet: its neighbour tries again.
+                // The node may not be running yet; its neighbour tries again.
                 let Ok(far) = UnixStream::connect(&link) else { continue };
                 pass(&near, &far, &rate);
             }
@@ -51,7 +51,7 @@ fn pass(near: &TcpStream, far: &UnixStream, rate: &Arc<AtomicU64>) {
     });
 }
 
-/// Until one of the two ends.
+/// Runs until one of the two ends.
 fn copy(mut from: impl Read, mut to: impl Write, rate: &AtomicU64) {
     let mut piece = [0; 64];
     while let Ok(length @ 1..) = from.read(&mut piece) {

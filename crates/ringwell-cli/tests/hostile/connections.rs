@@ -1,4 +1,4 @@
-//! Clients that are slow, stop in the middle, send everything at once, or come in crowds.
+//! Clients that are slow, stop in the middle, send everything at once, or come in large numbers.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -9,7 +9,7 @@ use super::support::batch::BULK;
 use super::support::client::request;
 use super::support::site::TOKEN;
 
-/// A phase that is over its time is noticed within a second; the rest is for a busy machine.
+/// A phase that exceeds its time limit is noticed within a second; the rest is for a busy machine.
 const CUT_WITHIN: Duration = Duration::from_secs(4);
 
 /// The owner of the bytes that would complete the request.
@@ -59,8 +59,8 @@ fn stalled_bodies_take_no_more_memory_than_they_may_and_small_ones_are_served() 
     }
     let grown = resident(server.pid()).saturating_sub(before);
     assert!(grown < 16 << 20, "{grown} bytes more");
-    // A body that comes with its head needs no room; a larger one finds room again when the others
-    // go.
+    // A body that arrives with its head needs no room; a larger one finds room again when the
+    // others end.
     let small = server.client().post(BULK, &[], &good_body(&site.pools[0])).unwrap();
     assert_eq!(small.status, 200);
     for raw in &mut open {
@@ -167,7 +167,7 @@ fn a_request_that_stops_after_any_byte_leaves_nothing_behind() {
     for whole in [good(pool), chunked] {
         let body_at = whole.find("\r\n\r\n").unwrap() + 4;
         for cut in 0..whole.len() {
-            // One client reports its end, another is gone.
+            // One client shuts down its side, another is gone.
             let mut done = Raw::connect(&server);
             done.send(&whole.as_bytes()[..cut]);
             done.end_of_sending();

@@ -1,4 +1,4 @@
-//! An internal fault in one request, and secrets that must not leave the process.
+//! Internal faults in single requests, and secrets that must not leave the process.
 
 use std::time::Duration;
 
@@ -63,7 +63,7 @@ fn a_panic_costs_one_batch_and_nothing_else() {
     handles.dedup();
     assert_eq!(handles.len(), 4, "each fault has a handle of its own");
 
-    // Both pools still have all their numbers, and no batch was half served.
+    // Both pools still have all their numbers, and no batch was partly served.
     assert_eq!(metrics::sum(&server, "ringwell_allocations_total"), 0);
     for _ in 0..2 {
         let answer = client.post(BULK, &[], &batch(&site, ["a=1", "b=2", "c=3"])).unwrap();
@@ -83,7 +83,8 @@ fn a_panic_in_the_owner_of_a_row_costs_that_row_and_nothing_else() {
     let mut client = server.client();
     let count =
         |body: &str| (body.matches("promo_number\"").count(), body.matches("overflow").count());
-    // Pools 1 and 2 have different owners, so one of them is not the shard that takes the batch.
+    // Pools 1 and 2 have different owners, so one of the owners is not the shard that receives the
+    // batch.
     let panicked = client.post(BULK, &[], &batch(&site, ["a=1", "b=BANG", "c=3"])).unwrap().body;
     let (rows, overflow) = count(&panicked);
     assert_eq!(rows, 3, "{panicked}");
@@ -102,7 +103,7 @@ fn a_late_row_of_a_pool_without_overflow_does_not_say_that_its_numbers_are_in_us
     let server = drilled(&site);
     let suffix = "9/allocate_number.json?ring_pool_key=key-of-nine&a=BANG";
     let body = json!({"requests": [{"api_suffix": suffix}]}).to_string();
-    // Until a connection is taken by the shard that does not own the pool.
+    // Repeats until a connection is accepted by the shard that does not own the pool.
     let late = (0..64).find_map(|_| {
         let answer = server.client().post(BULK, &[], &body).unwrap().json();
         let row = answer["responses"][0].clone();

@@ -4,7 +4,7 @@ use super::raw::{Vector, check, closed, good_body, kept, malformed, start};
 use super::support::batch::BULK;
 use super::support::client::request;
 
-/// A good request for `/healthz`, with `fields` for its header fields.
+/// A valid request for `/healthz`, with `fields` as its header fields.
 fn get(fields: &str) -> String {
     format!("GET /healthz HTTP/1.1\r\n{fields}\r\n")
 }
@@ -240,7 +240,8 @@ fn a_body_that_nobody_wants_is_read_and_thrown_away() {
     check(&server, &site.pools[0], &vectors);
 }
 
-/// No page of another site can read an answer, no cache keeps one, and none names the program.
+/// No page of another site can read an answer, no cache stores one, and no answer names the
+/// program.
 #[test]
 fn no_answer_is_to_be_stored_shared_or_says_what_serves_it() {
     let (site, server) = start("");

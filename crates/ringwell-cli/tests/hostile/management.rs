@@ -1,4 +1,5 @@
-//! The management API against clients without a token, and with one but without sense.
+//! The management API against clients without a token, and clients with a token but malformed
+//! requests.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -58,7 +59,7 @@ fn without_the_token_nothing_under_v1_is_told() {
     assert_eq!(client.get(LOOK_UP, &two).unwrap().status, 401);
 }
 
-/// Every path that the sources name in a route, as a client would write it.
+/// Every path of a route in the sources, as a client would write it.
 fn routes() -> BTreeSet<String> {
     let crates = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
     let folders = ["ringwell-admin/src", "ringwell-admin/src/v1"].map(|name| crates.join(name));
@@ -93,7 +94,7 @@ fn no_path_under_v1_does_anything_for_a_stranger_whatever_the_method() {
                 );
                 client.send(head.as_bytes()).unwrap();
                 let status = client.receive().unwrap().status;
-                // Services for others have separate credentials, or are not switched on.
+                // Services for other clients have separate credentials, or are disabled.
                 let refused: &[u16] =
                     if path.contains("/webhooks/") { &[401, 403, 404, 405] } else { &[401] };
                 assert!(refused.contains(&status), "{method} {path} {value:?}: {status}");

@@ -2,7 +2,7 @@
 
 use super::support::server::Server;
 
-/// The sum over all shards of the lines that begin with `name` and have `label`.
+/// The sum over all shards of the lines that begin with `name` and contain `label`.
 pub(crate) fn labelled(server: &Server, name: &str, label: &str) -> u64 {
     let text = server.client().get("/metrics", &[]).unwrap().body;
     let of_name = |line: &&str| line.split('{').next() == Some(name) && line.contains(label);

@@ -1,5 +1,5 @@
 //! The hostile requests through a real `HAProxy`, which shares its connections to the server: no
-//! client's bytes affect the answers of the others.
+//! client's bytes affect answers to other clients.
 
 use std::fs::{self, File};
 use std::io::{ErrorKind, Read, Write};
@@ -27,7 +27,7 @@ struct Proxy {
 }
 
 impl Proxy {
-    /// `None` where there is no `HAProxy`.
+    /// `None` if `HAProxy` is missing.
     fn start(site: &Site, server: &Server) -> Option<Self> {
         let runs =
             |path: &&str| Command::new(path).arg("-v").stdout(Stdio::null()).status().is_ok();
@@ -44,7 +44,7 @@ impl Proxy {
             server.address()
         );
         fs::write(path("cluster.toml"), map).unwrap();
-        // Free at this moment; the proxy binds it in the next.
+        // A port that is free at this moment; the proxy binds it shortly.
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let address = format!("127.0.0.1:{port}");
         let made = ringwell(&["haproxy", "--cluster", &path("cluster.toml"), "--bind", &address])
@@ -67,7 +67,7 @@ impl Proxy {
             .unwrap();
         let proxy = Self { child, address, folder };
         let until = Instant::now() + SOON;
-        // Metrics and health are private, so a batch without rows must do.
+        // Metrics and health are private, so a batch without rows is used.
         while proxy.ask("{}").is_none_or(|answer| answer.status != 403) {
             let log = || fs::read_to_string(proxy.folder.path().join("haproxy.log"));
             assert!(Instant::now() < until, "the proxy does not reach the server: {:?}", log());
@@ -139,20 +139,20 @@ fn whatever_is_sent_through_the_proxy_everybody_else_gets_their_own_answers() {
     .flatten()
     .collect();
     assert!(vectors.len() > 100, "{}", vectors.len());
-    // They stay open, so that half a request may still be on its way while others are served.
+    // They stay open, so that half a request may still be in transit while others are served.
     let mut hostile = Vec::new();
     for (place, vector) in vectors.iter().enumerate() {
         let mut stream = TcpStream::connect(&proxy.address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_write_timeout(Some(SOON)).unwrap();
-        // The proxy may have had enough before the end.
+        // The proxy may close before the end.
         let _ = stream.write_all(&vector.bytes);
         check_bystander(&proxy, pool, vector.name, place);
         hostile.push(stream);
     }
     let statuses: Vec<_> = hostile.iter_mut().map(status).collect();
     let count = |wanted: u16| statuses.iter().filter(|status| **status == Some(wanted)).count();
-    // Some the proxy or the server refuses, some they take.
+    // The proxy or the server refuses some of them and accepts others.
     assert!(count(400) > 30 && count(200) > 5, "{statuses:?}");
     assert_eq!(count(500) + count(502), 0, "{statuses:?}");
 }

@@ -1,4 +1,4 @@
-//! Raw bytes to the server, and its answers, without a client library.
+//! Raw bytes sent to the server, and its answers, without a client library.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -10,14 +10,14 @@ use super::support::client::request;
 use super::support::server::Server;
 use super::support::site::{Pool, Site};
 
-/// No answer takes longer, also on a busy machine.
+/// The time limit for an answer, also on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: u16,
-    /// Status line and header fields, names as they came.
+    /// Status line and header fields, with names as received.
     pub(crate) head: String,
     pub(crate) body: String,
 }
@@ -29,7 +29,7 @@ impl Reply {
     }
 }
 
-/// A connection on which anything may be sent.
+/// A connection that can send any bytes.
 #[derive(Debug)]
 pub(crate) struct Raw {
     stream: BufReader<TcpStream>,
@@ -44,12 +44,12 @@ impl Raw {
         Self { stream: BufReader::new(stream) }
     }
 
-    /// Sends; the reader notices if the server has closed the connection.
+    /// Sends bytes; if the server has closed the connection, the reader notices.
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         let _ = self.stream.get_mut().write_all(bytes);
     }
 
-    /// Sends all, before the server ends the connection.
+    /// Sends all bytes before the server ends the connection.
     pub(crate) fn must_send(&mut self, bytes: &[u8]) {
         self.stream.get_mut().write_all(bytes).unwrap();
     }
@@ -58,7 +58,7 @@ impl Raw {
         let _ = self.stream.get_ref().shutdown(Shutdown::Write);
     }
 
-    /// The next answer; `None` where the connection ends instead.
+    /// The next answer; `None` if the connection ends instead.
     pub(crate) fn reply(&mut self, has_body: bool) -> Option<Reply> {
         let mut head = String::new();
         loop {
@@ -104,7 +104,7 @@ impl Raw {
     }
 }
 
-/// Whether this error is the end of a connection rather than silence on it.
+/// Whether this error means the end of a connection rather than a timeout.
 fn ended(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
@@ -118,18 +118,18 @@ pub(crate) enum Then {
     Closed,
 }
 
-/// One request that should not be, or looks as if it should not, and its answer.
+/// One request that is invalid or looks invalid, and its answer.
 #[derive(Debug)]
 pub(crate) struct Vector {
     pub(crate) name: &'static str,
     pub(crate) bytes: Vec<u8>,
     pub(crate) statuses: &'static [u16],
-    /// Stands in the head or body of the last answer.
+    /// A text in the head or body of the last answer.
     pub(crate) says: &'static str,
     pub(crate) then: Then,
 }
 
-/// A vector whose connection continues.
+/// A vector after which the connection continues.
 pub(crate) fn kept(
     name: &'static str,
     bytes: impl Into<Vec<u8>>,
@@ -139,7 +139,7 @@ pub(crate) fn kept(
     Vector { name, bytes: bytes.into(), statuses, says, then: Then::Kept }
 }
 
-/// A vector whose connection is closed.
+/// A vector after which the connection is closed.
 pub(crate) fn closed(
     name: &'static str,
     bytes: impl Into<Vec<u8>>,

@@ -1,4 +1,5 @@
-//! Clients that do not escape their query, and clients that look for an answer only at the end.
+//! Clients that do not escape their query, and clients that look for an answer only after sending
+//! everything.
 
 use super::raw::{Raw, good_body, start};
 use super::support::batch::BULK;
@@ -36,7 +37,7 @@ fn a_raw_query_behind_another_request_is_refused() {
              host: x\r\n\r\n"
         )
     };
-    // In one piece, and after the answer.
+    // In one piece, and in pieces after the answer.
     for is_at_once in [true, false] {
         let mut raw = Raw::connect(&server);
         raw.send(single("").as_bytes());

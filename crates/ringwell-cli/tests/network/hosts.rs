@@ -1,8 +1,8 @@
 //! Two hosts: network namespaces, each with a network card, joined by a [`Wire`].
 //!
 //! The cards are VXLAN devices: a card wraps each Ethernet frame in a datagram and sends it through
-//! a veth pair to this process, which plays the cable. Delay, loss and partition are then the same
-//! on every kernel; many lack `tc netem`. Needs root, `ip` and a kernel with all three.
+//! a veth pair to this process, which acts as the cable. Delay, loss and partition are then the
+//! same on every kernel; many lack `tc netem`. Needs root, `ip` and a kernel with all three.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::process::{self, Command};
@@ -10,17 +10,17 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::wire::Wire;
 
-/// One network at a time: its tests measure time.
+/// One network at a time, because its tests measure time.
 static TURN: Mutex<()> = Mutex::new(());
 
-/// Addresses of the cards; only the namespaces know them.
+/// Addresses of the cards, which only the namespaces know.
 pub(crate) const ADDRESSES: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 
 /// Removed when dropped.
 #[derive(Debug)]
 pub(crate) struct Hosts {
     wire: Option<Wire>,
-    /// Of the namespaces, and of our ends of the veth pairs.
+    /// Names of the namespaces, and of our ends of the veth pairs.
     names: [String; 2],
     _turn: MutexGuard<'static, ()>,
 }
@@ -30,7 +30,7 @@ impl Hosts {
     pub(crate) fn new() -> Option<Self> {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let names = ["a", "b"].map(|host| format!("rwt{}{host}", process::id()));
-        // Made first, so that everything that exists is removed at the end.
+        // Created first, so that everything is removed at the end.
         let mut hosts = Self { wire: None, names, _turn: turn };
         let made = (0..2).map(|host| hosts.make(host)).collect::<Result<Vec<_>, String>>();
         match made {
@@ -49,7 +49,7 @@ impl Hosts {
         self.wire.as_ref().unwrap()
     }
 
-    /// The same command, on a host.
+    /// The same command, run on a host.
     pub(crate) fn on(&self, host: usize, command: &Command) -> Command {
         // `ip netns exec` would add a mount namespace: a disk that a parallel test unmounts would
         // stay mounted there, and its power cut would never end.
@@ -65,7 +65,7 @@ impl Hosts {
         there
     }
 
-    /// Makes a host; returns our socket towards it, and where its card receives.
+    /// Makes a host; returns our socket to it, and the address at which its card receives.
     fn make(&self, host: usize) -> Result<(UdpSocket, SocketAddr), String> {
         let name = &self.names[host];
         let (ours, theirs) = below(host);
@@ -78,7 +78,7 @@ impl Hosts {
         let socket = UdpSocket::bind((ours.as_str(), 0)).map_err(|error| error.to_string())?;
         let port = socket.local_addr().map_err(|error| error.to_string())?.port();
         // The kernel leaves checksums to network cards. This one has no card below it, so the frame
-        // names the place of its checksum, and the receiver fills it in.
+        // gives the offset of its checksum, and the receiver fills it in.
         ip(&format!(
             "-n {name} link add card type vxlan id 7 local {theirs} remote {ours} dstport {port} \
              nolearning remcsumtx remcsumrx"
@@ -95,16 +95,16 @@ impl Drop for Hosts {
     fn drop(&mut self) {
         self.wire = None;
         for name in &self.names {
-            // Errors mean that it was not made. The link is removed by name, because links that go
-            // with their namespace go later.
+            // An error means that it was not created. The link is removed by name, because links
+            // that are removed with their namespace disappear later.
             let _ = ip(&format!("link del {name}"));
             let _ = ip(&format!("netns del {name}"));
         }
     }
 }
 
-/// Our address and the host's, below the cards: of the range that is kept for measurements
-/// (RFC 2544), others for each process.
+/// Our address and the host's, below the cards: from the range reserved for measurements (RFC
+/// 2544), different for each process.
 fn below(host: usize) -> (String, String) {
     let pair = process::id() % 0x4000 * 2 + u32::try_from(host).unwrap();
     let address = |last: u32| {

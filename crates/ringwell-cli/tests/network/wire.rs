@@ -1,5 +1,4 @@
-//! The wire between two hosts: carries their frames from one to the other, late, not at all, or at
-//! once.
+//! The wire between two hosts: carries frames from one to the other with delay, loss, or neither.
 //!
 //! Owns two sockets and four threads. Independent of the contents of the frames. Each direction has
 //! separate faults, and frames never overtake each other.
@@ -15,7 +14,7 @@ use std::time::{Duration, Instant};
 /// The delay until the threads notice the end of the wire.
 const TICK: Duration = Duration::from_millis(20);
 
-/// No datagram is longer.
+/// The largest datagram.
 const FRAME_BYTES_MAX: usize = 65_535;
 
 /// One direction.
@@ -38,7 +37,7 @@ pub(crate) struct Wire {
 type Carried = (Instant, Vec<u8>);
 
 impl Wire {
-    /// `ends[i]` is our socket towards host i, and where the host receives.
+    /// `ends[i]` is our socket to host i, and the address at which the host receives.
     pub(crate) fn new(ends: &[(UdpSocket, SocketAddr); 2]) -> Self {
         let ways: [Arc<Way>; 2] = Default::default();
         let is_over = Arc::new(AtomicBool::new(false));
@@ -72,7 +71,7 @@ impl Drop for Wire {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads.drain(..) {
-            // The test that used the wire fails by itself in that case.
+            // If it fails, the test that uses the wire fails too.
             let _ = thread.join();
         }
     }
@@ -106,7 +105,7 @@ fn hand_on(frames: &Receiver<Carried>, socket: &UdpSocket, to: SocketAddr) {
     }
 }
 
-/// There was no frame, or a host reported that it does not listen yet.
+/// No frame arrived, or a host reported that it does not listen yet.
 fn is_of_the_moment(kind: ErrorKind) -> bool {
     use ErrorKind::{ConnectionRefused, Interrupted, TimedOut, WouldBlock};
     matches!(kind, WouldBlock | TimedOut | Interrupted | ConnectionRefused)
@@ -114,7 +113,7 @@ fn is_of_the_moment(kind: ErrorKind) -> bool {
 
 /// The next pseudo-random number from 0 to 99; the sequence is the same in every run.
 fn draw_percent(state: &mut u64) -> u32 {
-    // Knuth's MMIX; its high bits are the good ones.
+    // Knuth's MMIX; its high bits are the random ones.
     *state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
     u32::try_from((*state >> 33) % 100).unwrap()
 }

@@ -1,4 +1,5 @@
-//! The data directory: one process at a time, for its owner alone, durable also when it was there.
+//! The data directory: used by one process at a time, readable only by its owner, and durable even
+//! if it existed before.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -81,7 +82,7 @@ fn what_is_no_lock_in_the_place_of_the_lock_is_neither_followed_nor_changed() {
     assert_eq!(fs::read_to_string(&other).unwrap(), "1234");
     assert_eq!(fs::read_to_string(&lock).unwrap(), "what somebody wrote down");
 
-    // As an earlier version wrote it.
+    // In the form that an earlier version wrote.
     fs::write(&lock, "4242\n").unwrap();
     Server::start(site.serve(&[])).stop();
 }
@@ -117,8 +118,8 @@ fn a_data_directory_that_others_can_use_is_warned_of() {
     }
 }
 
-/// A start that ended between making the directory and flushing its parent leaves a name that a
-/// power cut removes, with all its contents.
+/// If a start ends between making the directory and flushing its parent, a power cut removes its
+/// name with all its contents.
 #[test]
 fn a_start_flushes_the_names_of_directories_that_are_there() {
     let strace = Command::new("strace").args(["-f", "-qq", "-o", "/dev/null", "true"]).status();

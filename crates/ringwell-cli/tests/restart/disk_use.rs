@@ -11,7 +11,7 @@ use super::*;
 
 const MIB: u64 = 1 << 20;
 
-/// Bytes of the blocks that all files below `path` take.
+/// Bytes of the blocks of all files below `path`.
 fn on_disk(path: &Path) -> u64 {
     let entries = fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
     let bytes = |path: std::path::PathBuf| match fs::symlink_metadata(&path) {
@@ -23,7 +23,7 @@ fn on_disk(path: &Path) -> u64 {
     entries.map(bytes).sum()
 }
 
-/// The bytes that the process has had written.
+/// The bytes that the process has written to storage.
 fn written(server: &Server) -> u64 {
     let io = fs::read_to_string(format!("/proc/{}/io", server.pid())).unwrap();
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: ")).unwrap();
@@ -37,11 +37,11 @@ fn many(client: &mut Client, pool: &Pool, rows: usize, parameters: &str) -> Vec<
     batch::rows(&client.post(BULK, &[], &body).unwrap())
 }
 
-/// The files beside the history: five that wait to be reused, two snapshots of some kilobytes, and
-/// directories.
+/// The files in addition to the history: five that wait to be reused, two snapshots of some
+/// kilobytes, and directories.
 const BESIDE: u64 = 5 * MIB + 256 * 1024;
 
-/// Ten times the kept size goes through the journal.
+/// Ten times the kept size is written to the journal.
 #[test]
 fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_nothing() {
     let configured = "shards = 1\n[journal]\nsegment_bytes = \"1MiB\"\nhistory_bytes = \"4MiB\"\n\
@@ -69,13 +69,15 @@ fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_noth
     assert!(most < 30 * MIB, "{most} bytes");
     server.stop();
     let server = Server::start(site.serve(&[]));
-    // The start has begun a segment: the oldest goes, once new snapshots begin behind it.
+    // The start has begun a segment, so the oldest one is dropped once new snapshots begin after
+    // it.
     thread::sleep(Duration::from_secs(6));
     let (begun, held) = (written(&server), on_disk(&journal));
     thread::sleep(Duration::from_secs(22));
     let idle = written(&server) - begun;
     println!("written in 22 s without a request: {idle} bytes");
-    // The time is noted less and less often, a block each: four times, if it were every five seconds.
+    // The time is recorded less and less often, a block each time: four times here, instead of
+    // every five seconds.
     assert!(idle <= 2 * 4096, "{idle} bytes");
     assert_eq!(on_disk(&journal), held);
     server.stop();

@@ -1,4 +1,4 @@
-//! Damage in the history that a start does not read, because it is behind the snapshot.
+//! Damage in the part of the history that a start does not read because the snapshot covers it.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::*;
 
-/// Changes a byte of the parameters of the allocation with this id, in the segment that has it.
+/// Changes a byte of the parameters of the allocation with this id, in its segment.
 fn damage(site: &Site, id: &str) {
     let journal = site.data().join("journal/0");
     let needle = format!("id={id}");
@@ -61,11 +61,11 @@ fn damage_behind_the_snapshot_is_found_after_the_start_and_said_everywhere() {
     assert_eq!((ready.status, &ready.json()["histories"][0]), (200, &"damaged".into()));
     let metrics = client.get("/metrics", &[]).unwrap().body;
     assert!(metrics.contains("ringwell_journal_history{shard=\"0\"} 2"), "{metrics}");
-    // No visitor is named for the time that is damaged, and others are.
+    // No visitor is named for the damaged time, but visitors of other times are.
     let past = batch::attribution(&mut client, pool.first, damaged_at + 300).unwrap();
     assert_eq!(past["outcome"], "damaged", "{past}");
     assert_eq!(holder(&mut client, pool.first), "next");
-    // Numbers continue.
+    // Numbers continue to be handed out.
     assert_eq!(batch::one(&mut client, pool, "more").number, pool.first + 1);
     assert_eq!(holder(&mut client, pool.first + 1), "more");
     server.stop();

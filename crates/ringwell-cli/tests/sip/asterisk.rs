@@ -17,27 +17,27 @@ use super::support::site::{Pool, Site, TOKEN};
 use super::{free_port, logged, sipp, visitors};
 
 const EXTENSIONS: &str = include_str!("../../../../deploy/asterisk-extensions.conf");
-/// Where the configuration is below the folder.
+/// The directory of the configuration below that folder.
 const PLACE: &str = "/tmp/ringwell";
 const DESCRIPTION: &str = "Content-Type: application/sdp\nContent-Length: [len]\n\nv=0\n\
                            o=- 1 1 IN IP4 [local_ip]\ns=-\nc=IN IP4 [local_ip]\nt=0 0\n\
                            m=audio [media_port] RTP/AVP 0\na=rtpmap:0 PCMU/8000\n";
 
-/// Asterisk takes no call without a description of its sound.
+/// Asterisk accepts no call without a description of its audio.
 fn with_sound(scenario: &str, message: &str) -> String {
     let at = scenario.find(message).unwrap();
     let (before, rest) = scenario.split_at(at);
     format!("{before}{}", rest.replacen("Content-Length: 0\n", DESCRIPTION, 1))
 }
 
-/// Ends with the test.
+/// A process that ends with the test.
 struct Asterisk {
     child: Child,
     port: u16,
 }
 
 impl Asterisk {
-    /// `carrier`: the port by which telephone numbers are reached.
+    /// `carrier` is the port through which telephone numbers are reached.
     fn start(root: &Path, carrier: u16, changes: &[(&str, String)]) -> Self {
         let (folder, port) = (root.join(&PLACE[1..]), free_port());
         let _ = fs::remove_dir_all(&folder);
@@ -135,7 +135,7 @@ fn asterisk_connects_each_call_and_reports_its_end() {
         let call = logged(&server, id);
         assert_eq!(call["attribution"]["parameters"]["id"], **visitor, "{call:#}");
     }
-    // A blocked caller is refused by Asterisk too. The first caller is +14155550000.
+    // Asterisk also refuses a blocked caller. The first caller is +14155550000.
     let authorization = format!("Bearer {TOKEN}");
     let body = r#"{"caller":"+14155550000","answer":"busy"}"#;
     let headers = [("authorization", authorization.as_str())];

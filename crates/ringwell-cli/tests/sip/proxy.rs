@@ -1,4 +1,4 @@
-//! Calls that pass through Kamailio, which reports how they go on.
+//! Calls that pass through Kamailio, which reports their progress.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -51,7 +51,7 @@ impl Callee {
         format!("sip:callee@127.0.0.1:{}", self.port)
     }
 
-    /// Lets it finish its calls; the names of the calls that it got.
+    /// Waits until it has finished its calls; returns the ids of the calls that it got.
     pub(crate) fn end(mut self, folder: &Path, name: &str) -> usize {
         server::signal(self.child.id(), "USR1");
         let until = Instant::now() + Duration::from_secs(20);
@@ -70,8 +70,9 @@ impl Drop for Callee {
     }
 }
 
-/// A server, a Kamailio in the path of calls, and four pools: one whose destination answers, one whose
-/// is busy, one whose rings for ever, one whose first destination is busy and whose second answers.
+/// A server, a Kamailio in the path of calls, and four pools: in one the destination answers, in
+/// one it is busy, in one it rings for ever, and in one the first destination is busy and the
+/// second answers.
 struct Switch {
     folder: tempfile::TempDir,
     server: Server,
@@ -119,7 +120,7 @@ impl Switch {
         Self { folder, server, kamailio, answers, default, _others: [busy, rings], site }
     }
 
-    /// This many numbers of a pool, in the form in which they are called.
+    /// This many numbers of a pool, in their dialled form.
     fn numbers(&self, pool: usize, count: u64) -> Vec<String> {
         let first = self.site.pools[pool - 1].first;
         (first..first + count).map(|number| format!("+1{number}")).collect()
@@ -160,7 +161,7 @@ fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
         scope.spawn(|| assert_eq!(switch.call("refused", &busy, &refused, "5").len(), 10));
         scope.spawn(|| assert_eq!(switch.call("gives_up", GIVES_UP, &given_up, "5").len(), 10));
     });
-    // Seconds are cut off, and a busy machine is late: one more or less.
+    // Seconds are cut off, and a busy machine is late, so the result may differ by one.
     for (name, call) in calls(&switch.server, 110) {
         let number = call["to"].as_str().unwrap().to_owned();
         let (ring, seconds) =
@@ -184,7 +185,7 @@ fn no_call_gets_silence_when_the_server_dies_half_way() {
     let Switch { folder, server, kamailio, answers, default, _others, site: _site } = switch;
     let port = kamailio.port;
     let calls = thread::scope(|scope| {
-        // SIPp fails if one call is not answered, or not hung up as it should be.
+        // SIPp fails if a call is not answered, or not hung up properly.
         let calls = scope.spawn(|| sipp(folder.path(), ("talk", TALK), port, &numbers, "15"));
         thread::sleep(Duration::from_secs(3));
         server.kill();

@@ -10,18 +10,18 @@ use super::site::{Pool, TOKEN};
 /// The path of batches.
 pub(crate) const BULK: &str = "/api/2013-07-01/bulk.json";
 
-/// One row that a client asks for. Its id is in its parameters and as its `request_id`.
+/// One row that a client requests. Its id is in its parameters and as its `request_id`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Ask {
     pub(crate) pool: u64,
     pub(crate) id: String,
 }
 
-/// One row that came back.
+/// One row of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Row {
     pub(crate) id: String,
-    /// 0 where the row is an error.
+    /// 0 if the row is an error.
     pub(crate) number: u64,
     pub(crate) overflow: bool,
 }
@@ -50,7 +50,7 @@ pub(crate) fn rows(answer: &Answer) -> Vec<Row> {
         .collect()
 }
 
-/// Asks for one number of `pool`.
+/// Requests one number of `pool`.
 pub(crate) fn one(client: &mut Client, pool: &Pool, id: &str) -> Row {
     let asks = [Ask { pool: pool.id, id: id.to_owned() }];
     let answer = client.post(BULK, &[], &body(&asks, std::slice::from_ref(pool))).unwrap();
@@ -75,7 +75,7 @@ pub(crate) fn holder(client: &mut Client, number: u64) -> io::Result<Value> {
     Ok(answer.json())
 }
 
-/// Ends the lockout of `number`; says whether there was one.
+/// Ends the lockout of `number`; returns whether there was one.
 pub(crate) fn release(client: &mut Client, number: u64) -> bool {
     let body = json!({"number": number.to_string()}).to_string();
     let headers = [("authorization", authorization())];

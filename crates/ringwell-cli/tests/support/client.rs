@@ -1,4 +1,4 @@
-//! An HTTP/1.1 client that blocks: one kept connection, one request at a time.
+//! A blocking HTTP/1.1 client: one kept connection, one request at a time.
 
 use std::fmt::Debug;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-/// No test waits longer for bytes.
+/// The time limit of tests for receiving bytes.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A kept connection.
@@ -22,11 +22,11 @@ trait Stream: Read + Write + Debug + Send {}
 impl Stream for TcpStream {}
 impl Stream for UnixStream {}
 
-/// A whole answer.
+/// A complete answer.
 #[derive(Clone, Debug)]
 pub(crate) struct Answer {
     pub(crate) status: u16,
-    /// Names in lower case.
+    /// Header fields, with names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }

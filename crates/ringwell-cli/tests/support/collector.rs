@@ -52,7 +52,7 @@ impl Taker {
         self.taken.lock().unwrap().clone()
     }
 
-    /// The spans of that name.
+    /// The spans with that name.
     pub(crate) fn spans(&self, name: &str) -> Vec<Value> {
         let bodies =
             self.taken().into_iter().inspect(|(path, _, _)| assert_eq!(path, "/v1/traces"));

@@ -12,7 +12,7 @@ pub(crate) struct Disk {
 }
 
 impl Disk {
-    /// Mounts one of `size`, as in `24m`, in `folder`; nothing where that is not permitted.
+    /// Mounts one of `size`, as in `24m`, in `folder`; returns `None` if that is not permitted.
     pub(crate) fn mount(folder: &Path, size: &str) -> Option<Self> {
         let at = folder.join("disk");
         fs::create_dir(&at).unwrap();
@@ -25,7 +25,7 @@ impl Disk {
         self.at.join("ballast")
     }
 
-    /// Takes all the room there is.
+    /// Uses up all free space.
     pub(crate) fn fill(&self) {
         let mut file = OpenOptions::new().create(true).append(true).open(self.ballast()).unwrap();
         for size in [1 << 16, 1 << 12] {
@@ -40,7 +40,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a process that a failing test has left may still look at it.
+        // Lazily, because a process that a failing test has left may still use it.
         let _ = Command::new("umount").arg("-l").arg(&self.at).status();
     }
 }

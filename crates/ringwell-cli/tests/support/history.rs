@@ -1,8 +1,8 @@
 //! Checks the clients' view of a server against its promises. Knows nothing of the server.
 //!
-//! All times are as wide as they can be: a row was served somewhere between the first byte that was
-//! sent for it and the last byte that came back. There are no false alarms: a reported violation is
-//! one for every order of the events in between.
+//! All intervals are as wide as possible: a row was served at some time between the first byte that
+//! was sent for it and the last byte of the answer. There are no false alarms: a reported violation
+//! holds for every possible order of the events in between.
 
 use std::collections::BTreeMap;
 
@@ -11,21 +11,21 @@ use serde_json::Value;
 use crate::support::batch::{Ask, Row};
 use crate::support::site::Pool;
 
-/// Milliseconds by which the server's wall clock and ours may be read apart.
+/// The largest difference in milliseconds between readings of the server's wall clock and ours.
 const CLOCK_SLACK_MS: u64 = 5;
 
-/// A number that a client got for itself.
+/// A number that a client got exclusively.
 #[derive(Clone, Debug)]
 pub(crate) struct Event {
     pub(crate) number: u64,
     pub(crate) pool: u64,
     /// The client's own entry in the parameters.
     pub(crate) id: String,
-    /// Nanoseconds of one monotonic clock: before the first byte was sent.
+    /// Nanoseconds of a monotonic clock, before the first byte was sent.
     pub(crate) invoked_ns: u64,
-    /// After the last byte had come.
+    /// After the last byte had arrived.
     pub(crate) returned_ns: u64,
-    /// The same two moments by the wall clock, in milliseconds since 1970.
+    /// The same two times by the wall clock, in milliseconds since 1970.
     pub(crate) invoked_ms: u64,
     pub(crate) returned_ms: u64,
 }
@@ -45,7 +45,8 @@ pub(crate) fn doubles(events: &[Event], pools: &BTreeMap<u64, Pool>) -> Vec<Stri
                 if second.invoked_ns >= first.invoked_ns + lockout {
                     break;
                 }
-                // Their order is unknown if they overlap: neither order may be right.
+                // If they overlap, their order is unknown, and the pair is a violation only if
+                // neither order is valid.
                 let forward = second.returned_ns.saturating_sub(first.invoked_ns);
                 let backward = first.returned_ns.saturating_sub(second.invoked_ns);
                 if forward < lockout && backward < lockout {
@@ -128,7 +129,7 @@ pub(crate) fn attributed(
     None
 }
 
-/// Milliseconds since 1970 of a point in time in RFC 3339.
+/// Milliseconds since 1970 of an RFC 3339 time.
 fn moment(text: &Value) -> Option<u64> {
     let time: jiff::Timestamp = text.as_str()?.parse().ok()?;
     u64::try_from(time.as_millisecond()).ok()
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn every_pair_is_compared_not_only_neighbours() {
-        // The second one may be as early or as late as it likes; the first and third clash.
+        // The second one may be at either end of its interval; the first and third conflict.
         let three = [event("a", 7, 0, 1), event("b", 7, 1, 9_000), event("c", 7, 500, 600)];
         assert_eq!(doubles(&three, &pools()).len(), 1);
     }

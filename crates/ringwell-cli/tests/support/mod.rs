@@ -1,7 +1,7 @@
 //! The shared parts of tests with real processes: the server as a process, a small HTTP client, and
-//! their configuration.
+//! the configuration.
 //!
-//! Uses nothing of the server's own code, so that it cannot share the server's mistakes.
+//! Uses none of the server's own code, so that it cannot repeat the server's mistakes.
 
 #![allow(dead_code, reason = "each test program uses its own part")]
 

@@ -12,10 +12,10 @@ use serde_json::Value;
 
 use super::client::Client;
 
-/// A process that takes longer has failed.
+/// A process that takes longer than this has failed.
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// The program, with no settings but those given.
+/// The program, with only the given settings.
 pub(crate) fn ringwell(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_ringwell"));
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("RINGWELL_")) {
@@ -48,8 +48,8 @@ struct Log {
 }
 
 impl Server {
-    /// Starts `command`, which is `serve` or `demo` on one port of 127.0.0.1 that the system
-    /// chooses, with logs in JSON; returns when it serves.
+    /// Starts `command`, which is `serve` or `demo` on a port of 127.0.0.1 that the system chooses,
+    /// with logs in JSON; returns when it serves.
     pub(crate) fn try_start(mut command: Command) -> Result<Self, Refused> {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
@@ -73,7 +73,7 @@ impl Server {
             .unwrap_or_else(|it| panic!("the server ended with {:?}:\n{}", it.code, it.log))
     }
 
-    /// Starts `command` and kills it after this time, in any phase.
+    /// Starts `command` and kills it after this time, whatever its phase.
     pub(crate) fn start_and_kill(mut command: Command, after: Duration) {
         let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
         thread::sleep(after);
@@ -113,7 +113,7 @@ impl Server {
         self.child.wait().unwrap();
     }
 
-    /// `kill -9`, or a stop as it should be.
+    /// `kill -9`, or a regular stop.
     pub(crate) fn end(self, is_killed: bool) {
         if is_killed {
             self.kill();
@@ -130,7 +130,7 @@ impl Server {
         signal(self.child.id(), name);
     }
 
-    /// Makes the server read the configuration again; returns the log's line about it.
+    /// Makes the server reload the configuration; returns the log line about it.
     pub(crate) fn reload(&self) -> String {
         let before = self.log().matches("SIGHUP").count();
         self.signal("HUP");
@@ -157,7 +157,7 @@ impl Server {
         }
     }
 
-    /// SIGTERM, and the end as it should be.
+    /// SIGTERM, followed by a regular end.
     pub(crate) fn stop(mut self) -> String {
         self.terminate();
         let status = self.wait(PATIENCE);
@@ -167,8 +167,8 @@ impl Server {
     }
 }
 
-/// Sends a signal. A process is halted (`STOP`) when this returns: `kill` itself is sooner than a
-/// thread that runs on another core of a busy machine.
+/// Sends a signal. After `STOP`, returns only when the process is halted, because `kill` returns
+/// before threads on other cores of a busy machine have stopped.
 pub(crate) fn signal(pid: u32, name: &str) {
     let status = Command::new("kill").args(["-s", name, &pid.to_string()]).status().unwrap();
     assert!(status.success(), "kill -s {name} {pid}: {status}");
@@ -179,7 +179,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
     }
 }
 
-/// Whether none of its threads runs, by `stat` of proc(5).
+/// Whether none of its threads is running, by `stat` of proc(5).
 fn is_halted(pid: u32) -> bool {
     let threads = fs::read_dir(format!("/proc/{pid}/task")).unwrap();
     let stats = threads.map(|thread| fs::read_to_string(thread.unwrap().path().join("stat")));
@@ -195,7 +195,7 @@ impl Drop for Server {
 }
 
 impl Log {
-    /// Reads `stderr` to its end; the receiver gets the address when the server says it.
+    /// Reads `stderr` to its end; the receiver gets the address when the server logs it.
     fn follow(stderr: impl Read + Send + 'static) -> (Self, Receiver<String>) {
         let text = Arc::new(Mutex::new(String::new()));
         let (sender, receiver) = channel();
@@ -213,7 +213,7 @@ impl Log {
         (Self { text, reader: Some(reader) }, receiver)
     }
 
-    /// All of it, after the process has ended.
+    /// The whole log, after the process has ended.
     fn end(&mut self) -> String {
         if let Some(reader) = self.reader.take() {
             reader.join().unwrap();
@@ -222,7 +222,7 @@ impl Log {
     }
 }
 
-/// The first address, if this line of the log says that the server serves.
+/// The first address, if this line of the log reports that the server serves.
 fn address_of(line: &str) -> Option<String> {
     let line: Value = serde_json::from_str(line).ok()?;
     let addresses = (line["message"] == "serving").then(|| line["addresses"].as_str())??;

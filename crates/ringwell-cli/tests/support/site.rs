@@ -14,7 +14,7 @@ use super::server::ringwell;
 pub(crate) const TOKEN: &str = "a-token-of-the-tests-0123456789";
 const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 
-/// A ring pool as a test sees it.
+/// A ring pool as seen by a test.
 #[derive(Clone, Debug)]
 pub(crate) struct Pool {
     pub(crate) id: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Pool {
 
 impl Pool {
     pub(crate) fn new(id: u64, numbers: u64, lifetime: Duration) -> Self {
-        // Apart from each other for any id and size that tests use.
+        // Ranges do not overlap for any id and size that tests use.
         let first = 2_000_000_000 + id * 100_000;
         Self {
             id,
@@ -69,17 +69,17 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    /// A site with these pools; `more` is added to the configuration. The deadline is so long
-    /// that a slow disk does not turn into overflow numbers.
+    /// A site with these pools; `more` is added to the configuration. The deadline is so long that
+    /// a slow disk does not cause overflow numbers.
     pub(crate) fn new(pools: Vec<Pool>, more: &str) -> Self {
         let folder = TempDir::new().unwrap();
         let data = folder.path().join("data");
         Self::with_data(folder, data, pools, more)
     }
 
-    /// A site with its data elsewhere.
+    /// A site whose data is in another folder.
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, pools: Vec<Pool>, more: &str) -> Self {
-        // Tests need not wait for proxies that look for `/readyz`.
+        // Tests need not wait for proxies that poll `/readyz`.
         let pause = if more.contains("drain_pause") { "" } else { "drain_pause = \"50ms\"\n" };
         let settings = format!(
             "data = \"{}\"\nlisten = [\"127.0.0.1:0\"]\ndeadline = \"10s\"\n{pause}\
@@ -109,7 +109,7 @@ impl Site {
         &self.data
     }
 
-    /// The file that shard 0 writes its journal to.
+    /// The file to which shard 0 writes its journal.
     #[allow(dead_code, reason = "not every test looks at files")]
     pub(crate) fn newest_segment(&self) -> PathBuf {
         let files = fs::read_dir(self.data.join("journal/0")).unwrap();

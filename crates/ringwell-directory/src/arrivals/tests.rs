@@ -23,7 +23,7 @@ fn pool(id: u64, numbers: Vec<NumberRange>, lifetime: u64) -> RingPool {
     .unwrap()
 }
 
-/// Pool 3 is another node's.
+/// Pool 3 belongs to another node.
 fn directory(pools: Vec<RingPool>) -> Directory {
     let mut owners = [0; BUCKETS as usize];
     owners[usize::from(bucket(PoolId(3)))] = 1;
@@ -42,7 +42,7 @@ fn only_numbers_that_were_in_no_pool_of_the_node_arrive() {
         pool(3, vec![range(20, 10)], 30),
     ]);
     assert_eq!(arrivals(&before, &before), Arrivals::default());
-    // From the other node, from the own one, and from nowhere.
+    // Numbers from the other node, from the own one, and from neither.
     let after = directory(vec![
         pool(1, vec![range(0, 10), range(25, 5), range(40, 2)], 10),
         pool(2, vec![range(12, 8)], 20),
@@ -51,7 +51,7 @@ fn only_numbers_that_were_in_no_pool_of_the_node_arrive() {
     let of = |arrivals: Arrivals| arrivals.pools;
     assert_eq!(of(arrivals(&before, &after)), [(PoolId(1), vec![range(25, 5), range(40, 2)])]);
     assert_eq!(of(arrivals(&after, &before)), [(PoolId(2), vec![range(10, 2)])]);
-    // Within the node.
+    // Numbers that move within the node.
     let lent = directory(vec![
         pool(1, vec![range(0, 12)], 10),
         pool(2, vec![range(12, 8)], 20),

@@ -36,7 +36,7 @@ fn after(before: &Directory, put: Vec<RingPool>, removed: &[u64]) -> Directory {
     before.change(put, &removed).unwrap()
 }
 
-/// Indices and ids of the pools that leave, and of those that are put.
+/// Indices and ids of the pools that leave, and of those that are added or changed.
 fn ids(changes: &Changes) -> (Pairs, Pairs) {
     let put = changes.put.iter().map(|(index, pool)| (*index, pool.id().0));
     (changes.removed.iter().map(|(index, id)| (*index, id.0)).collect(), put.collect())
@@ -111,7 +111,7 @@ fn numbers_that_become_overflow_numbers_are_found() {
     assert_eq!(new_overflow(&first, &second), [(range(91, 1).first(), PoolId(3))]);
 }
 
-/// A pool, or one that goes.
+/// A pool, or the removal of one.
 fn a_change() -> impl Strategy<Value = (u64, Option<(u64, u32, Option<u64>)>)> {
     let pool = (0_u64..80, 1_u32..8, proptest::option::of(0_u64..90));
     (1_u64..12, proptest::option::weighted(0.8, pool))
@@ -153,7 +153,7 @@ proptest! {
                 prop_assert_eq!(next.pool_by_number(number), whole.pool_by_number(number));
                 prop_assert_eq!(next.overflow_pools(number), whole.overflow_pools(number));
             }
-            // Steps from state to state bring each shard's pools to where they are looked up.
+            // The steps from state to state keep each shard's pools where they are looked up.
             for shard in 0..shards {
                 let place = |pool: &Arc<RingPool>| next.lookup(pool.id()).unwrap().index();
                 let mut places: Vec<u32> = next.pools_of(shard).map(place).collect();

@@ -1,5 +1,5 @@
-//! The sections `[directory]`, `[inventory]` and `[application]`: where ring pools and their
-//! numbers come from, if not from the file.
+//! The sections `[directory]`, `[inventory]` and `[application]`: the source of ring pools and
+//! their numbers, if it is not the file.
 
 use std::path::Path;
 use std::time::Duration;

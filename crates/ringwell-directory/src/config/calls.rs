@@ -1,4 +1,5 @@
-//! The section `[calls]`: telephony providers, where calls go, the call log and webhooks out.
+//! The section `[calls]`: telephony providers, destinations of calls, the call log and outgoing
+//! webhooks.
 //!
 //! Secrets are kept in separate files. Source: docs/spec/calls.md.
 
@@ -19,7 +20,7 @@ use super::values::{ValueError, parse_path};
 use super::{Config, Database, Listen};
 use crate::Secret;
 
-/// Destinations of one rule, tried in order.
+/// The most destinations of one rule, tried in order.
 const TARGETS_MAX: usize = 10;
 /// During a rotation an account has the old secret and the new one.
 const SECRETS_MAX: usize = 2;
@@ -32,7 +33,7 @@ pub struct Calls {
     pub listen: Listen,
     /// The call log: `calls.sqlite` in the data directory.
     pub database: Option<Database>,
-    /// A caller is connected after this time even if something is still missing: 250 ms.
+    /// A caller is connected after this time even if data are still missing: 250 ms.
     pub deadline: Duration,
     /// Accounts with providers.
     pub accounts: Vec<CallAccount>,
@@ -40,22 +41,22 @@ pub struct Calls {
     pub destinations: Vec<DestinationRule>,
     /// Storage of callers' numbers; by default in full.
     pub caller_ids: CallerIds,
-    /// Calls are removed after this long: 760 days.
+    /// The time after which calls are removed: 760 days.
     pub retention: Duration,
-    /// Caller, parameters and visitor of a call are removed after this long: 90 days.
+    /// The time after which caller, parameters and visitor of a call are removed: 90 days.
     pub redact_after: Duration,
-    /// Webhooks out.
+    /// Outgoing webhooks.
     pub webhooks: WebhookSettings,
     /// The program that decides each call's destination: none, the configured destinations apply.
     pub routing: Option<RoutingSettings>,
 }
 
-/// A program of the user's that is asked where each call goes.
+/// A user's program that decides the destination of each call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RoutingSettings {
     /// Its address.
     pub url: String,
-    /// The secret that signs questions.
+    /// The secret that signs requests to it.
     pub secret: Secret,
     /// Its time limit: 200 ms.
     pub budget: Duration,
@@ -68,10 +69,10 @@ pub struct CallAccount {
     pub name: String,
     /// The provider.
     pub provider: CallProvider,
-    /// The URL by which the provider reaches this server: scheme, host, perhaps port and path, no
-    /// slash at the end. Signatures cover it.
+    /// The URL by which the provider reaches this server: scheme, host, optionally port and path,
+    /// without a trailing slash. Signatures cover it.
     pub public_url: String,
-    /// The secrets that sign requests: one, or two while they are rotated.
+    /// The secrets that sign requests: one, or two during a rotation.
     pub secrets: Vec<Secret>,
     /// Twilio's shared keys for SHA-256 signatures; the other providers have none.
     pub shared_keys: Vec<Secret>,
@@ -94,7 +95,7 @@ pub enum CallProvider {
     Vonage,
     /// Bandwidth.
     Bandwidth,
-    /// Anything that sends events as documented.
+    /// Any provider that sends events as documented.
     Generic,
 }
 
@@ -108,16 +109,16 @@ pub enum UnknownNumber {
     Reject,
     /// The caller hears the busy tone.
     Busy,
-    /// The call goes there.
+    /// The call is connected to this destination.
     Connect(String),
 }
 
 /// The destinations of calls to some pools or numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DestinationRule {
-    /// For these pools. A rule without pools and numbers is the default.
+    /// The rule applies to these pools. A rule without pools and numbers is the default.
     pub ring_pools: BTreeSet<PoolId>,
-    /// For these numbers, E.164 with `+`. Goes before rules for pools.
+    /// The rule applies to these numbers, E.164 with `+`. Takes precedence over rules for pools.
     pub numbers: BTreeSet<String>,
     /// Numbers (E.164 with `+`) or SIP addresses, tried in this order.
     pub to: Vec<String>,
@@ -131,7 +132,7 @@ pub struct DestinationRule {
     pub hours: Vec<OpenHours>,
     /// The time zone of `hours`: UTC.
     pub time_zone: String,
-    /// Called outside of `hours`; without it the call is refused then.
+    /// The destination outside of `hours`; without it the call is refused then.
     pub closed: Vec<String>,
 }
 
@@ -152,11 +153,11 @@ pub enum CallerIds {
     Store,
     /// An HMAC, whose key changes every month.
     Hash,
-    /// Nothing.
+    /// Not stored.
     Drop,
 }
 
-/// Webhooks out.
+/// Outgoing webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
     /// Networks that may be called although they are not public: none.
@@ -165,7 +166,7 @@ pub struct WebhookSettings {
     pub allow_ports: Vec<u16>,
     /// Whether `http://` may be called: only in `allow_networks`.
     pub allow_http: bool,
-    /// Events can be replayed and read for this long: 30 days.
+    /// The time for which events can be replayed and read: 30 days.
     pub retention: Duration,
 }
 
@@ -219,7 +220,7 @@ impl CallProvider {
         })
     }
 
-    /// As the configuration and the API name it.
+    /// The name in the configuration and the API.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -235,7 +236,7 @@ impl CallProvider {
 }
 
 impl OpenHours {
-    /// Whether `minute` of `day` (Monday is 0) is in it.
+    /// Whether the period contains `minute` of `day` (Monday is 0).
     #[must_use]
     pub const fn contains(self, day: u8, minute: u16) -> bool {
         let (first, last) = self.days;
@@ -446,7 +447,7 @@ fn parse_caller_ids(text: &str) -> Result<CallerIds, ValueError> {
     }
 }
 
-/// A name such as `Europe/Berlin`. Whether there is such a zone is seen at the start.
+/// A name such as `Europe/Berlin`. Whether the zone exists is checked at the start.
 fn parse_time_zone(text: &str) -> Result<String, ValueError> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_+-/".contains(&b);
     if (1..=60).contains(&text.len()) && text.bytes().all(is_plain) {

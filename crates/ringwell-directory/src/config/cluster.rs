@@ -26,10 +26,10 @@ const NAME_BYTES_MAX: usize = 64;
 const NODE_HINT: &str = "write [[node]], and below it name, shards, link and listen";
 
 impl Cluster {
-    /// Reads a cluster file. A relative `secret_file` starts where the file is.
+    /// Reads a cluster file. A relative `secret_file` starts at the file's directory.
     ///
     /// # Errors
-    /// Everything that is wrong, in the order of lines.
+    /// All faults, in the order of lines.
     pub fn load(path: &Path) -> Result<Self, Vec<Fault>> {
         let (map, ((secret, warnings), tls)) = read(path, |file| {
             let (secret, tls) = (secret::read(file, path), tls::read(file, path));
@@ -43,7 +43,7 @@ impl ClusterMap {
     /// Reads a cluster file without its secret, for programs that are not nodes.
     ///
     /// # Errors
-    /// Everything else that is wrong, in the order of lines.
+    /// All other faults, in the order of lines.
     pub fn load(path: &Path) -> Result<Self, Vec<Fault>> {
         let (map, ()) = read(path, |file| {
             secret::skip(file);
@@ -80,7 +80,7 @@ fn read<S>(
     }
 }
 
-/// The nodes; `None` if one of them is wrong, or if they do not fit together.
+/// The nodes; `None` if one of them is invalid, or if they contradict each other.
 fn read_nodes(file: &mut Section<'_, '_>) -> Option<Vec<ClusterNode>> {
     let mut sections = file.sections("node");
     if sections.is_empty() {
@@ -142,7 +142,7 @@ fn read_list<T>(
     list
 }
 
-/// Names are in logs, in metrics and in the configuration of proxies.
+/// Names appear in logs, in metrics and in the configuration of proxies.
 fn parse_name(name: &str) -> Result<String, ValueError> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     if (1..=NAME_BYTES_MAX).contains(&name.len()) && name.bytes().all(fits) {
@@ -151,7 +151,7 @@ fn parse_name(name: &str) -> Result<String, ValueError> {
     Err(ValueError::new(format!("must be 1 to {NAME_BYTES_MAX} letters, digits, -, _ and .")))
 }
 
-/// An address for others to connect to, not only one to listen on.
+/// An address that others can connect to, not only one to listen on.
 fn parse_address(address: &str) -> Result<Listen, ValueError> {
     let address: Listen = address.parse()?;
     let is_any = |host: &str| host.parse().is_ok_and(|ip: std::net::IpAddr| ip.is_unspecified());
@@ -198,7 +198,7 @@ fn distinct_addresses(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     fits
 }
 
-/// Whether all shards are there, each once: 0, 1 and so on.
+/// Checks that all shards exist, each once: 0, 1 and so on.
 fn complete_shards(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     let mut lines = BTreeMap::new();
     let mut last: Option<(u16, &Section<'_, '_>)> = None;

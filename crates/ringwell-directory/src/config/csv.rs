@@ -1,8 +1,8 @@
 //! Ring pools from a CSV file, one a line, for installations with many.
 //!
-//! Owns its columns. Files of `ringwell demo` and of `ringwell pools export` can be read too: these
-//! have a line for each run of a pool's numbers. Columns may be in any order. Other CSV files
-//! use the same reader of lines.
+//! Owns its columns. Also reads files of `ringwell demo` and of `ringwell pools export`; the latter
+//! have a line for each run of a pool's numbers. Columns may be in any order. Other CSV files use
+//! the same reader of lines.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ const OPTIONAL: [&str; 7] = [
     "overflow_number",
     "first_number",
     "name",
-    // Present in the lists of `ringwell pools export`; a file of pools has no column of owners.
+    // Present in the lists of `ringwell pools export`; files of pools ignore owners.
     "network",
     "advertiser",
     "campaign",
@@ -33,7 +33,7 @@ pub(super) fn read(path: &Path, found: &mut Found, faults: &mut Vec<Fault>) {
     faults.extend(read_lines(path, &REQUIRED, &OPTIONAL, |line| read_line(line, &file, found)));
 }
 
-/// Gives each line of the CSV file at `path` to `read`. A fault of the file.
+/// Passes each line of the CSV file at `path` to `read`. A fault of the file.
 pub(super) fn read_lines(
     path: &Path,
     required: &[&str],
@@ -138,7 +138,7 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
     }
 }
 
-/// Ranges separated by semicolons; or, beside a first number, the count.
+/// Ranges separated by semicolons; or, with a column for the first number, the count.
 fn numbers(line: &Line<'_>) -> Option<Vec<NumberRange>> {
     if line.get("first_number").is_none() {
         let hint = "write e.g. 8885550100-8885550149;8885550200";
@@ -208,8 +208,8 @@ fn is_formula(cell: &str) -> bool {
     cell.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
 
-/// A cell for a list that people may open in a spreadsheet: one that would be a formula there gets an
-/// apostrophe in front. [`unguarded`] takes it away.
+/// A cell for a list that people may open in a spreadsheet: an apostrophe precedes a cell that
+/// would be a formula. [`unguarded`] removes it.
 #[must_use]
 pub fn guarded(cell: String) -> String {
     if is_formula(&cell) { format!("'{cell}") } else { cell }

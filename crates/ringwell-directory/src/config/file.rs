@@ -1,6 +1,7 @@
-//! The sections of the configuration file, all but the ring pools.
+//! The sections of the configuration file, except for the ring pools.
 //!
-//! Owns which fields there are and which of them belong together. Knows no variables and flags.
+//! Owns the names of fields and the rules about which belong together. Knows nothing of variables
+//! and flags.
 
 use std::path::Path;
 use std::time::Duration;
@@ -19,7 +20,7 @@ use super::values::{ValueError, parse_duration, parse_path, parse_size};
 use super::{Api, ClientTls, Config, Journal, Limits, Links, Listen, Log, Replicated};
 
 /// Reads everything but the pools into `config`. Relative paths start at `base`. Returns whether
-/// the file names a place for data.
+/// the file names a data directory.
 pub(super) fn read(
     file: &mut Section<'_, '_>,
     base: &Path,
@@ -149,7 +150,7 @@ fn read_journal(mut section: Section<'_, '_>, into: &mut Journal, base: &Path) {
     section.finish();
 }
 
-/// Whether journals are kept by servers that machines share.
+/// Whether servers that several machines share keep the journals.
 fn parse_engine(text: &str) -> Result<bool, ValueError> {
     match text {
         "files" => Ok(false),
@@ -222,7 +223,7 @@ fn read_api(mut section: Section<'_, '_>, into: &mut Api) {
     section.finish();
 }
 
-/// An origin as browsers write it: `https://www.example.org`, perhaps with a port.
+/// An origin as browsers write it: `https://www.example.org`, optionally with a port.
 fn parse_origin(text: &str) -> Result<String, ValueError> {
     let host = text.strip_prefix("https://").or(text.strip_prefix("http://"));
     let is_host = |host: &str| {

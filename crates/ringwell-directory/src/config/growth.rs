@@ -1,4 +1,4 @@
-//! The section `[growth]`: how pools in a database grow and shrink by themselves.
+//! The section `[growth]`: how pools in a database grow and shrink automatically.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -12,7 +12,7 @@ use super::values::ValueError;
 /// ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
-    /// Whether they do: [`GrowthMode::On`].
+    /// The mode: [`GrowthMode::On`].
     pub mode: GrowthMode,
     /// The interval between two checks, 1 s to 1 day: 5 min.
     pub every: Duration,
@@ -20,17 +20,17 @@ pub struct Growth {
     pub percent: u32,
     /// The largest growth at once, in numbers: 50.
     pub step_max: u32,
-    /// A pool is busy if more of its rows than that overflow, or would: 1 %.
+    /// A pool is busy if more than this share of its rows overflow, or would: 1 %.
     pub overflow_percent: u32,
 }
 
-/// Whether pools change by themselves.
+/// Whether pools change automatically.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GrowthMode {
     /// They do.
     #[default]
     On,
-    /// The changes are logged, and not made.
+    /// The changes are only logged.
     DryRun,
     /// They do not.
     Off,

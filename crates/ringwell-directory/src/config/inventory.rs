@@ -1,4 +1,4 @@
-//! The section `[inventory]`: which numbers pools in a database may have and draw.
+//! The section `[inventory]`: the numbers that pools in a database may have and draw.
 //!
 //! Owns the file of places: one area code or zip code a line.
 //! Source: docs/spec/directory.md, "Local numbers".
@@ -16,7 +16,7 @@ use crate::{AreaCode, Fault, Place, Places, Point, RingPool, StateCode, ZipCode}
 /// The limits of pools in a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
-    /// The file with the places of area codes and zip codes: none are known.
+    /// The file with the places of area codes and zip codes: none.
     pub places: Arc<Places>,
     /// The greatest `max_pool_size` that a pool may be given: 100,000.
     pub pool_numbers_max: u32,
@@ -25,25 +25,25 @@ pub struct Inventory {
     pub network_numbers_max: Option<u64>,
     /// The accepted numbers: valid ones.
     pub check_numbers: NumberCheck,
-    /// A CSV file of numbers that can be bought: there is no seller.
+    /// A CSV file of numbers that can be bought: none.
     pub offers: Option<PathBuf>,
-    /// The CSV file where purchases are written down.
+    /// The CSV file that records purchases.
     pub purchases: Option<PathBuf>,
-    /// Whether pools buy numbers that the inventory does not have: no.
+    /// Whether pools buy numbers that the inventory lacks: no.
     pub buy: Buying,
     /// The highest monthly price of a bought number, in hundredths: no limit.
     pub price_cents_max: Option<u64>,
 }
 
-/// Whether numbers are bought by themselves, for pools of networks that have a ceiling.
+/// Whether numbers are bought automatically, for pools of networks that have a ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Buying {
     /// Only after a person releases it.
     #[default]
     Off,
-    /// The purchases are written to the audit log, and not made.
+    /// Purchases are only written to the audit log.
     DryRun,
-    /// The response to an inventory without a number for a pool.
+    /// The response when the inventory has no number for a pool.
     On,
 }
 
@@ -53,7 +53,7 @@ pub enum NumberCheck {
     /// The numbers that libphonenumber's data list as possible.
     #[default]
     Valid,
-    /// All that have the digits of one, as numbers for tests do.
+    /// All numbers with a valid count of digits, which allows numbers for tests.
     Possible,
 }
 
@@ -146,7 +146,7 @@ fn read_place(line: &Line<'_>, into: &mut Places) {
     let (latitude, longitude) = (degrees("latitude", 90.0), degrees("longitude", 180.0));
     let point = latitude.zip(longitude).and_then(|(north, east)| Point::new(north, east));
     let place = point.zip(state).map(|(point, state)| Place { point, state });
-    // A wrong code is reported even if its place is wrong too.
+    // An invalid code is reported even if its place is invalid too.
     let is_new = match is_zip {
         None => return,
         Some(true) => {
@@ -164,7 +164,7 @@ fn read_place(line: &Line<'_>, into: &mut Places) {
     }
 }
 
-/// An area code that lies somewhere.
+/// An area code with a place.
 fn parse_area(text: &str) -> Result<AreaCode, ValueError> {
     let area = text.parse().ok().and_then(AreaCode::new);
     let area = area.ok_or_else(|| ValueError::new("must be three digits from 200 to 999"))?;

@@ -26,11 +26,12 @@ struct PoolJson {
     destination_url: Option<String>,
 }
 
-/// Reads a pool: `{"id":17,"ring_pool_key":"…","lifetime_seconds":1800,"numbers":["8885550100-8885550149"],"overflow_number":"8885559999"}`,
-/// with `name`, `next_ring_pool_key`, `tracking_url` and `destination_url` if there are any.
+/// Reads a pool:
+/// `{"id":17,"ring_pool_key":"…","lifetime_seconds":1800,"numbers":["8885550100-8885550149"],"overflow_number":"8885559999"}`;
+/// `name`, `next_ring_pool_key`, `tracking_url` and `destination_url` are optional.
 ///
 /// # Errors
-/// The wrong member, and the reason; no part of a key is shown.
+/// The invalid member, and the reason; contains no part of a key.
 pub fn pool_from_json(bytes: &[u8]) -> Result<RingPool, String> {
     let json: PoolJson = serde_json::from_slice(bytes).map_err(|error| shape(&error))?;
     let at = |field: &'static str| move |error: &dyn std::fmt::Display| format!("{field} {error}");
@@ -57,7 +58,7 @@ pub fn pool_from_json(bytes: &[u8]) -> Result<RingPool, String> {
         })
 }
 
-/// A fault in JSON, by its place: the text may contain a key.
+/// A JSON fault with its position, but not its text, which may contain a key.
 fn shape(error: &serde_json::Error) -> String {
     let what = if error.is_data() { "is no ring pool" } else { "is not JSON" };
     format!("the body {what}: line {}, column {}", error.line(), error.column())

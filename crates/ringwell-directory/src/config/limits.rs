@@ -1,4 +1,4 @@
-//! The limits of the fields of a configuration: the one place for the least and the greatest of
+//! The limits of the fields of a configuration: the only place for the minimum and the maximum of
 //! each.
 
 use std::fmt::Debug;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::values::ValueError;
 
-/// The values that a field may have, and how people read them.
+/// The values that a field may have, and their text for people.
 #[derive(Clone, Debug)]
 pub(super) struct Bounds<T> {
     range: RangeInclusive<T>,
@@ -34,7 +34,7 @@ const GIB: u64 = 1 << 30;
 
 pub(super) const SHARDS: Bounds<u16> =
     Bounds::new(0..=crate::SHARDS_MAX, "0 to 256, 0 for one a core");
-/// A shard in a map; in a configuration without one, [`SHARDS`] counts them.
+/// A shard number in a map; in a configuration without a map, [`SHARDS`] limits their count.
 pub(super) const SHARD: Bounds<u16> = Bounds::new(0..=crate::SHARDS_MAX - 1, "0 to 255");
 pub(super) const BUCKET: Bounds<u16> = Bounds::new(0..=crate::BUCKETS - 1, "0 to 1023");
 pub(super) const MAP_VERSION: Bounds<u64> =

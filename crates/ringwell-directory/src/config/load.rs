@@ -1,7 +1,7 @@
-//! Bringing defaults, file, variables and flags together.
+//! Combines defaults, file, variables and flags.
 //!
-//! Owns their order and the promise that every fault is found in one run, except that faults
-//! between pools are found only among pools without a fault.
+//! Owns their order and the promise that one run finds every fault, except that faults between
+//! pools are found only among pools without a fault.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,13 +14,13 @@ use super::values::{ValueError, parse_path};
 use super::{Config, Listen, Overrides, csv, file, pools};
 use crate::{Directory, Fault, check, directory};
 
-/// Reads the file at `path` for a machine of `cores` processor cores; puts variables, whose
-/// values `get` gives, and `flags` above it.
+/// Reads the file at `path` for a machine of `cores` processor cores; variables, read with `get`,
+/// and `flags` override it.
 ///
-/// Relative paths in the file start where the file is.
+/// Relative paths in the file start at the file's directory.
 ///
 /// # Errors
-/// Everything that is wrong, in the order of files and lines.
+/// All faults, in the order of files and lines.
 pub fn load(
     path: &Path,
     get: impl Fn(&str) -> Option<String>,
@@ -52,7 +52,8 @@ pub fn load(
     };
     faults.extend(shared_addresses(&config).into_iter().map(fault));
     faults.extend(check::clashes(&found.pools).into_iter().filter_map(|clash| found.fault(clash)));
-    // Stable: variables come first, as they have no file, and a line keeps its order.
+    // The sort is stable: variables come first because they have no file, and faults of a line keep
+    // their order.
     faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
     if !faults.is_empty() {
         return Err(faults);
@@ -64,7 +65,7 @@ pub fn load(
     if faults.is_empty() { Ok((config, directory)) } else { Err(faults) }
 }
 
-/// Listeners that would take another one's address: field and message of each.
+/// Listeners that would use the same address: field and message for each.
 fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     let management = &config.management;
     let manages = config.database.is_some() || management.dashboard;
@@ -78,7 +79,7 @@ fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     let mut found = Vec::new();
     for (place, (field, address)) in all.iter().enumerate() {
         let other = all[..place].iter().find(|(_, other)| is_same(other, address));
-        // This pair is found where the section is read, with its line.
+        // This pair is checked where the section is read, with its line.
         let is_reported = |other: &str| other == "listen" && *field == "sites.listen";
         if let Some((other, _)) = other.filter(|(other, _)| !is_reported(other)) {
             found.push(((*field).to_owned(), format!("must not be an address of {other}")));
@@ -87,7 +88,7 @@ fn shared_addresses(config: &Config) -> Vec<(String, String)> {
     found
 }
 
-/// Whether one listener keeps the other from its address.
+/// Whether one listener prevents the other from binding its address.
 fn is_same(one: &Listen, other: &Listen) -> bool {
     match (one, other) {
         (Listen::Tcp { host, port }, Listen::Tcp { host: other_host, port: other_port }) => {
@@ -100,7 +101,7 @@ fn is_same(one: &Listen, other: &Listen) -> bool {
     }
 }
 
-/// Swaps of sites whose ring pools are nowhere: field and message of each.
+/// Swaps of sites whose ring pools do not exist: field and message for each.
 fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)> {
     // A database and the application have pools of their own.
     if config.database.is_some() || config.application.is_some() {
@@ -168,7 +169,7 @@ pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable
     if errors.is_empty() {
         Ok((source, table.into_inner()))
     } else {
-        // Reading on would only report false faults.
+        // Continuing would only report false faults.
         Err(errors.iter().map(|error| syntax_fault(&source, error)).collect())
     }
 }

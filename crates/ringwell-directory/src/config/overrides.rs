@@ -1,7 +1,7 @@
-//! Overrides of the file: `RINGWELL_*` variables, and flags above them.
+//! Overrides of the file: `RINGWELL_*` variables, and flags, which take precedence.
 //!
-//! Variables of other names are left alone, also where they start with `RINGWELL_`: Kubernetes
-//! sets `RINGWELL_PORT` and more of the kind wherever a service has our name.
+//! Variables with other names are ignored, even if they begin with `RINGWELL_`: Kubernetes sets
+//! `RINGWELL_PORT` and similar ones wherever a service has our name.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -18,13 +18,13 @@ pub const VARIABLES: [(&str, &str); 8] = [
     ("RINGWELL_LISTEN", "addresses to listen on, separated by commas"),
     ("RINGWELL_SHARDS", "count of shards; 0 for one a core"),
     ("RINGWELL_DURABILITY", "disk, os or memory"),
-    ("RINGWELL_DEADLINE", "in which time a batch is answered, e.g. 100ms"),
+    ("RINGWELL_DEADLINE", "time limit for answering a batch, e.g. 100ms"),
     ("RINGWELL_TOKEN_SHA256", "hashes of management tokens, separated by commas"),
     ("RINGWELL_LOG_FORMAT", "auto, text or json"),
     ("RINGWELL_LOG_LEVEL", "error, warn, info, debug or trace"),
 ];
 
-/// Settings that replace those of the file, if they are given.
+/// Settings that override those of the file, if they are given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Overrides {
     /// The directory of journals and snapshots.
@@ -46,7 +46,7 @@ pub struct Overrides {
 }
 
 impl Overrides {
-    /// Reads variables. `get` gives the value of one; an empty value counts as none.
+    /// Reads variables. `get` returns the value of one; an empty value counts as none.
     ///
     /// # Errors
     /// A fault for each variable with an invalid value.

@@ -1,7 +1,7 @@
 //! The ring pools of the configuration file.
 //!
-//! Owns the fields of `[[ring_pool]]`, and where each pool stands, so that faults between pools
-//! can be placed too. Knows nothing of CSV files; those add to the same list.
+//! Owns the fields of `[[ring_pool]]`, and each pool's position, so that faults between pools have
+//! positions too. Knows nothing of CSV files; those add to the same list.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ pub(super) struct Found {
 #[derive(Debug)]
 pub(super) struct PoolLines {
     pub(super) file: Arc<str>,
-    /// `ring_pool[2]`, or nothing where a line is a pool.
+    /// `ring_pool[2]`, or empty if a line is a pool.
     pub(super) path: String,
     pub(super) id_line: u32,
     pub(super) numbers_line: u32,
@@ -33,7 +33,7 @@ pub(super) struct PoolLines {
 }
 
 impl Found {
-    /// The fault that a clash between pools is, in its place.
+    /// Converts a clash between pools to a fault with its position.
     pub(super) fn fault(&self, clash: Clash) -> Option<Fault> {
         let place = self.places.get(clash.pool)?;
         let line = match clash.field {
@@ -89,11 +89,11 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// The pool; none if a field that it needs could not be read. A placeholder stands in for it,
-    /// so that the others are still checked.
+    /// The pool; `None` if a field that it needs could not be read. A placeholder replaces it, so
+    /// that the others are still checked.
     ///
     /// # Errors
-    /// Every rule that the fields break.
+    /// All rules that the fields break.
     pub(super) fn pool(self) -> Result<Option<RingPool>, Vec<PoolFault>> {
         let Self { id, name, key, next_key, lifetime, numbers, overflow, tracking } = self;
         let has_numbers = numbers.is_some();
@@ -158,7 +158,7 @@ fn numbers(section: &mut Section<'_, '_>) -> Option<Vec<NumberRange>> {
     numbers
 }
 
-/// The overflow number: needed unless overflow is forbidden.
+/// The overflow number: required unless overflow is forbidden.
 fn overflow(section: &mut Section<'_, '_>) -> Option<PromoNumber> {
     let number = section.take("overflow_number", text(parse_number));
     let allowed = section.take("allow_overflow", truth).unwrap_or(true);
@@ -199,7 +199,7 @@ pub(super) fn parse_key(text: &str) -> Result<RingPoolKey, ValueError> {
     RingPoolKey::parse(text).map_err(|error| ValueError::new(error.to_string()))
 }
 
-/// The name of a pool's fault if its lifetime may have come from `lifetime_seconds`.
+/// The field's name for a pool's fault, which may be `lifetime_seconds`.
 pub(super) fn describe(fault: PoolFault, in_seconds: bool) -> (&'static str, ValueError) {
     let error = ValueError::new(fault.to_string());
     match (fault, fault.hint()) {

@@ -1,6 +1,6 @@
-//! `trusted_proxies`: from whom the header `X-Forwarded-For` is believed.
+//! `trusted_proxies`: the proxies whose header `X-Forwarded-For` is trusted.
 //!
-//! Anyone can send the header. The header identifies the client only as far as known proxies have
+//! Anyone can send the header. The header identifies the client only as far as trusted proxies have
 //! written it: from its right end to the first address that is not a proxy.
 
 use std::fmt;
@@ -9,17 +9,17 @@ use std::str::FromStr;
 
 use super::values::ValueError;
 
-/// Addresses of proxies: one, or all that begin with the same bits, or all on a unix socket.
+/// Addresses of proxies: one, a network, or all peers on a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TrustedProxy {
-    /// An address and how many of its bits count.
+    /// An address and the count of its significant bits.
     Network(IpAddr, u8),
     /// Any peer on a unix socket.
     Unix,
 }
 
 impl TrustedProxy {
-    /// Whether a client that comes from `address` is this one; `None` is a unix socket.
+    /// Whether a client at `address` matches; `None` is a unix socket.
     #[must_use]
     pub fn contains(&self, address: Option<IpAddr>) -> bool {
         match (self, address.map(|address| address.to_canonical())) {
@@ -69,8 +69,9 @@ impl FromStr for TrustedProxy {
     }
 }
 
-/// The client's address: the peer, or if that is a trusted proxy, the nearest address of
-/// `forwarded` that is not one. `forwarded` has the values of `X-Forwarded-For`, in their order.
+/// The client's address: the peer, or, if that is a trusted proxy, the nearest address of
+/// `forwarded` that is not one. `forwarded` contains the values of `X-Forwarded-For`, in their
+/// order.
 #[must_use]
 pub fn client_address<'a>(
     trusted: &[TrustedProxy],

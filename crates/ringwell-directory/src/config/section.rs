@@ -1,7 +1,8 @@
-//! Reading tables of a TOML file field by field, so that every fault is found and placed.
+//! Reading tables of a TOML file field by field, so that every fault is found with its position.
 //!
-//! Owns the places in the file, and the fields that were read: all other fields are unknown.
-//! Independent of the fields' meaning. Invariant: no fault shows a value, as it could be a key.
+//! Owns the positions in the file, and the set of fields that were read: all other fields are
+//! unknown. Independent of the fields' meaning. Invariant: no fault contains a value, because it
+//! could be a key.
 
 use std::cell::RefCell;
 
@@ -57,7 +58,7 @@ pub(super) struct Section<'s, 'i> {
     path: String,
     offset: usize,
     table: DeTable<'i>,
-    /// Fields that were asked for, and where they stand if they do.
+    /// Requested fields, and their positions if they exist.
     asked: Vec<(&'static str, Option<usize>)>,
 }
 
@@ -66,7 +67,7 @@ impl<'s, 'i> Section<'s, 'i> {
         Self { source, path, offset, table, asked: Vec::new() }
     }
 
-    /// The line of `field`, or of the table where the field is missing.
+    /// The line of `field`, or of the table if the field is missing.
     pub(super) fn line_of(&self, field: &str) -> u32 {
         let asked = self.asked.iter().find(|(name, _)| *name == field);
         let offset = asked.and_then(|(_, offset)| *offset).unwrap_or(self.offset);
@@ -82,12 +83,12 @@ impl<'s, 'i> Section<'s, 'i> {
         self.source.fault(Some(self.line_of(field)), self.full_name(field), error);
     }
 
-    /// Takes over the faults of a file that a field names.
+    /// Adds the faults of a file that a field names.
     pub(super) fn add(&self, faults: Vec<Fault>) {
         self.source.faults.borrow_mut().extend(faults);
     }
 
-    /// The field's value; `None` if it is missing or wrong.
+    /// The field's value; `None` if it is missing or invalid.
     pub(super) fn take<T>(
         &mut self,
         field: &'static str,
@@ -97,7 +98,7 @@ impl<'s, 'i> Section<'s, 'i> {
         read(value.get_ref()).map_err(|error| self.fault(field, error)).ok()
     }
 
-    /// As [`Section::take`], for a field that must be there. `hint` suggests a correction.
+    /// Like [`Section::take`], for a required field. `hint` suggests a correction.
     pub(super) fn require<T>(
         &mut self,
         field: &'static str,
@@ -109,14 +110,14 @@ impl<'s, 'i> Section<'s, 'i> {
         value
     }
 
-    /// Reports that `field` is missing, if it was requested in vain.
+    /// Reports that `field` is missing, if it was requested and not found.
     pub(super) fn miss(&self, field: &str, hint: &str) {
         if !self.has(field) {
             self.fault(field, ValueError::new("is missing").hint(hint));
         }
     }
 
-    /// Puts the field's value into `place`; leaves it if the field is missing or wrong.
+    /// Stores the field's value in `place`; keeps the old value if the field is missing or invalid.
     pub(super) fn set<T>(
         &mut self,
         place: &mut T,
@@ -128,7 +129,7 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// The values of a list; `None` if it is missing or one of them is wrong.
+    /// The values of a list; `None` if it is missing or one of them is invalid.
     pub(super) fn take_list<T>(
         &mut self,
         field: &'static str,
@@ -215,7 +216,7 @@ impl<'s, 'i> Section<'s, 'i> {
         }
     }
 
-    /// The field with the tables that it is in, as in `ring_pool[2].lifetime`.
+    /// The field with its enclosing tables, as in `ring_pool[2].lifetime`.
     pub(super) fn full_name(&self, field: &str) -> String {
         if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
     }
@@ -227,7 +228,7 @@ impl<'s, 'i> Section<'s, 'i> {
     }
 }
 
-/// An error that names the found kind of value and the expected one.
+/// An error with the kind of value that was found and the expected one.
 pub(super) fn wrong_type(wanted: &str, found: &DeValue<'_>) -> ValueError {
     let found = match found {
         DeValue::String(_) => "text",

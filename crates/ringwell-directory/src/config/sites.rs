@@ -1,7 +1,7 @@
 //! `[[site]]`: web sites whose pages may show each visitor a number.
 //!
-//! A site's key is public, because it is in its pages: the origins that may use it and the
-//! limits of each address and visitor bound its use. Source: docs/spec/site.md.
+//! A site's key is public because its pages contain it; the allowed origins and the limits for each
+//! address and visitor bound its use. Source: docs/spec/site.md.
 
 use std::fmt;
 
@@ -15,12 +15,12 @@ use super::section::Section;
 use super::values::ValueError;
 use crate::Secret;
 
-/// A web site: which numbers on its pages are swapped, and for which pages.
+/// A web site: the numbers on its pages that are swapped, and the origins of the pages.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Site {
-    /// Stands in the page: `pk_` and 4 to 60 letters, digits, `_` and `-`.
+    /// The key in the page: `pk_` and 4 to 60 letters, digits, `_` and `-`.
     pub key: String,
-    /// The origins whose pages may ask.
+    /// The origins whose pages may use the site.
     pub origins: Vec<SiteOrigin>,
     /// The pool for each number on the page.
     pub swaps: Vec<Swap>,
@@ -28,7 +28,7 @@ pub struct Site {
     pub params: Vec<String>,
     /// The rule for remembering visitors: [`Consent::Off`].
     pub consent: Consent,
-    /// The secret of servers that swap numbers themselves; without it none may.
+    /// The secret of servers that swap numbers themselves; without it none may do so.
     pub edge_key: Option<Secret>,
     /// New numbers that visitors from one address (/24, or /56 of IPv6) may take in a minute: 60.
     pub leases_per_minute: u32,
@@ -43,28 +43,28 @@ pub struct Swap {
     pub pool: PoolId,
 }
 
-/// A site as JSON has it: unchecked. [`SiteText::check`] makes a [`Site`] of it.
+/// A site in the form of JSON: unchecked. [`SiteText::check`] converts it to a [`Site`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SiteText {
-    /// As [`Site::key`].
+    /// See [`Site::key`].
     pub key: String,
-    /// As [`Site::origins`].
+    /// See [`Site::origins`].
     pub origins: Vec<String>,
-    /// As [`Site::swaps`].
+    /// See [`Site::swaps`].
     pub swaps: Vec<SwapText>,
-    /// As [`Site::params`].
+    /// See [`Site::params`].
     pub params: Vec<String>,
     /// `off`, `required` or `cookieless`.
     pub consent: String,
-    /// As [`Site::edge_key`].
+    /// See [`Site::edge_key`].
     pub edge_key: Option<String>,
-    /// As [`Site::leases_per_minute`].
+    /// See [`Site::leases_per_minute`].
     pub leases_per_minute: u32,
 }
 
 impl Default for SiteText {
-    /// Without the required fields of a site: key, origins and swaps.
+    /// Omits the required fields of a site: key, origins and swaps.
     fn default() -> Self {
         Self {
             key: String::new(),
@@ -78,13 +78,13 @@ impl Default for SiteText {
     }
 }
 
-/// A number of the page and a ring pool, as JSON has them.
+/// A number of the page and a ring pool, in the form of JSON.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct SwapText {
-    /// As [`Swap::number`].
+    /// See [`Swap::number`].
     pub number: String,
-    /// As [`Swap::pool`].
+    /// See [`Swap::pool`].
     pub ring_pool: u64,
 }
 
@@ -105,13 +105,13 @@ impl fmt::Display for SiteFault {
 
 impl std::error::Error for SiteFault {}
 
-/// New numbers a minute for one address, unless the site sets another limit.
+/// The most new numbers a minute for one address, unless the site sets another limit.
 const LEASES_PER_MINUTE: u32 = 60;
 /// The most entries of `origins`, `swaps` and `params` of one site.
 const ENTRIES_MAX: usize = 100;
 
 impl SiteText {
-    /// Checks every field, as the configuration file does.
+    /// Checks every field like the configuration file.
     ///
     /// # Errors
     /// [`SiteFault`] names the first field that breaks a rule.
@@ -123,11 +123,11 @@ impl SiteText {
         Ok(site)
     }
 
-    /// Checks the fields of a site that is in a database: without the rules that came later, which
-    /// older versions have not checked.
+    /// Checks the fields of a site from a database: without newer rules, which older versions have
+    /// not checked.
     ///
     /// # Errors
-    /// As [`Self::check`].
+    /// See [`Self::check`].
     pub fn check_kept(&self) -> Result<Site, SiteFault> {
         let fault = |field: &str, error| SiteFault { field: field.to_owned(), error };
         let key = parse_site_key(&self.key).map_err(|error| fault("key", error))?;
@@ -169,18 +169,17 @@ fn each<T, U>(
 }
 
 impl Site {
-    /// Time between two signs of life of a page that is looked at.
+    /// The interval between two keep-alives of a visible page.
     pub const BEAT: Millis = Millis(60_000);
 
-    /// The pools whose lifetime is shorter than a page's interval between signs of life: their
-    /// numbers change while a visitor looks at them. `lifetime` says how long a pool's numbers
-    /// last.
+    /// The pools whose lifetime is shorter than a page's keep-alive interval: their numbers change
+    /// while a visitor looks at them. `lifetime` returns a pool's lifetime.
     pub fn short_lived(&self, lifetime: impl Fn(PoolId) -> Option<Millis>) -> Vec<PoolId> {
         let is_short = |pool: &PoolId| lifetime(*pool).is_some_and(|time| time <= Self::BEAT);
         self.swaps.iter().map(|swap| swap.pool).filter(is_short).collect()
     }
 
-    /// The site as text, with its `edge_key`, which is a secret.
+    /// The site as text, including its `edge_key`, which is a secret.
     #[must_use]
     pub fn to_text(&self) -> SiteText {
         let swap = |swap: &Swap| SwapText { number: swap.number.clone(), ring_pool: swap.pool.0 };
@@ -202,12 +201,12 @@ impl Site {
 /// The rule for remembering visitors.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Consent {
-    /// From the first request on.
+    /// Visitors are remembered from the first request on.
     #[default]
     Off,
     /// The script waits for the visitor's consent and shows no number before that.
     Required,
-    /// No visitor is remembered: a number for the page, without cookie and parameters.
+    /// No visitor is remembered: the page gets a number without cookie and parameters.
     Cookieless,
 }
 
@@ -223,17 +222,17 @@ impl Consent {
     }
 }
 
-/// `https://shop.example`, or `https://*.shop.example` for every name one label longer.
+/// `https://shop.example`, or `https://*.shop.example` for every name with one more label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteOrigin {
-    /// Up to the `*`, or the whole.
+    /// The text up to the `*`, or the whole.
     before: String,
     /// The text from the dot after the `*` on.
     after: Option<String>,
 }
 
 impl SiteOrigin {
-    /// Whether a page's `Origin` is this one.
+    /// Whether a page's `Origin` matches.
     #[must_use]
     pub fn matches(&self, origin: &str) -> bool {
         let Some(after) = &self.after else { return origin == self.before };
@@ -251,7 +250,7 @@ impl fmt::Display for SiteOrigin {
     }
 }
 
-/// A name of DNS has 253 bytes at most; scheme and port come to it.
+/// A DNS name has at most 253 bytes; scheme and port are added.
 const ORIGIN_BYTES_MAX: usize = 270;
 
 impl std::str::FromStr for SiteOrigin {
@@ -350,7 +349,7 @@ fn parse_param(text: &str) -> Result<String, ValueError> {
     Err(ValueError::new("must be 1 to 64 letters, digits, _ and -"))
 }
 
-/// Parameters of an allocation that the server sets itself: no page may send them.
+/// Allocation parameters that the server sets itself: no page may send them.
 #[must_use]
 pub fn is_reserved_param(name: &str) -> bool {
     let begins = name.get(..9).is_some_and(|begin| begin.eq_ignore_ascii_case("ringwell_"));
@@ -366,7 +365,7 @@ fn check_reserved(name: &str) -> Result<(), ValueError> {
     Ok(())
 }
 
-/// A page's number becomes a number of one pool. The place of the first that stands there twice.
+/// Checks that a page's number is swapped for one pool only. The index of the first duplicate.
 fn check_twice(swaps: &[Swap]) -> Result<(), (usize, ValueError)> {
     for (place, swap) in swaps.iter().enumerate() {
         if swaps[..place].iter().any(|other| other.number == swap.number) {

@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::*;
 use crate::{Directory, Fault};
 
-/// Enough to serve. Pools start on line 3.
+/// Enough to serve. The first pool starts on line 3.
 pub(super) const GOOD: &str = r#"
 data = "/data"
 [[ring_pool]]
@@ -19,7 +19,7 @@ numbers = ["8885550100-8885550149", "8885550160"]
 overflow_number = "8885550199"
 "#;
 
-/// Loads `toml` on a machine of 3 cores, beside a file `pools.csv` of `csv`.
+/// Loads `toml` on a machine of 3 cores, with a file `pools.csv` containing `csv`.
 pub(super) fn load_files(
     toml: &str,
     csv: &str,
@@ -194,7 +194,7 @@ ringwell.toml: ring_pool: is missing; add a table [[ring_pool]], or write e.g. r
 ",
     );
     check_line("data = \"\"", "ringwell.toml:2: data: must not be empty\n");
-    // A server that gets pools from an application or a database needs none to begin with.
+    // A server that gets pools from an application or a database needs none at the start.
     check("data = \"/d\"\n[application]\nurl = \"http://localhost/{id}\"\n", "");
     check("data = \"/d\"\n[directory]\ndatabase = \"sqlite:/d/directory.sqlite\"\n", "");
 }
@@ -326,7 +326,7 @@ fn no_two_listeners_have_one_address() {
         "[sites]\nlisten = [\"127.0.0.1:8080\"]\n",
         "ringwell.toml:10: sites.listen: must not name an address of listen\n",
     );
-    // Nothing listens there, and the system chooses other ports each time.
+    // Port 0 conflicts with nothing: the system chooses other ports each time.
     with("[management]\naddress = \"127.0.0.1:8080\"\n", "");
     with("[calls]\nlisten = \"127.0.0.1:0\"\n[sites]\nlisten = [\"127.0.0.1:0\"]\n", "");
     let flags =
@@ -344,6 +344,6 @@ fn a_swap_to_a_pool_that_is_nowhere_is_a_fault() {
         [[site.swap]]\nnumber = \"+18005550101\"\nring_pool = 99\n";
     let said = "ringwell.toml: site[0].swap[1].ring_pool: there is no ring pool 99\n";
     check(&format!("{GOOD}{site}"), said);
-    // A database has pools that this file does not.
+    // A database has pools that this file lacks.
     check(&format!("{GOOD}{site}[directory]\ndatabase = \"sqlite:pools.sqlite\"\n"), "");
 }

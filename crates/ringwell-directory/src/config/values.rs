@@ -1,6 +1,6 @@
 //! The values of a configuration as people write them, in files, variables and flags alike.
 //!
-//! Owns their syntax. Knows nothing of where a text came from.
+//! Owns their syntax. Knows nothing of a text's source.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -144,7 +144,7 @@ pub(super) fn parse_seconds(text: &str) -> Result<Millis, ValueError> {
     seconds.checked_mul(1000).and_then(|s| s.checked_add(millis)).map(Millis).ok_or_else(fault)
 }
 
-/// Seconds with as many decimals as they need.
+/// Seconds with as many decimals as necessary.
 pub(crate) fn format_seconds(millis: Millis) -> String {
     let (seconds, rest) = (millis.0 / 1000, millis.0 % 1000);
     let text = format!("{seconds}.{rest:03}");

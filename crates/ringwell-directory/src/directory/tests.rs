@@ -1,4 +1,4 @@
-//! Looking things up, and the rules between pools.
+//! Tests of look-ups and of the rules between pools.
 
 use proptest::prelude::*;
 use ringwell_core::{Millis, NumberRange};

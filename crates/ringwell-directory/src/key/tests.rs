@@ -1,4 +1,4 @@
-//! Keys as requests and people meet them.
+//! Keys in requests and in messages.
 
 use proptest::prelude::*;
 

@@ -13,8 +13,8 @@ fn owners() -> Owners {
 }
 
 proptest! {
-    /// Each shard is a node with a copy; buckets move only from where they are, after the next
-    /// owner has taken them; copies are exchanged in any order.
+    /// Each shard is a node with a copy; only the present owner gives a bucket away, after the next
+    /// owner has taken it; copies are exchanged in any order.
     #[test]
     fn no_bucket_ever_has_two_owners_that_know_it(
         steps in proptest::collection::vec((0..8_u16, 0..SHARDS, 0..SHARDS, any::<bool>()), 1..200)

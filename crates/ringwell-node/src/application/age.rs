@@ -1,6 +1,6 @@
-//! Pools that the main application gave get old: those in use are asked for again, others go.
+//! Pools from the main application expire: those in use are fetched again, others are dropped.
 //!
-//! Without this, a pool that was fetched once would stay forever, even if the application no longer
+//! Otherwise, a pool that was fetched once would stay forever, even if the application no longer
 //! has it, and a process would keep every pool that was ever named. Source:
 //! docs/spec/application.md, "How long a pool is good".
 
@@ -19,32 +19,32 @@ use crate::shard::HttpShard;
 use ringwell_driver::message::Message;
 use ringwell_driver::pool_query::{PoolAsked, PoolQuery};
 
-/// Pools that are looked at in a round, and asked for at once.
+/// The most pools that are checked in a round, and fetched at the same time.
 const POOLS_A_ROUND: usize = 64;
 
-/// A round, unless more are due at once.
+/// The interval between rounds, unless more pools are due.
 const ROUND: Duration = Duration::from_millis(200);
 
-/// If a pool could not be fetched again, it is tried once more after this time.
+/// The time after which a failed fetch is repeated.
 const TROUBLE_AGE: Duration = Duration::from_secs(10);
 
-/// The time at which each pool of the application is due.
+/// The time at which each pool of the application expires.
 #[derive(Debug, Default)]
 pub(super) struct Ages {
     terms: HashMap<PoolId, Term>,
-    /// The time when terms end. A pool that is being checked has none.
+    /// The times when terms end. A pool that is being checked has no entry.
     ends: BTreeSet<(Instant, PoolId)>,
 }
 
 #[derive(Debug)]
 struct Term {
     end: Instant,
-    /// The count of requests for the pool at the beginning.
+    /// The count of requests for the pool at the beginning of its term.
     asked: u32,
 }
 
 impl Ages {
-    /// From now on `pool` is valid for `age`.
+    /// Makes `pool` valid for `age` from now on.
     fn begin(&mut self, pool: PoolId, age: Duration, asked: u32) {
         self.end(pool);
         let end = Instant::now() + age;
@@ -58,7 +58,7 @@ impl Ages {
         }
     }
 
-    /// Pools whose terms are over, with how often they had been asked for.
+    /// Pools whose terms are over, with their request counts at the beginning of the term.
     fn over(&mut self, now: Instant) -> Vec<(PoolId, u32)> {
         let mut over = Vec::new();
         while over.len() < POOLS_A_ROUND
@@ -72,28 +72,28 @@ impl Ages {
 }
 
 impl Application {
-    /// The application has given `pool`: it is its affair from now on.
+    /// Records that `pool` came from the application.
     pub(super) fn gave(&self, pool: PoolId) {
         self.ages().begin(pool, self.settings.pool_age, 0);
     }
 
-    /// Whether `pool` is the application's affair.
+    /// Whether `pool` came from the application.
     pub(super) fn has_given(&self, pool: PoolId) -> bool {
         self.ages().terms.contains_key(&pool)
     }
 
-    /// `pool` is managed elsewhere, or has gone.
+    /// Records that `pool` is managed elsewhere, or was removed.
     pub(crate) fn disown(&self, pool: PoolId) {
         self.ages().end(pool);
     }
 
-    /// All pools come from the configuration.
+    /// Records that all pools come from the configuration.
     pub(crate) fn disown_all(&self) {
         *self.ages() = Ages::default();
     }
 }
 
-/// Keeps the pools that the application gave from getting old, until the thread ends.
+/// Refreshes or drops expired pools of the application, until the thread ends.
 pub(crate) async fn renew(thread: Rc<HttpShard>) {
     let Some(application) = thread.server.application.clone() else { return };
     loop {
@@ -109,7 +109,8 @@ pub(crate) async fn renew(thread: Rc<HttpShard>) {
 async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(PoolId, u32)>) {
     let asked = asked(thread, over.iter().map(|(pool, _)| *pool)).await;
     let is_unused = |(pool, before): &(PoolId, u32)| asked.get(pool).is_some_and(|n| n == before);
-    // A shard counts requests for its own pools only: the nodes of a cluster ask again.
+    // A shard counts requests only for its own pools, so the other nodes of a cluster ask for them
+    // too.
     let may_go = thread.node.membership.is_none();
     let (unused, used): (Vec<_>, Vec<_>) =
         over.into_iter().partition(|pool| may_go && is_unused(pool));
@@ -126,7 +127,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
     while let Some(answer) = asking.join_next().await {
         let Ok((pool, answer)) = answer else { continue };
         if !application.has_given(pool) {
-            // It is managed elsewhere by now.
+            // The pool is managed elsewhere by now.
             continue;
         }
         let mut age = application.settings.pool_age;
@@ -161,7 +162,7 @@ async fn take(thread: &HttpShard, put: Vec<RingPool>, removed: &[PoolId]) {
     }
 }
 
-/// The count of requests for each of `pools` that shards of this node own.
+/// The count of requests for each of `pools` that this node's shards own.
 async fn asked(thread: &HttpShard, pools: impl Iterator<Item = PoolId>) -> HashMap<PoolId, u32> {
     let mut by_shard = BTreeMap::<u16, Vec<_>>::new();
     let directory = thread.node.directory();

@@ -10,10 +10,10 @@ use ringwell_core::PoolId;
 use ringwell_directory::{Application, Listen, RingPool, pool_from_json};
 use tokio::net::{TcpStream, UnixStream};
 
-/// A pool of 100,000 single numbers.
+/// The size of a pool of 100,000 single numbers.
 const ANSWER_BYTES_MAX: usize = 2 << 20;
 
-/// The application's pool; `None` if it has none with that id.
+/// The application's pool; `None` if it has no pool with that id.
 ///
 /// # Errors
 /// The reason why there is no usable answer, for the log.
@@ -38,7 +38,7 @@ pub(super) async fn get(settings: &Application, pool: PoolId) -> Result<Option<R
     }
 }
 
-/// A separate connection: a pool is fetched once.
+/// Uses a separate connection, because a pool is fetched once.
 async fn send<S>(
     stream: S,
     settings: &Application,

@@ -1,8 +1,8 @@
-//! The accepted pushes: one that is older than the newest for its pool is a copy.
+//! The accepted pushes: a push older than the newest for its pool is a copy.
 //!
-//! The times of pools are forgotten when the process ends, except for the newest of all, which is
-//! in a file: after a start, a push must be newer than that. Invariant: a push counts as accepted
-//! only once the file records it.
+//! The times are lost when the process ends, except for the newest of all, which is in a file:
+//! after a start, a push must be newer than that. Invariant: a push counts as accepted only once
+//! the file records it.
 
 use std::collections::HashMap;
 use std::fs;
@@ -13,15 +13,16 @@ use ringwell_core::PoolId;
 use super::webhook::SECONDS_MAX;
 use crate::disk::{FileError, OsFiles, write_whole};
 
-/// Pools that are remembered. Above that, every push that is not newer than the newest is refused.
+/// The most pools that are remembered. Beyond this, every push that is not newer than the newest is
+/// refused.
 const POOLS_MAX: usize = 100_000;
 
 /// The times of pushes, by pool.
 #[derive(Debug)]
 pub(super) struct Replays {
-    /// `None`: nothing is kept.
+    /// `None` if nothing is stored.
     file: Option<PathBuf>,
-    /// Pushes for pools that are not remembered must be newer.
+    /// Pushes for pools that are not remembered must be newer than this.
     floor: u64,
     /// The time of the newest accepted push.
     newest: u64,
@@ -37,9 +38,9 @@ struct Newest {
 }
 
 impl Replays {
-    /// Goes on from the file in the data directory, if there is one.
+    /// Continues from the file in the data directory, if there is one.
     ///
-    /// A file that cannot be read is taken for one of `now`.
+    /// An unreadable file is treated as one of `now`.
     pub(super) fn open(data: Option<&Path>, now: u64) -> Self {
         let file = data.map(|data| data.join("webhook-time"));
         let floor = match file.as_ref().map(fs::read_to_string) {
@@ -51,11 +52,11 @@ impl Replays {
         Self { file, floor, newest: floor, pools: HashMap::new() }
     }
 
-    /// Whether a push of this time may be taken; then it counts as taken. The last one for a pool
-    /// may come again: its sender may not have got the answer.
+    /// Whether a push of this time is accepted; it is then recorded. The last one for a pool is
+    /// accepted again, because its sender may not have received the answer.
     ///
     /// # Errors
-    /// [`FileError`] if that cannot be written down.
+    /// [`FileError`] if the push cannot be recorded.
     pub(super) fn take(
         &mut self,
         pool: PoolId,

@@ -1,6 +1,6 @@
 //! `POST /v1/webhooks/ring_pools`: the main application pushes a changed or removed pool.
 //!
-//! Signed instead of a token: `Ringwell-Signature: sha256=HEX`, the HMAC-SHA256 of
+//! Requests are signed and carry no token: `Ringwell-Signature: sha256=HEX`, the HMAC-SHA256 of
 //! `TIMESTAMP.BODY` under the shared secret, and `Ringwell-Timestamp: SECONDS` since 1970.
 
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use ringwell_driver::moves::to_its_end;
 /// usable.
 pub(super) const SECONDS_MAX: u64 = 300;
 
-/// For a sender that repeats an older push.
+/// The message for a sender that repeats an older push.
 const COPIED: &str = "a later change of this ring pool, or this one, has been taken already: send it \
      with the time of now";
 
@@ -37,7 +37,7 @@ struct Pushed<'a> {
     removed: Option<u64>,
 }
 
-/// The reason why a change was refused; in words for the application's programmer.
+/// The reason why a change was refused, for the application's programmer.
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     /// The node is not configured for it.
@@ -52,7 +52,7 @@ pub enum PushError {
     /// The body cannot be used.
     #[error("{0}")]
     Malformed(String),
-    /// The pool stays as it is.
+    /// The pool does not change.
     #[error("{0}")]
     Refused(String),
 }
@@ -80,10 +80,10 @@ pub(crate) async fn push(
         return Err(malformed("either ring_pool or removed"));
     }
     let application = Arc::clone(application);
-    // A client that hangs up does not cut a change in two.
+    // A client that disconnects does not interrupt a change.
     let taken = to_its_end(&Tokio, async move {
         let mut replays = application.replays.lock().await;
-        // Checked above: one or the other.
+        // It was checked above that there is exactly one of the two.
         let changed = put.as_ref().map(RingPool::id).or(removed.first().copied());
         let is_new = changed.map_or(Ok(true), |pool| replays.take(pool, seconds, &signature, now));
         if !is_new.map_err(|error| error.to_string())? {
@@ -103,7 +103,7 @@ async fn carry_out(
 ) -> Result<(), String> {
     let changed = put.iter().map(RingPool::id).chain(removed.iter().copied());
     changed.for_each(|pool| application.forget(pool));
-    // One that the configuration or a database has stays theirs.
+    // A pool of the configuration or of a database keeps its owner.
     let directory = handle.node().directory();
     let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
     let given = put.as_ref().map(RingPool::id).filter(|pool| is_given(*pool));
@@ -117,18 +117,18 @@ async fn carry_out(
     Ok(())
 }
 
-/// Time and signature of a request that was signed just now.
+/// Time and signature of a request that is signed now.
 fn signed(secret: &[u8], headers: &HeaderMap, body: &[u8], now: u64) -> Option<(u64, Vec<u8>)> {
     let text = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
     let (timestamp, signature) = (text("ringwell-timestamp")?, text("ringwell-signature")?);
     let seconds = timestamp.parse::<u64>().ok()?;
     let signature = signature.strip_prefix("sha256=").and_then(from_hex)?;
-    // A key of any length will do.
+    // A key of any length is valid.
     let mut mac = Hmac::<Sha256>::new_from_slice(secret).ok()?;
     mac.update(timestamp.as_bytes());
     mac.update(b".");
     mac.update(body);
-    // Takes the same time wherever they differ.
+    // Takes the same time regardless of where they differ.
     let fits = seconds.abs_diff(now) <= SECONDS_MAX && mac.verify_slice(&signature).is_ok();
     fits.then_some((seconds, signature))
 }

@@ -1,4 +1,4 @@
-//! The path of a batch without sockets on tokio: its cost in memory.
+//! The path of a batch without sockets on tokio: its memory use.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use ringwell_os::Clock;
 mod counted;
 
 const POOLS: u32 = 100;
-/// More rows of repeatable batches than a test sends.
+/// More rows of repeatable batches than any test sends.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// Shard threads without their tasks: their sealed groups are not written, and their queues are not
@@ -59,7 +59,7 @@ fn shard_threads(
     (0..shards).zip(queues).map(thread).collect()
 }
 
-/// One shard that waits for nothing.
+/// One shard that never waits.
 fn shard_thread() -> Rc<ShardThread> {
     shard_threads(1, Millis(1), Durability::Memory).remove(0).0
 }
@@ -82,7 +82,8 @@ fn body(thread: &ShardThread, rows: usize) -> Bytes {
     format!("{{\"requests\":[{}]}}", rows.join(",")).into()
 }
 
-/// Answers a batch and says how often memory was allocated. Its answer must have a number a row.
+/// Answers a batch and returns the count of memory allocations. Its answer must have a number for
+/// each row.
 fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let terms = soon(60_000);
@@ -94,7 +95,7 @@ fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
     let text = String::from_utf8(answer).unwrap();
     assert_eq!(text.matches("\"promo_number\"").count(), rows);
     assert!(!text.contains("overflow") && !text.contains("error_class"), "{text}");
-    // Nobody seals groups here: room for the next batch.
+    // No task seals groups here, so this makes room for the next batch.
     drop(thread.engine.borrow_mut().seal(Vec::with_capacity(1 << 20)));
     std::thread::sleep(Duration::from_millis(10));
     count.count_total
@@ -103,7 +104,7 @@ fn allocations(thread: &Rc<ShardThread>, rows: usize) -> u64 {
 #[test]
 fn a_row_allocates_no_memory_in_the_steady_state() {
     let thread = shard_thread();
-    // The least of several: lists that count groups grow now and then.
+    // The least of several, because lists that count groups occasionally grow.
     let least = |rows| (0..8).map(|_| allocations(&thread, rows)).min();
     let (many, few) = (least(400), least(10));
     assert_eq!(many, few, "390 more rows cost more allocations");

@@ -27,8 +27,7 @@ use super::tls::Tls;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
 
-/// Requests that the window lets out, pings, and answers that are late: no link has more
-/// connections.
+/// As many connections as the window's requests, pings, and late answers need: no link has more.
 const CONNECTIONS_MAX: u32 = 32;
 
 /// The longest answer: 500 rows take less than a tenth of it.
@@ -48,7 +47,7 @@ type Connection = SendRequest<Full<Bytes>>;
 #[derive(Debug)]
 pub(crate) struct Calls {
     address: Listen,
-    /// Of links over TCP, with the name that the other node's certificate must have.
+    /// For links over TCP, with the name that the other node's certificate must have.
     tls: Option<(Tls, ServerName<'static>)>,
     authorization: HeaderValue,
     idle: RefCell<Vec<Connection>>,
@@ -64,7 +63,7 @@ impl Calls {
             .and_then(|secret| HeaderValue::from_maybe_shared(Bytes::from(secret)).ok())
             .unwrap_or(HeaderValue::from_static(""));
         authorization.set_sensitive(true);
-        // `Membership::new` has seen to it that every name can be one.
+        // `Membership::new` has checked that every name is valid for a certificate.
         let name = ServerName::try_from(neighbour.node.clone()).ok();
         Self {
             address: neighbour.link.clone(),
@@ -98,7 +97,7 @@ impl Calls {
             let sent = connection.try_send_request(request).await;
             match sent {
                 Ok(response) => break response,
-                // Closed by the other side while it was idle: nothing of the request has left.
+                // The other side closed it while it was idle, and nothing of the request was sent.
                 Err(mut error) => match error.take_message() {
                     Some(unsent) if !is_fresh => {
                         request = unsent;
@@ -139,7 +138,7 @@ impl Calls {
         request
     }
 
-    /// A connection that is ready, and whether it has just been made.
+    /// A ready connection, and whether it is new.
     async fn connection(&self) -> Result<(Connection, bool), Trouble> {
         loop {
             let idle = self.idle.borrow_mut().pop();
@@ -190,7 +189,7 @@ impl Calls {
     }
 }
 
-/// The way to a shard of another node, over HTTP.
+/// The connection to a shard of another node, over HTTP.
 #[derive(Clone, Debug)]
 pub(crate) struct HttpNet(pub(super) Rc<Calls>);
 
@@ -213,7 +212,7 @@ impl Net for HttpNet {
         async move {
             let span = ringwell_trace::begin("a request to another node", Kind::Client, || {
                 match path {
-                    // A part of its batch's trace, if that is kept.
+                    // Part of its batch's trace, if that is kept.
                     Path::Rows => Parent::Span(traced.map(|Traced(place)| Context::kept(place))),
                     _ => Parent::Header(None),
                 }

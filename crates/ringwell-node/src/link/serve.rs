@@ -1,6 +1,7 @@
-//! Requests of other nodes over HTTP: the sender, the limit of the body, and the answer's status.
+//! Requests of other nodes over HTTP: checks the sender, limits the body, and sets the answer's
+//! status.
 //!
-//! Has a separate address, for senders with the cluster's secret. Source: docs/spec/link.md.
+//! Uses a separate address, for senders with the cluster's secret. Source: docs/spec/link.md.
 
 use hyper::body::Incoming;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, UPGRADE};
@@ -67,7 +68,7 @@ async fn dispatch(
     let Some(path) = path else {
         return refused(StatusCode::NOT_FOUND, "there is nothing at this path of a link");
     };
-    // Begun by the node that sends it, or not at all.
+    // The sending node begins the trace, or there is none.
     let span = ringwell_trace::begin("a request of another node", Kind::Server, || {
         let header = head.headers.get(TRACEPARENT).and_then(|value| value.to_str().ok());
         Parent::Span(header.and_then(Context::parse))

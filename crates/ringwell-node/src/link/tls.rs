@@ -1,5 +1,5 @@
-//! TLS of links over TCP: each side shows a certificate in its node's name, signed by the cluster's
-//! authority. TLS 1.3 only: both sides are ours.
+//! TLS of links over TCP: each side presents a certificate in its node's name, signed by the
+//! cluster's authority. TLS 1.3 only, because both sides are Ringwell nodes.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

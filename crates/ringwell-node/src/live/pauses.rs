@@ -1,8 +1,8 @@
 //! The cost of one added pool to the threads of shards that have many.
 //!
-//! Each poll of a shard's tasks is a pause of its batches. It is measured in bytes that it allocates,
-//! which are the same on each run, and in time of the processor. With other sizes:
-//! `RINGWELL_PAUSES_POOLS=1000000 cargo test --release -p ringwell-node pauses -- --nocapture`.
+//! Each poll of a shard's tasks delays its batches. The delay is measured in allocated bytes, which
+//! are the same in each run, and in CPU time. With other sizes: `RINGWELL_PAUSES_POOLS=1000000
+//! cargo test --release -p ringwell-node pauses -- --nocapture`.
 
 use std::cell::Cell;
 use std::pin::Pin;
@@ -37,9 +37,10 @@ const SHARDS: u16 = 2;
 const LARGEST: u32 = 100_000;
 /// The count of changes, one after the other.
 const CHANGES: usize = 16;
-/// The most a shard may allocate in one step for an added pool, independent of its count of pools.
+/// The most bytes that a shard may allocate in one step for an added pool, independent of its count
+/// of pools.
 const BYTES_MAX: u64 = 64 << 10;
-/// The bar for the wait of a batch.
+/// The limit for a batch's wait.
 const TIME_MAX: Duration = Duration::from_millis(1);
 
 /// The longest poll of a task.
@@ -106,7 +107,7 @@ fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
     (node, peers, threads)
 }
 
-/// Takes requests of changes to the shard, as its queue does.
+/// Processes changes sent to the shard, like its queue.
 async fn serve(thread: Rc<ShardThread>, mut queue: mpsc::Receiver<Message>, longest: Longest) {
     while let Some(message) = queue.recv().await {
         let Message::Change(step, reply) = message else { panic!("only changes are asked for") };
@@ -140,7 +141,7 @@ fn a_pool_of_as_many_numbers_as_can_be_does_not_either() {
     check(&there, firsts.zip(new).map(largest).collect());
 }
 
-/// Brings `new` in, one after the other, where `there` are.
+/// Adds the pools `new` one after the other to the pools `there`.
 fn check(there: &[RingPool], new: Vec<RingPool>) {
     let pools = there.len();
     let (node, peers, threads) = shard_threads(there);
@@ -154,7 +155,7 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
         }
         for pool in new {
             let (node, peers, id) = (Arc::clone(&node), peers.clone(), pool.id());
-            // On the thread of a shard, as a row asks for a pool that the application knows.
+            // Runs on the thread of a shard, like a row for a pool that only the application knows.
             let work = async move {
                 live::take(&node, &peers, vec![pool], &[]).await.unwrap();
                 assert!(node.directory().lookup(id).is_some());
@@ -171,6 +172,6 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
         "PAUSES {pools} pools: {bytes} bytes in one go at most; longest {least:?} to {most:?}"
     );
     assert!(bytes <= BYTES_MAX, "a pool that comes allocates {bytes} bytes on a shard's thread");
-    // The least of several: other work on the machine leaves its traces in some.
+    // The least of several, because other work on the machine disturbs some runs.
     assert!(least <= TIME_MAX, "a pool that comes takes {least:?} of a shard's thread");
 }

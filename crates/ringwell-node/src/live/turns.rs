@@ -1,4 +1,4 @@
-//! Batches have their turn while a shard takes a long step.
+//! Batches get their turn while a shard takes a long step.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,11 +20,11 @@ use ringwell_driver::rows::spec;
 use ringwell_os::Clock;
 use std::rc::Rc;
 
-/// As in `ringwell_driver::change`: a step of this many is one piece.
+/// As in `ringwell_driver::change`: this many changes are one step.
 const PIECE_ANSWERS: u32 = 512;
 const PIECE_NUMBERS: u64 = 1024;
 
-/// A shard that remembers this many answers, and has this many retired numbers.
+/// A shard that remembers this many answers and has this many retired numbers.
 fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     let pools = demo_pools(1, 10, Millis(1)).unwrap();
     let directory = Directory::new(1, pools, 1).unwrap();
@@ -60,7 +60,7 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
     ))
 }
 
-/// Takes the step, and returns how often others had their turn in between.
+/// Takes the step, and returns how often other tasks ran in between.
 fn turns(thread: &Rc<ShardThread>, step: Step) -> (Done, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let turns = Rc::new(Cell::new(0));

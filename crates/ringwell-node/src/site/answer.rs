@@ -27,13 +27,13 @@ const SETTLED_EVERY: Duration = Duration::from_millis(5);
 /// The answer to a site's visitor.
 pub(super) struct Given {
     pub(super) swaps: Vec<SwapJson>,
-    /// The numbers among them that are the visitor's own.
+    /// How many of the numbers are the visitor's own.
     held: Vec<GivenNumber>,
     /// The time until which the numbers are the visitor's; `None` if all are overflow numbers.
     pub(super) until: Option<(Millis, u64)>,
 }
 
-/// Numbers for a visitor who is new or comes back.
+/// Numbers for a new or returning visitor.
 pub(super) async fn numbers(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
@@ -70,7 +70,7 @@ pub(super) async fn numbers(
         return nothing();
     };
     entry.count(Outcome::Numbers);
-    // A visitor who comes back may have had the number for long.
+    // A returning visitor may have had the number for long.
     if !is_new {
         sites.leases().seen(visitor, &given.held);
     } else if !given.held.is_empty() {
@@ -79,8 +79,8 @@ pub(super) async fn numbers(
     json(thread, site, visitor, given)
 }
 
-/// Waits until no number of the visitor is being released, which `is_free` says; `false` if that takes
-/// longer than a batch may.
+/// Waits until no number of the visitor is being released, which `is_free` reports; returns `false`
+/// if that takes longer than a batch may.
 pub(super) async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) -> bool) -> bool {
     let until = Instant::now() + thread.node.config.deadline;
     while !is_free(&mut thread.server.sites.leases()) {
@@ -92,7 +92,7 @@ pub(super) async fn settled(thread: &HttpShard, is_free: impl Fn(&mut Leases) ->
     true
 }
 
-/// A sign of life: the visitor's numbers stay theirs for another lifetime.
+/// A keep-alive: extends the lockouts of the visitor's numbers by another lifetime.
 pub(super) async fn beat(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
@@ -112,7 +112,7 @@ pub(super) async fn beat(
         return refused(403, "the visitor or the lease is not one of this site's");
     };
     if until <= thread.now() {
-        // An old lease uses up no number: the page may ask again.
+        // An expired lease uses up no number: the page may ask again.
         entry.count(Outcome::Refused);
         return nothing();
     }
@@ -163,7 +163,7 @@ pub(super) async fn allocate(
     {
         let directory = thread.directory();
         for (place, swap) in site.swaps.iter().enumerate() {
-            // An unknown pool is a separate row that fails: the others get their numbers.
+            // An unknown pool makes only its own row fail: the others get their numbers.
             let key = directory.pool(swap.pool).map_or("", |pool| pool.key().reveal());
             if let Some(entry) = directory.lookup(swap.pool) {
                 lifetime = lifetime.min(entry.lifetime().0);
@@ -189,7 +189,7 @@ pub(super) async fn allocate(
     (!given.swaps.is_empty()).then_some(given)
 }
 
-/// `None`: the batch failed.
+/// `None` if the batch failed.
 fn read(
     answered: &Answered<'_>,
     entry: &SiteEntry,

@@ -1,7 +1,7 @@
 //! Numbers by one GET: for servers that swap numbers themselves, and for AMP pages, which do not
 //! run the script.
 //!
-//! There is no sign of life to wait for: the number is the visitor's for the whole lifetime at once.
+//! There is no keep-alive to wait for: the visitor gets the number for the whole lifetime at once.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ const EDGE_KEY: HeaderName = HeaderName::from_static("ringwell-edge-key");
 const X_VISITOR: HeaderName = HeaderName::from_static("x-visitor");
 const X_REAL_IP: HeaderName = HeaderName::from_static("x-real-ip");
 const X_ORIGINAL_URI: HeaderName = HeaderName::from_static("x-original-uri");
-/// The data that it reads.
+/// The headers that such a server reads.
 const NUMBER: HeaderName = HeaderName::from_static("ringwell-number");
 const TEL: HeaderName = HeaderName::from_static("ringwell-tel");
 /// Sent by an AMP page to its own origin, to which browsers send no `Origin`.
@@ -48,7 +48,7 @@ pub(super) async fn headers(
         entry.count(Outcome::Refused);
         return refused(403, "send the site's edge_key as Ringwell-Edge-Key");
     }
-    // The edge is ours: it says who its client is, and which page was asked for.
+    // The edge server is trusted: it names its client and the requested page.
     let address = text(headers, &X_REAL_IP).and_then(|text| text.parse().ok()).or(sender.address);
     let sender = Sender { address, ..sender };
     let page = text(headers, &X_ORIGINAL_URI).unwrap_or_default();
@@ -78,7 +78,7 @@ pub(super) async fn headers(
     response
 }
 
-/// `GET /site/v1/amp?site=`: the request of `amp-call-tracking`. `{}` leaves the page its own
+/// `GET /site/v1/amp?site=`: the request of `amp-call-tracking`. `{}` makes the page keep its own
 /// number.
 pub(super) async fn amp(
     thread: &Rc<HttpShard>,
@@ -121,7 +121,7 @@ pub(super) async fn amp(
     let mut response = whole(StatusCode::OK, "application/json", body);
     if let Some(origin) = origin {
         allow(&mut response, origin);
-        // The component always asks with credentials, which are not used.
+        // The component always sends credentials, which are not used.
         let name = header::ACCESS_CONTROL_ALLOW_CREDENTIALS;
         response.headers_mut().insert(name, HeaderValue::from_static("true"));
     }
@@ -133,7 +133,7 @@ fn site(thread: &HttpShard, query: &str) -> Option<Arc<SiteEntry>> {
     super::site(thread, key)
 }
 
-/// Numbers for the visitor, unless a program asks or the address has had too many.
+/// Numbers for the visitor, unless the client is a program or the address has exceeded its limit.
 async fn give(
     thread: &Rc<HttpShard>,
     entry: &Arc<SiteEntry>,
@@ -153,7 +153,7 @@ async fn give(
         entry.count(Outcome::Limited);
         return None;
     }
-    // No sign of life follows: a number that the script has got for the visitor is theirs now.
+    // No keep-alive follows, so a number that the script got for the visitor becomes theirs now.
     if let Some(known) = known
         && !settled(thread, |leases| leases.keep(known)).await
     {

@@ -1,9 +1,9 @@
-//! Numbers of visitors who have not yet shown that they are people, and the limit of numbers for an
-//! address.
+//! Numbers of visitors who have not yet shown that they are people, and the limits of numbers for
+//! each address.
 //!
-//! Shared by all threads. Owns counts and deadlines; has no clock. A forgotten lease, as after a
-//! restart, costs a number its lockout and nothing else. Invariant: each visitor who waits has one
-//! end.
+//! Shared by all threads. Owns counts and deadlines; has no clock. A lease that is forgotten, for
+//! example by a restart, only keeps its number locked for a lockout. Invariant: each waiting
+//! visitor has exactly one deadline.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
@@ -14,19 +14,19 @@ use ringwell_directory::Site;
 
 use super::token::Visitor;
 
-/// A visitor without a sign of life has its number for this long: until a page's first beat, and a
-/// quarter of a minute for that to arrive.
+/// A visitor without a keep-alive has its number for this long: until a page's first keep-alive,
+/// plus a quarter of a minute for its transport.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
-/// Seconds between two signs of life of a page.
+/// Seconds between two keep-alives of a page.
 pub(super) const BEAT_S: u64 = Site::BEAT.0 / 1000;
-/// Numbers that wait for a sign of life; beyond, pages keep their own.
+/// The most numbers that wait for a keep-alive; beyond this, pages keep their own.
 const PROVISIONAL_MAX: usize = 100_000;
-/// Addresses that are counted within a minute; beyond, pages keep their own numbers.
+/// The most addresses that are counted within a minute; beyond this, pages keep their own numbers.
 const ADDRESSES_MAX: usize = 200_000;
-/// Limits count by the minute.
+/// Limits apply to each minute.
 const WINDOW: Duration = Duration::from_mins(1);
 
-/// A number, and when a visitor was given it.
+/// A number, and the time when a visitor got it.
 pub(super) type GivenNumber = (PromoNumber, Millis);
 
 /// A number whose visitor must show that they are a person.
@@ -34,12 +34,11 @@ pub(super) type GivenNumber = (PromoNumber, Millis);
 pub(super) struct LeasedNumber {
     pub(super) number: PromoNumber,
     pub(super) allocated_at: Millis,
-    /// The last time that this visitor was given it by a page's first request.
+    /// The last time when a page's first request gave it to this visitor.
     pub(super) seen_at: Millis,
 }
 
-/// The prefix that an address shares with its neighbours: /24, or /56 of IPv6; empty over a unix
-/// socket.
+/// The network prefix of an address: /24, or /56 of IPv6; empty for a unix socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Network(Option<[u8; 7]>, bool);
 
@@ -60,14 +59,14 @@ impl Network {
     }
 }
 
-/// See the module.
+/// Explained in the module's comment.
 #[derive(Debug, Default)]
 pub(super) struct Leases {
     waiting: HashMap<Visitor, (Instant, Vec<LeasedNumber>)>,
-    /// The same by their ends.
+    /// The same leases by their deadlines.
     ends: BTreeSet<(Instant, Visitor)>,
-    /// Visitors whose numbers are being released: their requests wait until that is done, as they
-    /// could overtake it.
+    /// Visitors whose numbers are being released: their requests wait until that is done, because
+    /// they could overtake it.
     ending: HashSet<Visitor>,
     /// By site and address.
     taken: HashMap<(String, Network), u32>,
@@ -75,8 +74,8 @@ pub(super) struct Leases {
 }
 
 impl Leases {
-    /// Counts new numbers for `network` of a site, of which `most` are allowed in a minute and
-    /// `wanted` are requested now; `false` if the limit is reached.
+    /// Counts `wanted` new numbers for `network` of a site, of which `most` are allowed in a
+    /// minute; returns `false` if the limit is reached.
     pub(super) fn take(
         &mut self,
         now: Instant,
@@ -101,7 +100,7 @@ impl Leases {
         is_free
     }
 
-    /// Numbers were given to a visitor who must show that they are a person.
+    /// Records that numbers were given to a visitor who must show that they are a person.
     pub(super) fn wait(&mut self, now: Instant, visitor: Visitor, held: &[GivenNumber]) {
         let lease =
             |&(number, at): &GivenNumber| LeasedNumber { number, allocated_at: at, seen_at: at };
@@ -110,8 +109,8 @@ impl Leases {
         self.wait_on(now, visitor);
     }
 
-    /// A visitor who has not shown it yet opens another page, and has the time again. `false` if the
-    /// numbers are being released.
+    /// Extends the deadline of a visitor who has not shown it yet and opens another page. Returns
+    /// `false` if the numbers are being released.
     pub(super) fn wait_on(&mut self, now: Instant, visitor: Visitor) -> bool {
         if let Some((end, _)) = self.waiting.get_mut(&visitor) {
             self.ends.remove(&(*end, visitor));
@@ -121,7 +120,7 @@ impl Leases {
         !self.ending.contains(&visitor)
     }
 
-    /// Another page of a visitor who has not shown it yet was given these numbers.
+    /// Records that another page of an unconfirmed visitor got these numbers.
     pub(super) fn seen(&mut self, visitor: Visitor, given: &[GivenNumber]) {
         let Some((_, held)) = self.waiting.get_mut(&visitor) else { return };
         for lease in held {
@@ -131,8 +130,8 @@ impl Leases {
         }
     }
 
-    /// The visitor has shown it: the numbers are theirs for the whole lifetime. `false` if they are
-    /// being released.
+    /// Records that the visitor has shown it: the numbers are theirs for the whole lifetime.
+    /// Returns `false` if they are being released.
     pub(super) fn keep(&mut self, visitor: Visitor) -> bool {
         if let Some((end, _)) = self.waiting.remove(&visitor) {
             self.ends.remove(&(end, visitor));
@@ -140,7 +139,8 @@ impl Leases {
         !self.ending.contains(&visitor)
     }
 
-    /// Numbers whose visitors have shown nothing in time; to be released. [`Leases::released`] follows.
+    /// Takes the numbers of visitors who have not shown it in time; they are to be released. The
+    /// caller calls [`Leases::released`] afterwards.
     pub(super) fn ended(&mut self, now: Instant) -> Vec<LeasedNumber> {
         let mut ended = Vec::new();
         while self.ends.first().is_some_and(|(end, _)| *end <= now) {
@@ -151,12 +151,12 @@ impl Leases {
         ended
     }
 
-    /// Lapsed leases are released.
+    /// Ends the release of lapsed leases.
     pub(super) fn released(&mut self) {
         self.ending.clear();
     }
 
-    /// The count that waits.
+    /// The count of waiting visitors.
     pub(super) fn waiting(&self) -> usize {
         self.waiting.len()
     }
@@ -196,7 +196,7 @@ mod tests {
         let (mut leases, now) = (Leases::default(), Instant::now());
         let (visitor, half) = (Visitor([1; 16]), now + PROVISIONAL / 2);
         leases.wait_on(now, visitor);
-        assert_eq!(leases.waiting(), 0, "a visitor who was kept is not waited for again");
+        assert_eq!(leases.waiting(), 0, "a confirmed visitor is not waited for again");
         leases.wait(now, visitor, &[given(18_885_550_100)]);
         for _ in 0..1000 {
             leases.wait_on(half, visitor);

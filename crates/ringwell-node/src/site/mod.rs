@@ -1,8 +1,8 @@
 //! The requests of web pages: `/site/v1/…`, and the script that sends them, `/rw.js`.
 //!
-//! A page is known by its site's public key and by its origin, a visitor by a signed text. A number
-//! is the visitor's for a minute; the first sign of a person makes it theirs for the lifetime.
-//! Everything goes the way of a batch. After any refusal, the page keeps its own numbers. Source:
+//! A page is identified by its site's public key and its origin, a visitor by a signed text. A
+//! visitor has a number for a minute; the first keep-alive extends this to the lifetime. All
+//! requests take the path of a batch. After any refusal, the page keeps its own numbers. Source:
 //! docs/spec/site.md.
 
 mod answer;
@@ -41,7 +41,7 @@ use ringwell_driver::node::Node;
 use ringwell_wire::RequestError;
 
 const PREFIX: &str = "/site/v1/";
-/// The interval between two searches for numbers whose visitors have shown no sign of life.
+/// The interval between two searches for numbers whose visitors sent no keep-alive.
 const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 const SEC_PURPOSE: HeaderName = HeaderName::from_static("sec-purpose");
@@ -64,14 +64,14 @@ impl std::fmt::Debug for Taps {
 /// All sites, with the data on their visitors. Shared by all threads.
 #[derive(Debug, Default)]
 pub(crate) struct Sites {
-    /// Made with the first site.
+    /// Created with the first site.
     signer: OnceLock<Signer>,
     leases: Mutex<Leases>,
     taps: Taps,
     table: RwLock<Arc<Table>>,
 }
 
-/// Sites by key. A change makes another table.
+/// Sites by key. A change replaces the table.
 pub(crate) type Table = BTreeMap<String, Arc<SiteEntry>>;
 
 /// A site and the outcomes of its requests.
@@ -80,7 +80,7 @@ pub(crate) struct SiteEntry {
     site: Site,
     /// The country codes of the numbers on its pages, by swap.
     codes: Vec<Option<u16>>,
-    /// The same for all versions of a site.
+    /// Shared by all versions of a site.
     tally: Arc<Tally>,
 }
 
@@ -144,17 +144,17 @@ impl Sites {
     }
 
     fn signer(&self) -> &Signer {
-        // A site is served only after its signer was made; another one reads nothing that was signed.
+        // A site is served only after its signer was made; until then no signed text is read.
         self.signer.get_or_init(|| Signer::new(&crate::disk::random::<32>().unwrap_or_default()))
     }
 
     fn leases(&self) -> MutexGuard<'_, Leases> {
-        // Its contents are consistent after each of its methods.
+        // The contents are consistent after each method.
         self.leases.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn on_taps(&self, tapped: OnTap) {
-        // Each shard's thread has a handle; all belong to one node.
+        // Each shard's thread has a handle to the same node.
         let _ = self.taps.0.set(tapped);
     }
 
@@ -181,21 +181,21 @@ impl SiteEntry {
     }
 }
 
-/// Serves these sites from now on, and no others.
+/// Serves exactly these sites from now on.
 ///
 /// # Errors
-/// If the secret of visitors' texts cannot be read or made; then the sites stay unchanged.
+/// If the secret for signing visitors' texts cannot be read or made; then the sites do not change.
 pub(crate) fn serve(server: &Server, sites: Vec<Site>) -> io::Result<()> {
     if !sites.is_empty() && server.sites.signer.get().is_none() {
         let made = signer(&server.node)?;
-        // If two threads come here at once, both have read the same secret.
+        // If two threads arrive here at once, both have read the same secret.
         server.sites.signer.get_or_init(|| made);
     }
     server.sites.replace(sites);
     Ok(())
 }
 
-/// Signs with the cluster's secret, or with one that lies in the data directory.
+/// Signs with the cluster's secret, or with one in the data directory.
 fn signer(node: &Node) -> io::Result<Signer> {
     if let Some(membership) = &node.membership {
         return Ok(Signer::new(membership.cluster().secret()));
@@ -207,7 +207,7 @@ fn signer(node: &Node) -> io::Result<Signer> {
     crate::disk::random::<32>().map(|secret| Signer::new(&secret))
 }
 
-/// Releases numbers whose visitors have shown no sign of life, until the task is ended.
+/// Releases numbers whose visitors have sent no keep-alive, until the task is ended.
 pub(crate) async fn sweep(thread: Rc<HttpShard>) {
     loop {
         tokio::time::sleep(SWEEP_EVERY).await;
@@ -217,15 +217,16 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
             let directory = thread.node.directory();
             let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
             let Some(owner) = pool else { continue };
-            // If the shard is busy the lockout runs to its end.
+            // If the shard is busy, the lockout runs to its end.
             let (reply, released) = oneshot::channel();
             replies.push(released);
-            // An extension by any other way, as of a client of the bulk API, keeps the number.
+            // If the number was extended in another way, for example by a client of the bulk API,
+            // it is kept.
             let (allocated_at, seen_at) = (Some(allocated_at), Some(seen_at));
             let message = Message::Release { number, allocated_at, seen_at, reply };
             thread.peers.send_when_there_is_room(owner.shard(), message).await;
         }
-        // An owner that cannot be reached drops the reply, or has no say in who gets the number.
+        // If the owner cannot be reached, the reply is dropped; its numbers stay locked.
         let all = async {
             for released in replies {
                 let _ = released.await;
@@ -239,18 +240,18 @@ pub(crate) async fn sweep(thread: Rc<HttpShard>) {
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 struct Sender {
-    /// The client's address, as far as it is known.
+    /// The client's address, if it is known.
     address: Option<IpAddr>,
     /// The trace that the request belongs to.
     traced: Option<Traced>,
 }
 
-/// Whether a path is a page's affair.
+/// Whether a path belongs to the requests of pages.
 pub(crate) fn is_for(path: &str) -> bool {
     path.starts_with(PREFIX) || script::is_at(path)
 }
 
-/// Answers a page. `peer` is the other end of the connection.
+/// Answers a page's request. `peer` is the other end of the connection.
 pub(crate) async fn answer(
     thread: &Rc<HttpShard>,
     request: Request<Incoming>,
@@ -332,7 +333,7 @@ fn site(thread: &HttpShard, key: &str) -> Option<Arc<SiteEntry>> {
     thread.server.sites.table().get(key).cloned()
 }
 
-/// The request's origin, if it is one of the site's. A browser sends one with every POST.
+/// The request's origin, if it is one of the site's. Browsers send one with every POST.
 fn origin(site: &Site, headers: &HeaderMap) -> Option<HeaderValue> {
     let mut origins = values(headers, &header::ORIGIN);
     let origin = origins.next().filter(|_| origins.next().is_none())?;
@@ -340,19 +341,19 @@ fn origin(site: &Site, headers: &HeaderMap) -> Option<HeaderValue> {
     site.origins.iter().any(|allowed| allowed.matches(text)).then(|| origin.clone())
 }
 
-/// A field's first value, if it is text.
+/// The first value of a field, if it is text.
 fn text<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Whether a program asks, not a person's browser that shows the page.
+/// Whether the client is a program, and not a person's browser showing the page.
 fn is_program(headers: &HeaderMap) -> bool {
     if text(headers, &SEC_PURPOSE).is_some_and(|purpose| purpose.starts_with("prefetch")) {
         return true;
     }
     let Some(agent) = text(headers, &header::USER_AGENT) else { return true };
     let kind = Agent::of(agent);
-    // Chromium has sent it with every request since 2019.
+    // Chromium has sent this header with every request since 2019.
     kind == Agent::Program || (kind == Agent::Chromium && text(headers, &SEC_FETCH_SITE).is_none())
 }
 
@@ -365,7 +366,7 @@ enum Agent {
 }
 
 impl Agent {
-    /// Looks at each letter once, ignoring case.
+    /// Examines each letter once, ignoring case.
     fn of(agent: &str) -> Self {
         let bytes = agent.as_bytes();
         let mut kind = Self::Other;
@@ -393,7 +394,7 @@ impl Agent {
     }
 }
 
-/// Lists the fields that pages of any site may send. The site of the request is not known yet.
+/// Lists the fields that pages of any site may send. The request's site is not known yet.
 fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
     let sites = thread.server.sites.table();
     let Some(origin) = sites.values().find_map(|entry| origin(&entry.site, headers)) else {
@@ -409,14 +410,14 @@ fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
     response
 }
 
-/// Lets pages of `origin` read the answer.
+/// Allows pages of `origin` to read the answer.
 fn allow(response: &mut Response<AnswerBody>, origin: HeaderValue) {
     let headers = response.headers_mut();
     headers.insert(header::ACCESS_CONTROL_ALLOW_ORIGIN, origin);
     headers.insert(header::VARY, HeaderValue::from_static("Origin"));
 }
 
-/// The page keeps its own numbers.
+/// Makes the page keep its own numbers.
 fn nothing() -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::from(Vec::new()));
     *response.status_mut() = StatusCode::NO_CONTENT;

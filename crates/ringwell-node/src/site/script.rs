@@ -1,7 +1,8 @@
-//! The script of web pages, and the two addresses at which it can be had.
+//! The script of web pages, and the two addresses at which it is available.
 //!
-//! `/rw.js` is always the newest. The other address contains the script's hash: its contents never
-//! change, so pages may demand its integrity value, and browsers may keep it forever.
+//! `/rw.js` is always the newest version. The other address contains the script's hash: its
+//! contents never change, so pages may demand its integrity value, and browsers may keep it
+//! forever.
 
 use std::sync::OnceLock;
 
@@ -16,13 +17,13 @@ use crate::http::AnswerBody;
 const TEXT: &str = include_str!("../../../../web/snippet/dist/rw.js");
 /// The address of the newest script.
 const PATH: &str = "/rw.js";
-/// Bytes of the hash that are in the address.
+/// The count of hash bytes in the address.
 const PATH_BYTES: usize = 8;
 
 /// The script that this program serves to web pages.
 #[derive(Debug)]
 pub struct Script {
-    /// The address that never has another script: `/rw.` and digits and `.js`.
+    /// The address whose script never changes: `/rw.`, digits and `.js`.
     pub path: String,
     /// For the attribute `integrity` of a page's tag.
     pub integrity: String,
@@ -44,7 +45,7 @@ pub(super) fn is_at(path: &str) -> bool {
     path == PATH || path == script().path
 }
 
-/// The script, for the page that asked at `path`.
+/// The script, for the page that requested `path`.
 pub(super) fn answer(path: &str) -> Response<AnswerBody> {
     let mut response = whole(StatusCode::OK, "text/javascript; charset=utf-8", TEXT.into());
     let kept =
@@ -55,7 +56,7 @@ pub(super) fn answer(path: &str) -> Response<AnswerBody> {
     response
 }
 
-/// Base64 of bytes whose count is a multiple of three, as that of a SHA-384 is.
+/// Base64 of bytes whose count is a multiple of three, as for SHA-384.
 fn base64(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let digits = |three: &[u8]| {

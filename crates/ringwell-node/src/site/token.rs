@@ -1,6 +1,6 @@
-//! The visitor's texts that a page keeps: only this cluster can make them.
+//! The signed texts that a page stores: only this cluster can make them.
 //!
-//! A visitor is 16 random bytes, a lease the moment until which the visitor's numbers are theirs.
+//! A visitor is 16 random bytes, a lease the time until which the visitor's numbers are theirs.
 //! Both carry a keyed hash, so that a visitor cannot ask in another's name or keep a lapsed number.
 
 use ringwell_core::Millis;
@@ -10,7 +10,7 @@ use subtle::ConstantTimeEq;
 const MAC_BYTES: usize = 16;
 /// Bytes of a visitor's id.
 const ID_BYTES: usize = 16;
-/// Three parts with their lengths: a site's key has 63 bytes, the others have 16 each.
+/// Three length-prefixed parts: a site's key has at most 63 bytes, the others have 16 each.
 const SIGNED_BYTES_MAX: usize = 128;
 
 /// Appends two digits for each byte.
@@ -27,7 +27,7 @@ pub(super) fn push_hex(text: &mut String, bytes: &[u8]) {
     }
 }
 
-/// The secret that visitors and leases are signed with.
+/// The secret that signs visitors and leases.
 #[derive(Clone)]
 pub(crate) struct Signer(blake3::Hash);
 
@@ -42,7 +42,7 @@ impl std::fmt::Debug for Signer {
 pub(super) struct Visitor(pub(super) [u8; ID_BYTES]);
 
 impl Signer {
-    /// Signs with a key that is made of `secret`, which all nodes of a cluster share.
+    /// Signs with a key derived from `secret`, which all nodes of a cluster share.
     pub(crate) fn new(secret: &[u8]) -> Self {
         Self(blake3::derive_key("ringwell site visitors and leases v1", secret).into())
     }

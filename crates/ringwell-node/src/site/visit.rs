@@ -1,4 +1,4 @@
-//! The messages of a page: JSON, read within limits, and the stored parameters.
+//! The messages of a page: JSON, read within limits, and the parameters that are stored.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -15,10 +15,10 @@ pub(super) const BODY_BYTES_MAX: usize = 4096;
 /// The most parameters, and the longest value of one, in bytes.
 const PARAMS_MAX: usize = 25;
 const VALUE_BYTES_MAX: usize = 1024;
-/// Fewer digits name no number.
+/// Fewer digits are not a number.
 const TAPPED_DIGITS_MIN: usize = 6;
 
-/// A page's request. Unknown fields are left alone: pages keep old scripts for long.
+/// A page's request. Unknown fields are ignored.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Visit {
@@ -36,13 +36,13 @@ pub(super) struct Visit {
 /// The numbers of a page's visitor.
 #[derive(Debug)]
 pub(super) struct Numbers {
-    /// For the visitor's next request.
+    /// The visitor's text for the next request.
     pub(super) visitor: String,
-    /// Absent where all numbers are overflow numbers.
+    /// Absent if all numbers are overflow numbers.
     pub(super) lease: Option<String>,
     /// Seconds for which the numbers are the visitor's.
     pub(super) ttl: u64,
-    /// Seconds between two signs of life.
+    /// Seconds between two keep-alives.
     pub(super) beat: u64,
     pub(super) swaps: Vec<SwapJson>,
 }
@@ -58,8 +58,7 @@ pub(super) struct SwapJson {
 }
 
 impl Numbers {
-    /// As JSON. Its texts are hexadecimal digits and numbers as people write them: none has anything
-    /// to escape.
+    /// As JSON. Its texts are hexadecimal digits and formatted numbers, so none needs escapes.
     pub(super) fn json(&self) -> Vec<u8> {
         let mut text = String::with_capacity(256 + 128 * self.swaps.len());
         text.push_str("{\"visitor\":\"");
@@ -106,17 +105,17 @@ pub(super) fn code_of(number: &str) -> Option<u16> {
     PromoNumber::parse(number).ok().and_then(country_code)
 }
 
-/// Schemes of pages' addresses, and of apps that visitors come from.
+/// Schemes of page addresses, and of apps that visitors come from.
 const PAGE_SCHEMES: [&str; 4] = ["https", "http", "android-app", "ios-app"];
 
-/// Parameters that say which advertisement brought the visitor.
+/// Parameters that identify the advertisement that brought the visitor.
 fn is_click(name: &str) -> bool {
     let ends = ["clid", "clkid", "braid"].iter().any(|end| name.ends_with(end));
     name.starts_with("utm_") || ends || name == "li_fat_id"
 }
 
 impl Visit {
-    /// The parameters of a query, decoded. If two have the same name, the last counts.
+    /// The parameters of a query, decoded. Of equal names the last one counts.
     pub(super) fn params_of(query: &str) -> BTreeMap<String, String> {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.map(|(name, value)| (unescape(name), unescape(value))).collect()
@@ -125,7 +124,7 @@ impl Visit {
     /// Reads a body.
     ///
     /// # Errors
-    /// The first fault and its place, without anything of the body.
+    /// The first fault and its position, without any part of the body.
     pub(super) fn read(body: &[u8]) -> Result<Self, String> {
         let is_object = body.trim_ascii_start().starts_with(b"{");
         if !is_object && serde_json::from_slice::<IgnoredAny>(body).is_ok() {
@@ -140,7 +139,8 @@ impl Visit {
         })
     }
 
-    /// Whether the link that was tapped is one to `number`. A page that does not say so has tapped any.
+    /// Whether the tapped link is one to `number`. If a page does not send the link, any number
+    /// counts as tapped.
     pub(super) fn is_tapped(&self, number: PromoNumber) -> bool {
         let Some(link) = &self.tel else { return true };
         let tapped: String = link.chars().filter(char::is_ascii_digit).collect();
@@ -150,8 +150,8 @@ impl Visit {
         tapped.len() >= TAPPED_DIGITS_MIN && (digits.ends_with(tapped) || tapped.ends_with(&digits))
     }
 
-    /// The parameters stored with the allocation: those of advertisements and `own` ones, and the
-    /// two addresses without parts that may identify a person. As a query, escaped.
+    /// The parameters stored with the allocation: those of advertisements, the site's `own` ones,
+    /// and the two addresses without parts that may identify a person. As a query, escaped.
     pub(super) fn query(&self, own: &[String]) -> String {
         let mut query = String::new();
         let mut add = |name: &str, value: &str| {
@@ -162,7 +162,7 @@ impl Visit {
                 escape(&mut query, value);
             }
         };
-        // A database may have sites that were made before these names were refused.
+        // A database may contain sites made before these names were refused.
         let is_own = |name: &str| own.iter().any(|own| own == name) && !is_reserved_param(name);
         let wanted = |name: &str| is_click(name) || is_own(name);
         let params = self.params.iter().flatten().filter(|(name, _)| wanted(name));
@@ -178,7 +178,7 @@ impl Visit {
     }
 }
 
-/// A page's address, or its path alone, without query, fragment, user and password. Empty for text
+/// A page's address, or only its path, without query, fragment, user and password. Empty for text
 /// that is not a page's address.
 fn without_person(url: &str) -> String {
     let end = url.bytes().position(|byte| matches!(byte, b'?' | b'#'));
@@ -283,7 +283,7 @@ mod tests {
             assert!(tapped(Some(link), 12_125_550_177), "{link}");
         }
         assert!(tapped(Some("tel:030901820"), 4_930_901_820));
-        assert!(tapped(None, 12_125_550_177), "a script of before says no number");
+        assert!(tapped(None, 12_125_550_177), "an older script sends no number");
         for link in ["tel:+12125550178", "tel:0177", "tel:", "", "tel:+442125550177"] {
             assert!(!tapped(Some(link), 12_125_550_177), "{link}");
         }

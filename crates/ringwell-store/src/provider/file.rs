@@ -1,7 +1,7 @@
-//! A provider made of two CSV files: one of offers, written by another program, and one of
-//! purchases, which is written here and read by the system that orders the numbers.
+//! A provider with two CSV files: one of offers, written by another program, and one of purchases,
+//! which is written here and read by the system that orders the numbers.
 //!
-//! Invariant: the file of purchases is replaced as a whole, so that it is never half written.
+//! Invariant: the file of purchases is replaced as a whole, so that it is never partly written.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -20,7 +20,7 @@ use super::{Offer, Provider, ProviderError, Purchase};
 pub struct FileProvider {
     offers: PathBuf,
     purchases: PathBuf,
-    /// One purchase at a time.
+    /// Allows one purchase at a time.
     buying: Mutex<()>,
 }
 
@@ -28,7 +28,7 @@ const OFFERS: [&str; 2] = ["number", "price_cents"];
 const PURCHASES: [&str; 4] = ["number", "price_cents", "network", "at_ms"];
 
 impl FileProvider {
-    /// A provider of these two files. The file of purchases is created with the first one.
+    /// A provider with these two files. The first purchase creates the file of purchases.
     #[must_use]
     pub fn new(offers: PathBuf, purchases: PathBuf) -> Self {
         Self { offers, purchases, buying: Mutex::new(()) }
@@ -73,7 +73,7 @@ impl Provider for FileProvider {
     }
 
     fn buy(&self, purchases: &[Purchase]) -> Result<(), ProviderError> {
-        // A purchase that panicked has written nothing, or all.
+        // A purchase that panicked has written nothing, or everything.
         let _one = self.buying.lock().unwrap_or_else(PoisonError::into_inner);
         let mut all = self.bought()?;
         let offers = self.all_offers()?;
@@ -138,7 +138,7 @@ fn read<'a, const COLUMNS: usize>(
 ) -> Result<Vec<Line<'a, COLUMNS>>, csv::Error> {
     let mut reader = csv::Reader::from_path(path)?;
     let header = reader.headers()?.clone();
-    // A missing column is nowhere: the file's first line decides.
+    // The file's first line determines missing columns.
     let place = |name| header.iter().position(|it| it.trim() == name).unwrap_or(usize::MAX);
     let places = names.map(place);
     reader.records().map(|record| Ok(Line { path, names, places, record: record? })).collect()

@@ -1,4 +1,4 @@
-//! Databases for tests: a file of SQLite, or a PostgreSQL server that is started for them.
+//! Databases for tests: a SQLite file, or a PostgreSQL server that is started for them.
 
 use std::fs;
 use std::io::Write;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 const NOBODY: u32 = 65_534;
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Each case is a test for a file of SQLite, and one for PostgreSQL.
+/// Each case is one test with a SQLite file and one with PostgreSQL.
 #[allow(unused_macros, reason = "not every program that has the rig runs its tests on both")]
 macro_rules! on_both_databases {
     ($($case:ident)*) => {

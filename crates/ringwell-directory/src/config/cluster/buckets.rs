@@ -6,11 +6,11 @@ use crate::config::section::Section;
 use crate::config::values::ValueError;
 use crate::{BUCKETS, Placement, SHARDS_MAX};
 
-/// The owner of each bucket, as far as it is known.
+/// The owner of each bucket, if it is known.
 type Owners = [Option<u16>; BUCKETS as usize];
 
-/// Reads `[[buckets]]`; without it all shards get as many. `shards` is their count, `None` if it is
-/// unknown.
+/// Reads `[[buckets]]`; without it, buckets are divided equally among all shards. `shards` is their
+/// count, `None` if it is unknown.
 pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<Placement> {
     let sections = file.sections("buckets");
     let shards = shards.and_then(|shards| u16::try_from(shards).ok());
@@ -38,7 +38,7 @@ pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<
     Placement::from_owners(&owners, shards?)
 }
 
-/// Notes one run of buckets in `owners`; `None` if something is wrong with it.
+/// Records one range of buckets in `owners`; `None` if the range is invalid.
 fn read_run(mut section: Section<'_, '_>, shards: Option<u16>, owners: &mut Owners) -> Option<()> {
     let first = section.require("first", "write e.g. first = 0", whole(&limits::BUCKET));
     let last = section.require("last", "write e.g. last = 1023", whole(&limits::BUCKET));

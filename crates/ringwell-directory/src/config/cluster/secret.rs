@@ -42,7 +42,7 @@ pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<(Secret, V
     }
 }
 
-/// Leaves out the secret.
+/// Omits the secret.
 pub(super) fn skip(file: &mut Section<'_, '_>) {
     let _ = file.take("secret", |_| Ok(()));
     let _ = file.take("secret_file", |_| Ok(()));

@@ -40,7 +40,7 @@ fn load(toml: &str, secret: &str, mode: u32) -> Result<Cluster, Vec<Fault>> {
     Cluster::load(&file).map_err(|faults| bare(faults, &folder))
 }
 
-/// The faults without the folder that a test lies in.
+/// The faults, without the path of the test's folder.
 fn bare(faults: Vec<Fault>, folder: &str) -> Vec<Fault> {
     let bare = |fault: Fault| Fault {
         file: fault.file.map(|file| file.replace(folder, "")),

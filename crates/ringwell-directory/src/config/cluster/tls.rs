@@ -7,7 +7,7 @@ use crate::config::file::text;
 use crate::config::section::Section;
 use crate::config::values::parse_path;
 
-/// The table `[tls]`; `None` if it is missing. Relative paths start at `path`'s directory.
+/// The table `[tls]`; `None` if it is missing. Relative paths start at the directory of `path`.
 pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<TlsFiles> {
     let base = path.parent().unwrap_or(Path::new(""));
     let mut section = file.section("tls");
@@ -24,7 +24,7 @@ pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<TlsFiles> 
     Some(TlsFiles { authority: authority?, certificate: certificate?, key: key? })
 }
 
-/// Leaves the table out.
+/// Omits the table.
 pub(super) fn skip(file: &mut Section<'_, '_>) {
     let _ = file.take("tls", |_| Ok(()));
 }

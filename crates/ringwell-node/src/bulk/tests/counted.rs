@@ -1,8 +1,9 @@
-//! The path of a batch (read, look up, allocate, record, render) as a program to be counted.
+//! The path of a batch (read, look up, allocate, record, render) as a program whose instructions
+//! are counted.
 //!
-//! `cargo xtask counts` runs it under callgrind, twice with different lengths, and reads its output
-//! on memory. A test, because only tests see the path without sockets; and as one it shows that the
-//! answers that are counted are right ones.
+//! `cargo xtask counts` runs it twice under callgrind with different lengths, and reads its output
+//! on memory. It is a test because only tests can call this path without sockets, and because it
+//! then also checks the answers.
 
 use std::rc::Rc;
 
@@ -18,12 +19,12 @@ use super::{Durability, Millis, body, shard_threads, soon};
 /// The count of batches, if not [`USUAL`].
 const BATCHES: &str = "RINGWELL_COUNTED_BATCHES";
 const USUAL: usize = 20;
-/// The style of their JSON, if not compact.
+/// The style of their JSON, if it is not compact.
 const STYLE: &str = "RINGWELL_COUNTED_STYLE";
 /// The count of rows of each, if it differs from that of the benchmarks.
 const ROWS: &str = "RINGWELL_COUNTED_ROWS";
 const USUAL_ROWS: usize = 40;
-/// The style of compact batches with a look-up behind each.
+/// The style of compact batches with a look-up after each.
 const LOOK_UPS: &str = "look-ups";
 /// A group of the journal at 64 connections holds about this many batches.
 const BATCHES_A_GROUP: usize = 16;
@@ -32,7 +33,8 @@ const BATCHES_A_GROUP: usize = 16;
 fn what_is_counted_is_batches_that_get_their_numbers() {
     let variable = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (batches, rows) = (variable(BATCHES, USUAL), variable(ROWS, USUAL_ROWS));
-    // Long enough that no number comes back, so that the next one never depends on the clock.
+    // Long enough that no number comes free again, so that the next number never depends on the
+    // clock.
     let (thread, _queue) = shard_threads(1, Millis(3_600_000), Durability::Memory).remove(0);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();
     let style = std::env::var(STYLE).unwrap_or_else(|_| "compact".to_owned());
@@ -48,7 +50,7 @@ fn what_is_counted_is_batches_that_get_their_numbers() {
         let used = allocation_counter::measure(|| {
             answer = runtime.block_on(super::super::answer(&thread, body, &terms)).unwrap();
         });
-        // Lists that count groups grow now and then: the minimum is the cost of a batch.
+        // Lists that count groups occasionally grow, so the minimum is the cost of a batch.
         let used = (used.count_total, used.bytes_total);
         least = least.into_iter().chain([used]).min();
         if batch % BATCHES_A_GROUP == 0 {
@@ -59,7 +61,7 @@ fn what_is_counted_is_batches_that_get_their_numbers() {
             }
         }
         if style == LOOK_UPS {
-            // The first batch's first number: its record lies in a group that was stored.
+            // The first batch's first number, whose record is in a stored group.
             let number = thread.engine.borrow().shard().slots()[0].number;
             let at = Moment::Shard(thread.engine.borrow().now());
             let looked = lookup::attribution(Rc::clone(&thread), stored.reader(), number, at);

@@ -39,7 +39,7 @@ fn offers_come_by_price_and_what_was_bought_is_offered_no_more() {
     assert_eq!(files.provider.offers(numbers, 1).unwrap(), [dear[0]]);
     files.provider.buy(&[purchase(cheap)]).unwrap();
     assert_eq!(files.all().unwrap(), dear);
-    // Another program that reads the same files sees the same.
+    // Another program that reads the same files sees the same data.
     let Files { folder, .. } = files;
     let [offered, bought] = ["offers.csv", "purchases.csv"].map(|name| folder.path().join(name));
     let again = FileProvider::new(offered, bought);
