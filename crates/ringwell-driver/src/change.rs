@@ -1,10 +1,10 @@
-//! From one state of the directory to the next, while shards serve.
+//! Changes from one state of the directory to the next, while shards serve.
 //!
-//! One change at a time, in steps that all shards of the node take together: numbers leave their
-//! pools everywhere before they enter others anywhere, and take their lockouts along; only when
+//! Makes one change at a time, in steps that all shards of the node take together: numbers leave
+//! their pools everywhere before they enter others anywhere, and keep their lockouts; only when
 //! every pool is in place do the threads look rows up in the new state. A row that was looked up in
-//! the previous state and finds its pool gone is refused as moved, and overflows. The next state is
-//! made, compared and dropped on separate threads: shards only put their numbers in place. Source:
+//! the previous state and whose pool is gone is refused as moved, and overflows. Separate threads
+//! compute, compare and drop states: shards only put their numbers in place. Source:
 //! docs/spec/allocation.md, "Changes while the shard serves".
 
 mod known;
@@ -27,17 +27,17 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
 
-/// The reason why the directory stays unchanged.
+/// The reason why the directory does not change.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say what each is")]
 pub enum ChangeError {
-    /// An overflow number is shared: none may belong to a visitor.
+    /// An overflow number is shared, so no visitor may have it alone.
     #[error(
         "{number} cannot become the overflow number of ring pool {pool} yet: {why}. Take it out of \
          its pool's rotation, and wait until its lockout is over"
     )]
     Overflow { number: PromoNumber, pool: PoolId, why: &'static str },
-    /// Two pools of a shard would have one number.
+    /// Two pools of a shard would have the same number.
     #[error("ring pool {pool} cannot have {number}: ring pool {owner} has it")]
     Clash { pool: PoolId, number: PromoNumber, owner: PoolId },
     /// Rules between pools are broken.
@@ -46,7 +46,7 @@ pub enum ChangeError {
     /// A shard does not answer.
     #[error("shard {0} did not take the change: it is stopping or overloaded")]
     Shard(u16),
-    /// The node ends.
+    /// The node is stopping.
     #[error("the server is stopping")]
     Stopping,
 }
@@ -59,11 +59,11 @@ fn text(faults: &[Fault]) -> String {
 struct Prepared {
     before: Arc<Directory>,
     next: Arc<Directory>,
-    /// By shard of this node.
+    /// The changes of each shard of this node.
     changes: BTreeMap<u16, Changes>,
     /// Numbers that become overflow numbers.
     overflow: Vec<(PromoNumber, PoolId)>,
-    /// In a cluster: numbers that come from pools of other nodes, and leave them.
+    /// In a cluster: numbers that arrive from pools of other nodes, and numbers that leave them.
     arrivals: Option<Arrivals>,
 }
 
@@ -72,7 +72,7 @@ struct Prepared {
 ///
 /// # Errors
 /// [`ChangeError`]. Shards that do not answer are about to end; all other errors are found before
-/// anything was changed.
+/// anything is changed.
 pub async fn apply<P: Platform>(
     platform: &P,
     node: &Node,
@@ -85,12 +85,13 @@ pub async fn apply<P: Platform>(
     let prepared = prepared.ok_or(ChangeError::Stopping)??;
     let taken = take_steps(platform, node, peers, &prepared).await;
     let next = Arc::clone(&prepared.next);
-    // It may be the last one who has the state before: large, if all pools have changed.
+    // This may drop the last reference to the previous state, which is large if all pools have
+    // changed.
     platform.offload(move || drop(prepared)).await;
     taken.map(|()| next)
 }
 
-/// All that needs no shard.
+/// The part that needs no shard.
 fn prepare(
     before: Arc<Directory>,
     shards: &[u16],
@@ -136,7 +137,8 @@ async fn take_steps<P: Platform>(
             continue;
         }
         let others = shards.iter().filter(|other| *other != shard);
-        // Includes free numbers: rows of repeated batches are compared with the last holder.
+        // Includes free numbers, because rows of repeated batches are compared with the last
+        // holder.
         let mut others = ask_known(peers, others, &own.entering, true).await?;
         let (mut known, answers) = match &moved(changes, *shard)[..] {
             [] => (Vec::new(), Vec::new()),
@@ -148,7 +150,7 @@ async fn take_steps<P: Platform>(
         };
         let is_known = |number| known.binary_search_by_key(&number, |k| k.slot.number).is_ok();
         others.retain(|retired| !is_known(retired.slot.number));
-        // They may have missed which number a visitor got after this one.
+        // They may not know which number a visitor got after this one.
         known.extend(others.into_iter().map(|retired| Retired { visitor: None, ..retired }));
         let buckets = Some(&bucket_holds).filter(|_| !planted(Bug::LatePoolsNotHeld));
         let of_bucket = |pool: &PoolSpec| buckets?.until(pool.id, pool.lifetime);
@@ -169,7 +171,7 @@ async fn take_steps<P: Platform>(
     Ok(())
 }
 
-/// The buckets of pools that come to `shard` from others of this node.
+/// The buckets of pools that move to `shard` from other shards of this node.
 fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
     let removed = changes.values().flat_map(|changes| &changes.removed);
     let removed: BTreeSet<PoolId> = removed.map(|(_, id)| *id).collect();
@@ -178,7 +180,7 @@ fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
     buckets.collect::<BTreeSet<u16>>().into_iter().collect()
 }
 
-/// Has a shard of this node take a step.
+/// Makes a shard of this node take a step.
 ///
 /// # Errors
 /// [`ChangeError::Shard`] if it has ended.
@@ -195,7 +197,7 @@ pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, ChangeEr
 struct Held {
     /// A shard doubts its whole state: any number may have been one of its own.
     all: Option<Millis>,
-    /// The numbers of pools that are held, in rising order.
+    /// The numbers of held pools, in rising order.
     numbers: Vec<(NumberRange, Millis)>,
 }
 
@@ -220,7 +222,7 @@ async fn held(peers: &Peers, shards: &[u16], before: &Directory) -> Result<Held,
     Ok(held)
 }
 
-/// The end of a pool's hold that is due to some of its numbers: their lockouts are unknown.
+/// The end of a pool's hold that is caused by some of its numbers, whose lockouts are unknown.
 fn until(held: &Held, pool: &PoolSpec) -> Option<Millis> {
     let of_range = |range: &NumberRange| {
         let from = held.numbers.partition_point(|(other, _)| other.last() < range.first());
@@ -248,7 +250,7 @@ async fn ask_known(
     Ok(all)
 }
 
-/// Numbers that become overflow numbers, and are in no rotation, have no holder.
+/// Checks that numbers that become overflow numbers and are in no rotation have no holder.
 async fn check_overflow(
     peers: &Peers,
     shards: &[u16],

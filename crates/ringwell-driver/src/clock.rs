@@ -1,8 +1,8 @@
-//! Shard time, which runs evenly, beside the wall clock.
+//! Shard time, which runs evenly, and its relation to the wall clock.
 //!
 //! Shard time is the time since boot (which continues while the machine is suspended) and an offset
-//! that a start determines. Steps of the wall clock have no effect on it while the process runs; it
-//! rejoins the wall clock by half a millisecond a second at most. Reads no clock: readings are
+//! that a start determines. Steps of the wall clock do not affect it while the process runs; it
+//! approaches the wall clock by half a millisecond a second at most. Reads no clock: readings are
 //! arguments. Source: docs/spec/allocation.md, "Time".
 
 use std::sync::Arc;
@@ -14,11 +14,11 @@ use ringwell_engine::{Clocks, Reading, SLEW_EVERY, observed, slewed};
 
 use crate::canary::{Bug, planted};
 
-/// A wall clock that is further from shard time than this is reported.
+/// A wall clock that differs from shard time by more than this is reported.
 pub const WALL_APART_WARNED: Millis = Millis(1_000);
 
-/// Shard time. All shards of a process share one clock: reports about lockouts between them need no
-/// conversion.
+/// Shard time. All shards of a process share one clock, so that reports about lockouts between them
+/// need no conversion.
 #[derive(Clone, Debug)]
 pub struct Clock(Arc<Shared>);
 
@@ -27,12 +27,12 @@ struct Shared {
     boot: u64,
     shard_offset: AtomicI64,
     wall_offset: AtomicI64,
-    /// The time since boot up to which shard time was moved.
+    /// The time since boot up to which shard time was adjusted.
     slewed_at: AtomicU64,
 }
 
 impl Clock {
-    /// A clock that continues from these, which were determined at that time since boot.
+    /// A clock that continues from these readings, which were taken at that time since boot.
     #[must_use]
     pub fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
         Self(Arc::new(Shared {
@@ -43,7 +43,7 @@ impl Clock {
         }))
     }
 
-    /// Shard time. May fall by a millisecond while it waits for the wall clock: an engine's time
+    /// Shard time. May fall by a millisecond while it waits for the wall clock; an engine's time
     /// never does.
     #[must_use]
     pub fn now(&self, since_boot: Duration) -> Millis {
@@ -54,7 +54,7 @@ impl Clock {
         noted.shard(millis(since_boot))
     }
 
-    /// The clocks as they stand, with shard time moved towards the wall clock if that is due.
+    /// The current readings of the clocks; moves shard time towards the wall clock if that is due.
     #[must_use]
     pub fn clocks(&self, since_boot: Duration, wall: Duration) -> Clocks {
         let before = self.noted();
@@ -71,7 +71,7 @@ impl Clock {
         if since_boot.since(Millis(before)) < SLEW_EVERY {
             return;
         }
-        // One thread moves it, the others find it done.
+        // One thread does this; the others find it done.
         let order = Ordering::Relaxed;
         let mine = self.0.slewed_at.compare_exchange(before, since_boot.0, order, order);
         if mine.is_ok() {
@@ -92,7 +92,7 @@ impl Clock {
 #[must_use]
 pub fn reading(boot: u64, since_boot: Duration, wall: Duration) -> Reading {
     let since_boot_ms = millis(since_boot);
-    // Rounded once: with the offset, whole milliseconds since boot give the wall clock.
+    // Rounded once: offset plus whole milliseconds since boot give the wall clock.
     let offset = wall_offset(wall, since_boot);
     let wall = Millis(since_boot_ms.0.saturating_add_signed(offset));
     Reading { boot, since_boot: since_boot_ms, wall }

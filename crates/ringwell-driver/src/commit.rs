@@ -1,7 +1,7 @@
-//! The durable groups of a shard's journal, and the tasks that wait for one.
+//! The durable groups of a shard's journal, and the tasks that wait for them.
 //!
 //! Lives on the shard's thread. Waiters are woken when their group is durable, or when the journal
-//! refuses: then their rows become overflow, even if the group is stored later. While it refuses,
+//! refuses: their rows then become overflow, even if the group is stored later. While it refuses,
 //! no task waits.
 
 use std::cell::{Cell, RefCell};
@@ -10,7 +10,7 @@ use std::task::{Poll, Waker};
 
 use ringwell_engine::Refusal;
 
-/// Progress of one shard's journal.
+/// The progress of one shard's journal.
 #[derive(Debug, Default)]
 pub struct Commit {
     /// Groups up to this one are durable; with `durability = "memory"` all are at once.
@@ -27,13 +27,13 @@ impl Commit {
         Self { durable: Cell::new(durable), ..Self::default() }
     }
 
-    /// Everything up to this group is durable.
+    /// Records that everything up to this group is durable.
     #[must_use]
     pub fn durable(&self) -> u64 {
         self.durable.get()
     }
 
-    /// Everything up to `group` is durable.
+    /// Whether everything up to `group` is durable.
     pub fn advance(&self, group: u64) {
         self.refusals.set((self.refusals.get().0, None));
         self.durable.set(self.durable.get().max(group));
@@ -54,7 +54,7 @@ impl Commit {
     /// Waits until `group` is durable.
     ///
     /// # Errors
-    /// The reason why the journal takes nothing.
+    /// The reason why the journal accepts nothing.
     pub async fn wait(&self, group: u64) -> Result<(), Refusal> {
         let mut registered = None;
         poll_fn(|cx| {
@@ -65,8 +65,8 @@ impl Commit {
             if let Some(why) = refusal {
                 return Poll::Ready(Err(why));
             }
-            // A task keeps its waker while it waits here, so once is enough, until the list is
-            // emptied by a refusal that is over before this task has its turn.
+            // A task keeps its waker while it waits here, so registering once is enough, unless the
+            // list is emptied by a refusal that ends before this task gets its turn.
             if registered != Some(count) {
                 self.waiters.borrow_mut().push((group, cx.waker().clone()));
                 registered = Some(count);

@@ -6,7 +6,7 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::store::{FileError, Files, Leaving, ServedMap};
 
-/// Writes down, durably, which buckets this node serves by `owners`, and which are on their way.
+/// Records durably which buckets this node serves by `owners`, and which are in transit.
 ///
 /// # Errors
 /// [`FileError`]
@@ -21,7 +21,7 @@ pub async fn keep<P: Platform>(
     let data = node.config.data.clone();
     let files = platform.files();
     let written = platform.offload(move || {
-        // With durability "memory" it was not made yet.
+        // With durability "memory" the directory does not exist yet.
         files.make_directory(&data)?;
         map.write(&files, &data)
     });

@@ -1,8 +1,8 @@
-//! Everything between the engine and the operating system, once: the server, the embedded engine
-//! and the simulator run this code.
+//! The code between the engine and the operating system; the server, the embedded engine and the
+//! simulator all run it.
 //!
 //! Reaches disk, network, time, randomness and tasks only through traits. Knows nothing of tokio's
-//! runtime, sockets, files or clocks; of tokio it uses `sync`, which needs nothing but wakers.
+//! runtime, sockets, files or clocks; of tokio it uses `sync`, which needs only wakers.
 
 #![deny(clippy::await_holding_refcell_ref)]
 

@@ -15,7 +15,7 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{self, FileError, Files, ServedMap, Store};
 
-/// The directory on the owners that this data has served last, if that was by the same cluster file:
+/// The directory with the owners that this data has served last, if the cluster file is the same:
 /// buckets have moved since.
 ///
 /// # Errors
@@ -38,8 +38,8 @@ pub fn place(
     Ok((directory.placed(owners.placement()), Some(owners)))
 }
 
-/// Files that once failed to flush cannot vouch for themselves: a fresh snapshot can. It must if lockouts
-/// were lengthened.
+/// Files that once failed to flush cannot be trusted; a fresh snapshot can. It is required if
+/// lockouts were lengthened.
 ///
 /// # Errors
 /// The reason why the shard must not continue.
@@ -55,11 +55,11 @@ pub async fn begin_shard<P: Platform>(
         save(shard, store).await;
         return Ok(());
     }
-    // Before any record of the new time: a start after this one would see no gap.
+    // Runs before any record of the new time, because a later start would otherwise see no gap.
     task::snapshot(shard, store).await
 }
 
-/// Flushes the journal and takes a snapshot. `false` if records could not be stored.
+/// Flushes the journal and takes a snapshot. Returns `false` if records could not be stored.
 pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
     if !shard.node.answers_wait() {
         return true;
@@ -73,8 +73,8 @@ pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
     }
 }
 
-/// Restored buckets are held, and the shards' journals record that: the next start need not begin
-/// another hold.
+/// Restored buckets are held, and the shards' journals record this, so that the next start need not
+/// begin another hold.
 pub fn unmark(files: &impl Files, node: &Node) {
     let data = &node.config.data;
     let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);

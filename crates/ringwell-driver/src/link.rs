@@ -1,9 +1,9 @@
-//! Links to the shards of other nodes: this thread's side of them.
+//! Links to the shards of other nodes: the sending side on this thread.
 //!
-//! One link for each shard of another node and each thread of this one. Entries of its queue go out
-//! as requests over HTTP/1.1 on a kept-alive connection; pacing decides when, and which are
-//! answered with overflow at once. A slow or broken link costs its own rows their numbers and
-//! nothing else. Source: docs/spec/link.md, docs/spec/pacing.md.
+//! There is one link for each shard of another node and each thread of this one. Entries of its
+//! queue are sent as requests over HTTP/1.1 on a kept-alive connection; pacing decides when they
+//! are sent, and which are answered with overflow at once. A slow or broken link costs its own rows
+//! their numbers and has no other effect. Source: docs/spec/link.md, docs/spec/pacing.md.
 
 mod rows;
 pub mod serve;
@@ -73,7 +73,7 @@ pub fn to_others<P: Platform>(
     let way = |neighbour: Neighbour| {
         let (sender, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
         peers.add(neighbour.shard, sender);
-        // The links of a node ping at different times, and a node's own as well.
+        // The links of a node ping at different times, also the links of one shard.
         let seed = u64::from(caller) << 16 | u64::from(neighbour.shard);
         let net = net(&neighbour);
         Way { link: Rc::new(Link::new(platform.clone(), node, net, neighbour, seed)), queue }
@@ -82,7 +82,7 @@ pub fn to_others<P: Platform>(
 }
 
 impl<P: Platform> Way<P> {
-    /// Works until the thread ends.
+    /// Runs until the thread ends.
     pub async fn run(mut self) {
         while let Some(message) = self.queue.recv().await {
             let link = Rc::clone(&self.link);
@@ -141,12 +141,12 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Time as the window counts it.
+    /// Time in the form that the window uses.
     fn now(&self) -> Duration {
         self.platform.moment().0
     }
 
-    /// After each change of the window: lets waiting rows proceed, or sends them away.
+    /// Runs after each change of the window: sends waiting rows, or answers them with overflow.
     fn settle(self: &Rc<Self>) {
         if self.window.borrow().is_shut() {
             let all = std::mem::take(&mut *self.waiting.borrow_mut());
@@ -169,7 +169,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Pings a shard that was slow until it is quick again.
+    /// Pings a slow shard until it is fast again.
     async fn ping(self: Rc<Self>) {
         loop {
             if planted(Bug::NeverReopened) {
@@ -186,7 +186,7 @@ impl<P: Platform> Link<P> {
                 Some(Err(Trouble::Lost(_))) | None => Ending::Lost,
             };
             let (now, took) = (self.now(), self.platform.moment().since(begun));
-            // A timer that rang late: this thread was.
+            // The timer fired late, so this thread was late.
             let lag = took.saturating_sub(self.pacing.deadline);
             self.window.borrow_mut().pinged(now, took, ending, lag);
         }
@@ -199,7 +199,7 @@ impl<P: Platform> Link<P> {
         self.settle();
     }
 
-    /// Asks the shard's own queue for a sign of life.
+    /// Sends a ping through the shard's own queue.
     async fn send_ping(&self) -> Result<(), Trouble> {
         let mut ping = Vec::new();
         frame::write_ping(&mut ping, self.neighbour.shard);

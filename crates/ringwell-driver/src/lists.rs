@@ -1,10 +1,10 @@
-//! Digests of the lists of pools, to see whether a bucket's list has changed.
+//! Digests of the lists of pools, to detect changes of a bucket's list.
 
 use std::collections::BTreeMap;
 
 use ringwell_directory::{BUCKETS, Directory};
 
-/// By bucket, a digest of its pools and their numbers.
+/// For each bucket, a digest of its pools and their numbers.
 pub type Lists = BTreeMap<u16, u64>;
 
 /// The digests of all buckets that have pools.

@@ -1,9 +1,9 @@
-//! Tasks and timers on the thread that polls them, without a runtime: for the embedded engine, for
-//! the simulator, for tests.
+//! Tasks and timers on the thread that polls them, without a runtime: for the embedded engine, the
+//! simulator, and tests.
 //!
-//! Owns its tasks. Reads no clock: the caller passes the time.
-//! Invariant: tasks run in the order in which they were woken, unless the caller draws another; with
-//! the same calls in the same order every run is the same.
+//! Owns its tasks. Reads no clock: the caller passes the time. Invariant: tasks run in the order in
+//! which they were woken, unless the caller draws another; the same calls in the same order give
+//! the same run.
 
 use std::cell::{Cell, RefCell};
 use std::collections::btree_map::OccupiedEntry;
@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use crate::platform::Moment;
 
-/// Tasks and timers. A clone is a handle on the same ones.
+/// Tasks and timers. Clones share the same tasks and timers.
 #[derive(Clone, Default)]
 pub struct Executor(Rc<Inner>);
 
@@ -39,17 +39,18 @@ struct Slot {
     /// `None` while the task is polled, and after its end.
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     signal: Arc<Signal>,
-    /// Made once: a task that registers it again registers the same one.
+    /// Created once, so that a task that registers it again registers the same one.
     waker: Waker,
 }
 
-/// Tasks that are ready, the one that was woken first at the front.
+/// Ready tasks, in the order in which they were woken.
 #[derive(Default)]
 struct Ready(Mutex<VecDeque<Arc<Signal>>>);
 
 impl Ready {
     fn queue(&self) -> MutexGuard<'_, VecDeque<Arc<Signal>>> {
-        // A panic while it is held leaves it whole: each holder makes one call.
+        // A panic while the lock is held leaves the data consistent, because each holder makes a
+        // single call.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -57,7 +58,7 @@ impl Ready {
 /// Wakes one task.
 struct Signal {
     slot: usize,
-    /// The task that it was made for: slots are reused.
+    /// Identifies the task that it was made for, because slots are reused.
     task: u64,
     is_queued: AtomicBool,
     ready: Arc<Ready>,
@@ -88,7 +89,7 @@ impl Executor {
         Self::default()
     }
 
-    /// The time as of the last [`Self::advance`].
+    /// The time of the last [`Self::advance`].
     #[must_use]
     pub fn now(&self) -> Moment {
         self.0.now.get()
@@ -134,8 +135,8 @@ impl Executor {
         self.0.timers.borrow().first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Moves time on to `now` and wakes the tasks whose timers are due, in the order of their moments.
-    /// Time never goes back: an earlier `now` changes nothing.
+    /// Moves time on to `now` and wakes the tasks whose timers are due, in the order of their
+    /// moments. Time never goes back: an earlier `now` changes nothing.
     pub fn advance(&self, now: Moment) {
         self.0.now.set(self.0.now.get().max(now));
         loop {
@@ -153,8 +154,8 @@ impl Executor {
         self.poll_drawn(|_| 0)
     }
 
-    /// Polls the ready task that `draw` selects by its index, counted from the one that was woken
-    /// first. `false` if none is ready.
+    /// Polls the ready task that `draw` selects by its index, in the order of waking. `false` if
+    /// none is ready.
     #[must_use]
     pub fn poll_drawn(&self, draw: impl FnOnce(usize) -> usize) -> bool {
         let mut queue = self.0.ready.queue();
@@ -168,8 +169,8 @@ impl Executor {
         true
     }
 
-    /// Polls `work` and the ready tasks in turns, until `work` completes. `None` if nothing is
-    /// ready before that: only a timer or another thread could then make progress.
+    /// Polls `work` and the ready tasks in turn, until `work` completes. `None` if no task is ready
+    /// before that: only a timer or another thread could then make progress.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let signal = Arc::new(Signal {
@@ -194,12 +195,12 @@ impl Executor {
         None
     }
 
-    /// Drops all tasks; tasks that are spawned from now on are dropped too, also by destructors.
+    /// Drops all tasks; tasks spawned later, even by destructors, are dropped too.
     pub fn end(&self) {
         self.0.is_ended.set(true);
         loop {
             let task = self.0.tasks.borrow_mut().iter_mut().find_map(|slot| slot.future.take());
-            // Dropped while nothing is borrowed: destructors send and wake.
+            // Dropped while nothing is borrowed, because destructors send and wake.
             let Some(task) = task else { break };
             drop(task);
         }

@@ -12,8 +12,8 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{ReadError, Reader};
 
-/// A look-up ends after this with its partial result: a number that goes out every second has as
-/// many records a day as there are seconds.
+/// The time limit of a look-up, which then returns its partial result: a number that goes out every
+/// second has as many records a day as there are seconds.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// This shard's knowledge of the holder of `number` at `at`.
@@ -29,12 +29,12 @@ pub async fn attribution<P: Platform>(
     let clocks = shard.clocks();
     shard.engine.borrow_mut().set_clocks(clocks);
     let past = walk(&shard, &reader, number, at, clocks).await?;
-    // Other numbers were not answered here.
+    // Answers about other numbers are not affected.
     let is_here = shard.engine.borrow().shard().newest(number).is_some();
     Ok(if is_here { shard.node.gaps().judge(past, at) } else { past })
 }
 
-/// Follows the records of `number`, as [`attribution`] without regard to gaps.
+/// Follows the records of `number` like [`attribution`], ignoring gaps.
 async fn walk<P: Platform>(
     shard: &Shard<P>,
     reader: &impl Reader,
@@ -47,7 +47,7 @@ async fn walk<P: Platform>(
         Moment::Wall(at) if planted(Bug::ShardTimeInLookups) => Moment::Shard(at),
         at => at,
     };
-    // A shard that was idle noted nothing at the end of a boot; another one did.
+    // An idle shard recorded nothing at the end of a boot, but another one did.
     let mut noted = reader.noted();
     noted.extend(&shard.node.begun.noted);
     let (mut walk, mut step) = shard.engine.borrow().attribution(number, at, &noted);
@@ -66,7 +66,7 @@ async fn walk<P: Platform>(
             if shard.platform.moment() > until {
                 return Ok(walk.end(Missing::TooLong));
             }
-            // Older history than is kept ends the walk.
+            // Ends at the oldest history that is kept.
             let group = match read(shard, reader, position).await? {
                 Ok(group) => group,
                 Err(missing) => return Ok(walk.end(missing)),
@@ -80,7 +80,8 @@ async fn walk<P: Platform>(
     }
 }
 
-/// The group that `position` lies in, or why it is missing; one that is being written is waited for.
+/// The group that contains `position`, or the reason why it is unavailable; waits for a group that
+/// is being written.
 async fn read<P: Platform>(
     shard: &Shard<P>,
     reader: &impl Reader,

@@ -1,9 +1,9 @@
-//! A shard's work beside answering, in pieces between which batches are served: it records the
+//! A shard's work other than answering, in pieces between which batches are served: it records the
 //! time, takes snapshots, and drops old history after copying the records that still matter.
 //!
-//! Owns the schedule and the size of a piece. When a piece has its turn, and on which thread files
-//! are written, is the caller's: the server's tasks, the embedded engine after a batch, the
-//! simulator. Source: docs/spec/journal.md, "Snapshots" and "Retention".
+//! Owns the schedule and the size of a piece. The caller chooses when a piece runs, and on which
+//! thread files are written: the server's tasks, the embedded engine after a batch, the simulator.
+//! Source: docs/spec/journal.md, "Snapshots" and "Retention".
 
 #[cfg(canary)]
 mod late;
@@ -23,10 +23,10 @@ pub const ROUND: Millis = Millis(1_000);
 /// each time.
 const TICK: Millis = Millis(5_000);
 
-/// A wall clock that was set by more than this is written down at once.
+/// A wall clock that was set by more than this is recorded at once.
 const WALL_SET: Millis = Millis(1_000);
 
-/// Bytes of a snapshot that gather before they are written.
+/// The count of snapshot bytes that are buffered before they are written.
 const SNAPSHOT_WRITE_BYTES: usize = 1 << 20;
 
 /// The schedule, computed from earlier work.
@@ -39,15 +39,15 @@ pub struct Rounds {
     /// The written bytes and the time at the start of the last snapshot.
     snapshot_bytes: u64,
     snapshot_at: Millis,
-    /// No history is given up before the journal is as long as this.
+    /// No history is dropped before the journal is as long as this.
     kept_bytes: u64,
-    /// The group of the last tick, and how long the shard must be quiet until the next.
+    /// The group of the last tick, and the time for which the shard must be quiet until the next.
     tick_group: u64,
     tick_after: Millis,
 }
 
 impl Rounds {
-    /// From now on. A snapshot has just been taken, or could not be.
+    /// A schedule that begins now. Records that a snapshot has just been taken, or failed.
     #[must_use]
     pub fn new(
         store: &impl Store,
@@ -66,10 +66,9 @@ impl Rounds {
         }
     }
 
-    /// Keeps the journal's newest time fresh: of use only where the machine is booted again. Less
-    /// and less often, so that a server that has nothing to do writes nothing. Also records a wall
-    /// clock that was set, for look-ups after another boot. Returns whether there is something to
-    /// be stored.
+    /// Keeps the journal's newest time current, which matters only if the machine is booted again.
+    /// Less and less often, so that an idle server writes nothing. Also records a wall clock that
+    /// was set, for look-ups after another boot. Returns whether there is something to be stored.
     pub fn tick(&mut self, engine: &mut Engine, now: Millis, clocks: Clocks) -> bool {
         let tip = engine.tip();
         if engine.is_pending() || engine.refusal().is_some() {
@@ -99,12 +98,13 @@ impl Rounds {
         written >= self.snapshot_every || written > 0 && (is_old || store.waits_for_snapshot())
     }
 
-    /// A snapshot was taken that began at `began`, when `written` bytes had been written.
+    /// Records that a snapshot was taken that began at `began`, when `written` bytes had been
+    /// written.
     pub fn snapshot_taken(&mut self, written: u64, began: Millis) {
         (self.snapshot_bytes, self.snapshot_at) = (written, began);
     }
 
-    /// The oldest history, if it may be given up now.
+    /// The oldest history, if it may be dropped now.
     #[must_use]
     pub fn expired(&self, store: &impl Store, now: Millis, clocks: Clocks) -> Option<Carry> {
         let stats = store.stats();
@@ -112,8 +112,8 @@ impl Rounds {
         Some(Carry { part, next_n: part.first_n, before: stats.written_bytes })
     }
 
-    /// Its records that matter were copied, and are stored. If that was most of it, nothing is
-    /// gained by giving up more before the journal has grown; returns the journal's length then.
+    /// Records that its relevant records were copied and stored. If those were most of it, dropping
+    /// more gains nothing before the journal has grown; returns the journal's length then.
     pub fn carried(&mut self, store: &impl Store, carry: &Carry) -> Option<u64> {
         let stats = store.stats();
         let is_most = stats.written_bytes - carry.before > carry.part.bytes / 2;
@@ -125,19 +125,19 @@ impl Rounds {
     }
 }
 
-/// History that is being given up: its groups are looked at in order.
+/// History that is being dropped: its groups are examined in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Carry {
     /// The selected part.
     pub part: Part,
     next_n: u64,
-    /// Bytes that had been written before.
+    /// The bytes that had been written earlier.
     before: u64,
 }
 
 impl Carry {
-    /// The next group that must be read and carried, of at most `groups` that are looked at; `None` if
-    /// none of these need be, or all have been looked at.
+    /// The next group that must be read and copied, of at most `groups` that are examined; `None`
+    /// if none of these need be, or all have been examined.
     pub fn next(&mut self, engine: &Engine, groups: &mut u64) -> Option<u64> {
         while *groups > 0 && !self.is_done() {
             let n = self.next_n;
@@ -150,7 +150,7 @@ impl Carry {
         None
     }
 
-    /// Whether all groups have been looked at. The part may be dropped once the newest group is
+    /// Whether all groups have been examined. The part may be dropped once the newest group is
     /// stored.
     #[must_use]
     pub fn is_done(&self) -> bool {
@@ -158,7 +158,7 @@ impl Carry {
     }
 }
 
-/// A snapshot that is being taken. Dropped before it is published it never was.
+/// A snapshot that is being taken. If it is dropped before it is published, nothing remains of it.
 #[derive(Debug)]
 pub struct Snapshot<D> {
     draft: D,
@@ -167,7 +167,7 @@ pub struct Snapshot<D> {
 }
 
 impl<D: Draft> Snapshot<D> {
-    /// Begins one: the groups from the open one on will be replayed on it.
+    /// Begins a snapshot: the groups from the open one on will be replayed on it.
     ///
     /// # Errors
     /// [`FileError`]; always if nothing outlives the process.
@@ -181,7 +181,7 @@ impl<D: Draft> Snapshot<D> {
         Ok(Self { draft, writer: SnapshotWriter::new(&header), step: SnapshotStep::FIRST })
     }
 
-    /// Takes the next piece; returns whether it was the last. Call [`Self::write`] after that.
+    /// Adds the next piece; returns whether it was the last. Call [`Self::write`] after that.
     pub fn piece(&mut self, engine: &mut Engine) -> bool {
         if self.step != SnapshotStep::Done {
             self.step = engine.snapshot(self.step, &mut self.writer);
@@ -198,7 +198,7 @@ impl<D: Draft> Snapshot<D> {
         self.step
     }
 
-    /// Whether enough has gathered to be written.
+    /// Whether enough is buffered to be written.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.writer.ready_bytes() >= SNAPSHOT_WRITE_BYTES
@@ -207,14 +207,14 @@ impl<D: Draft> Snapshot<D> {
     /// Writes the buffered bytes. Waits for the disk.
     ///
     /// # Errors
-    /// [`FileError`]; the snapshot is given up.
+    /// [`FileError`]; then the snapshot is abandoned.
     pub fn write(mut self) -> Result<Self, FileError> {
         let bytes = self.writer.take(Vec::new());
         self.draft.write(&bytes)?;
         Ok(self)
     }
 
-    /// The last group that it may cover: that must be stored before it counts.
+    /// The last group that it may cover, which must be stored before the snapshot counts.
     #[must_use]
     pub fn through(&self, engine: &Engine) -> u64 {
         let newest = engine.newest_group();
@@ -224,7 +224,7 @@ impl<D: Draft> Snapshot<D> {
     /// Makes it the newest snapshot, durably. Waits for the disk.
     ///
     /// # Errors
-    /// [`FileError`]; the previous ones stay.
+    /// [`FileError`]; then the previous ones stay.
     pub fn publish(mut self, through: u64) -> Result<(), FileError> {
         self.draft.write(&self.writer.finish(through))?;
         self.draft.publish(through)

@@ -1,12 +1,12 @@
-//! This process's place in a cluster: which shards are its own, and the way to the others.
+//! This process's membership in a cluster: its own shards, and the links to the others.
 
 use ringwell_directory::{Cluster, ClusterNode, Listen};
 
-/// A node of a cluster. Without one, all shards are of this process.
+/// A node of a cluster. Without one, this process has all shards.
 #[derive(Clone, Debug)]
 pub struct Membership {
     cluster: Cluster,
-    /// This node's place among the cluster's.
+    /// This node's index among the cluster's.
     place: usize,
 }
 
@@ -17,7 +17,7 @@ pub struct Neighbour {
     pub shard: u16,
     /// The name of its node.
     pub node: String,
-    /// The address at which other nodes ask the node.
+    /// The address at which other nodes reach the node.
     pub link: Listen,
 }
 
@@ -53,7 +53,7 @@ impl Membership {
         })
     }
 
-    /// A shard of each other node.
+    /// One shard of each other node.
     pub fn first_shards_of_others(&self) -> impl Iterator<Item = u16> {
         let nodes = self.cluster.nodes().iter().enumerate();
         let others = nodes.filter(|(place, _)| *place != self.place);

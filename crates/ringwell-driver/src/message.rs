@@ -1,7 +1,7 @@
 //! The messages between the shards of a process, as values.
 //!
-//! Payloads are at the bottom: they know nothing of their senders and servers. A message may find a
-//! queue full; it is never lost.
+//! Payloads are at the bottom of the module order: they know nothing of their senders and servers.
+//! A message may find a queue full; it is never lost.
 
 use std::sync::Arc;
 
@@ -19,17 +19,17 @@ use crate::platform::{Moment, Path, Traced};
 use crate::pool_query::PoolQuery;
 use crate::stats::ShardStats;
 
-/// One row of a batch that another shard took in.
+/// One row of a batch that another shard received.
 #[derive(Clone, Copy, Debug)]
 pub struct PeerRow {
-    /// The pool, as its index within the shard that is asked; of no meaning on the way to another
-    /// node, whose indices are its own.
+    /// The pool, as its index within the receiving shard; meaningless on a link to another node,
+    /// which has its own indices.
     pub pool: u32,
     /// The pool's id.
     pub id: PoolId,
     /// The index of the row in the batch.
     pub row: u16,
-    /// Two runs of parameters, as spans of the batch's text.
+    /// Two parts of the parameters, as spans of the batch's text.
     pub params: [Span; 2],
     /// The visitor, if the row names one.
     pub visitor: Option<VisitorId>,
@@ -38,13 +38,13 @@ pub struct PeerRow {
 /// The rows of one batch that one shard owns.
 #[derive(Debug)]
 pub struct PeerRows {
-    /// The text that the rows' spans point into.
+    /// The text that the rows' spans refer to.
     pub text: Bytes,
     /// The rows.
     pub rows: Vec<PeerRow>,
-    /// Digest of a batch that may be sent again.
+    /// The digest of a repeatable batch.
     pub retry: Option<[u8; 16]>,
-    /// No one waits for the answer after this.
+    /// The time after which no caller waits for the answer.
     pub deadline: Moment,
     /// The trace that a request to another node belongs to.
     pub traced: Option<Traced>,
@@ -61,20 +61,20 @@ pub struct PeerAnswer {
     pub outcomes: Vec<Outcome>,
 }
 
-/// An allocation whose answer never left.
+/// An allocation whose answer was never sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unanswered {
     /// The number.
     pub number: PromoNumber,
-    /// When it was handed out, by its owner's clock.
+    /// Its time by its owner's clock.
     pub allocated_at: Millis,
-    /// Whether it can be asked for again, by its visitor or by a batch that is sent again.
+    /// Whether it can be requested again, by its visitor or by a repeated batch.
     pub is_kept: bool,
 }
 
 impl Unanswered {
-    /// The number of `outcome`, if it has one, which is shown to none. A row that repeats an older
-    /// allocation names a time at which that was not made, and undoes nothing.
+    /// The number of `outcome`, if it has one, which no client has seen. A row that repeats an
+    /// older allocation gives a time at which that was not made, and undoes nothing.
     #[must_use]
     pub fn new(outcome: &Outcome, allocated_at: Millis) -> Option<Self> {
         let (number, is_kept) = match *outcome {
@@ -89,17 +89,17 @@ impl Unanswered {
 /// A request from other shards.
 #[derive(Debug)]
 pub enum Message {
-    /// To allocate.
+    /// Allocates for rows.
     Rows(PeerRows),
-    /// To end lockouts of numbers that no client saw.
+    /// Releases numbers that no client saw.
     Unanswered(Vec<Unanswered>),
-    /// To end a lockout on request.
+    /// Ends a lockout on request.
     Release {
         /// The number.
         number: PromoNumber,
-        /// Only if it was handed out then.
+        /// Only if it was handed out at this time.
         allocated_at: Option<Millis>,
-        /// Only if its visitor has not extended the lockout since then.
+        /// Only if its visitor has not extended the lockout after this time.
         seen_at: Option<Millis>,
         /// Whether it was locked.
         reply: oneshot::Sender<Result<bool, Refusal>>,
@@ -113,7 +113,7 @@ pub enum Message {
         /// The result.
         reply: oneshot::Sender<Result<Past, String>>,
     },
-    /// To take a step from one state of the directory to the next.
+    /// Takes a step from one state of the directory to the next.
     Change(Step, oneshot::Sender<Done>),
     /// Asks to adopt the previous owner's state of the numbers of buckets.
     Adopt {
@@ -122,14 +122,14 @@ pub enum Message {
         /// Completes when that is durable.
         reply: oneshot::Sender<Result<(), String>>,
     },
-    /// To ask the node of another shard which shard owns which bucket.
+    /// Asks the node of another shard for the owners of buckets.
     LearnOwners {
         /// A shard of that node.
         of: u16,
-        /// Sent when the answer, if any, is in use.
+        /// Sent when the answer, if any, has been applied.
         reply: oneshot::Sender<()>,
     },
-    /// To send a request to the node of a shard, by its link.
+    /// Sends a request to the node of a shard over its link.
     Post {
         /// The request.
         path: Path,
@@ -138,11 +138,11 @@ pub enum Message {
         /// The answer.
         reply: oneshot::Sender<Result<Bytes, String>>,
     },
-    /// The state of pools.
+    /// Asks for the state of pools.
     Pools(PoolQuery),
-    /// Counts.
+    /// Asks for counts.
     Stats(oneshot::Sender<ShardStats>),
-    /// Asks for the time: a sign of life through the queue that rows take.
+    /// Asks for the time: a ping through the queue that rows use.
     Ping(oneshot::Sender<Millis>),
 }
 
@@ -160,11 +160,11 @@ pub enum Step {
     Tell {
         /// The numbers.
         numbers: Vec<NumberRange>,
-        /// Also where no lockout runs.
+        /// Whether to include numbers without a current lockout.
         is_free_too: bool,
     },
-    /// Asks for the full state of these numbers and of those that pools of these buckets had, and
-    /// for batches that may be sent again.
+    /// Asks for the complete state of these numbers and of those that pools of these buckets had,
+    /// and for repeatable batches.
     TellAll {
         /// The numbers.
         numbers: Vec<NumberRange>,
@@ -173,16 +173,16 @@ pub enum Step {
     },
     /// Asks which pools are held.
     TellHolds,
-    /// Asks how far the journal has got.
+    /// Asks for the journal's progress.
     TellStored,
     /// Holds the pools of these buckets.
     HoldBuckets(BucketHolds),
-    /// Takes over the state of other shards, and the holds of arriving numbers; then pools are
-    /// added, and others get more numbers.
+    /// Takes over the state of other shards, and the holds of arriving numbers; then adds pools,
+    /// and numbers to other pools.
     Enter {
-        /// The newest allocation of numbers that come.
+        /// The newest allocation of each arriving number.
         known: Vec<Retired>,
-        /// Asks for the answers that rows of repeatable batches would get.
+        /// The answers that rows of repeatable batches would get.
         answers: Vec<AnswerEntry>,
         /// Held pools, and the end of each hold.
         holds: Vec<(PoolId, Millis)>,
@@ -193,13 +193,13 @@ pub enum Step {
     Use(Arc<Directory>),
 }
 
-/// The end of each pool's hold, present or past; `None`: all of them.
+/// The end of each pool's hold, present or past; `None` for all pools.
 pub type Holds = Vec<(Option<PoolId>, Millis)>;
 
 /// A shard's answer to a [`Step`].
 #[derive(Debug)]
 pub enum Done {
-    /// It was taken.
+    /// The step was taken.
     Taken,
     /// The result.
     Known(Vec<Retired>),
@@ -213,13 +213,13 @@ pub enum Done {
     Clash(PoolId, InRotation),
 }
 
-/// The state of numbers at one moment.
+/// The state of numbers at one point in time.
 #[derive(Debug)]
 pub struct Known {
     /// The newest allocation of each number, in rising order.
     pub numbers: Vec<Retired>,
-    /// Asks for the answers that rows of repeatable batches would get.
+    /// The answers that rows of repeatable batches would get.
     pub answers: Vec<AnswerEntry>,
-    /// The moment.
+    /// The time.
     pub at: Millis,
 }

@@ -3,9 +3,9 @@
 //! The present owner's node makes the move. The giver records that it has given the buckets up and
 //! stops serving them; then it sends its state of their numbers to the next owner; when that is
 //! durable there, it hands the buckets over. Between the two, rows of these buckets overflow. An
-//! interrupted move continues where it was, also after a restart. Invariant: a node serves a bucket
-//! only while its newest map on disk includes it, and it has the lockouts of all previous owners.
-//! Source: docs/spec/cluster.md, "Moving buckets".
+//! interrupted move continues where it stopped, even after a restart. Invariant: a node serves a
+//! bucket only while its newest map on disk includes it, and it has the lockouts of all previous
+//! owners. Source: docs/spec/cluster.md, "Moving buckets".
 
 mod give;
 mod learn;
@@ -31,7 +31,7 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::FileError;
 
-/// The reason why buckets stay, or are still on their way.
+/// The reason why buckets do not move, or have not arrived yet.
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say what each is")]
 pub enum MoveError {
@@ -80,8 +80,8 @@ async fn use_owners<P: Platform>(
     Ok(())
 }
 
-/// Runs `work` to its end, even if its requester stops waiting: an interrupted change would leave
-/// some shards in the new state and some in the old one. `None`: the node ends.
+/// Runs `work` to its end, even if its requester stops waiting, because an interrupted change would
+/// leave some shards in the new state and some in the old one. `None` if the node is stopping.
 pub async fn to_its_end<P: Platform, T: 'static>(
     platform: &P,
     work: impl Future<Output = T> + 'static,
@@ -89,7 +89,7 @@ pub async fn to_its_end<P: Platform, T: 'static>(
     platform.task(work).await.ok()
 }
 
-/// The facts about the pools of `buckets` on which two nodes must agree before those move.
+/// The facts about the pools of `buckets` on which two nodes must agree before the move.
 fn digest(directory: &Directory, buckets: &[u16]) -> String {
     let mut hasher = blake3::Hasher::new();
     let mut pools: Vec<_> = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket)).collect();

@@ -1,4 +1,4 @@
-//! The driver's view of the machine: time, tasks, the way to other processes.
+//! The driver's interface to the machine: time, tasks, connections to other processes.
 //!
 //! The server implements [`Platform`] over tokio, the embedded engine and the simulator over
 //! [`crate::local::Executor`]. Code of the driver takes the platform as its only type parameter;
@@ -20,9 +20,9 @@ use tokio::sync::oneshot;
 use crate::store::Files;
 use crate::watch::Watch;
 
-/// Time since an origin of the process, which all its shards share. Deadlines are moments.
+/// Time since an origin of the process, which all its shards share. Deadlines are such times.
 ///
-/// There is no `now()`: only a platform knows the time.
+/// There is no `now()`, because only a platform knows the time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Moment(pub Duration);
 
@@ -52,11 +52,11 @@ impl Sub<Duration> for Moment {
 
 /// The machine under one shard. Cheap to clone: a handle, or an empty type.
 pub trait Platform: Clone + fmt::Debug + 'static {
-    /// The way to shards of other processes.
+    /// The connection to shards of other processes.
     type Net: Net;
 
-    /// Turns of the other tasks after which an answer that has arrived has been read: the runtime looks
-    /// at its sockets, the connection reads and hands the answer on.
+    /// The count of turns of the other tasks after which an answer that has arrived has been read:
+    /// the runtime polls its sockets, the connection reads the answer and passes it on.
     const TURNS_TO_READ: usize;
 
     /// Files of this process.
@@ -65,7 +65,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// A handle on the files.
     fn files(&self) -> Self::Files;
 
-    /// Observer of the shards' decisions: none outside of the simulator.
+    /// The observer of the shards' decisions; only the simulator has one.
     #[inline]
     fn watch(&self) -> Option<&dyn Watch> {
         None
@@ -77,7 +77,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// The time since the machine was booted, which continues while it is suspended.
     fn boot_time(&self) -> Duration;
 
-    /// The wall clock, as time since 1970. Anybody may set it at any time.
+    /// The wall clock, as time since 1970. It can be set at any time.
     fn wall(&self) -> Duration;
 
     /// Completes at `at`, or at once if that has passed.
@@ -86,16 +86,16 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// Completes after the other tasks that are ready have had their turn, and sockets too.
     fn turn(&self) -> impl Future<Output = ()> + 'static;
 
-    /// Runs a task on this shard's thread until it is done or the shard ends.
+    /// Runs a task on this shard's thread until it completes or the shard ends.
     fn spawn(&self, task: impl Future<Output = ()> + 'static);
 
-    /// Computes something long where no batch waits for it. `None`: the process is ending.
+    /// Runs a long computation where no batch waits for it. `None` if the process is ending.
     fn offload<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static;
 
-    /// As [`Self::spawn`]; the receiver gets the output. Dropping it does not end the task.
+    /// Like [`Self::spawn`]; the receiver gets the output. Dropping it does not end the task.
     fn task<T: 'static>(&self, work: impl Future<Output = T> + 'static) -> oneshot::Receiver<T> {
         let (done, output) = oneshot::channel();
         self.spawn(async move { drop(done.send(work.await)) });
@@ -108,7 +108,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
         By { work, end: self.sleep_until(at) }
     }
 
-    /// As [`Self::by`], for `time` from now.
+    /// Like [`Self::by`], with a limit of `time` from now.
     fn within<F: Future>(
         &self,
         time: Duration,
@@ -144,29 +144,29 @@ impl<F: Future, S: Future> Future for By<F, S> {
 /// A request to a shard of another process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Path {
-    /// To allocate for rows.
+    /// Allocates for rows.
     Rows,
-    /// To end lockouts of numbers that no client saw.
+    /// Releases numbers that no client saw.
     Unanswered,
-    /// For a sign of life.
+    /// A ping.
     Ping,
     /// Asks for the holder of a number.
     Attribution,
-    /// To end a lockout.
+    /// Ends a lockout.
     Release,
-    /// Whether it can take buckets.
+    /// Asks whether it can take buckets.
     Prepare,
     /// Asks to adopt the state of numbers of buckets that move.
     Adopt,
-    /// To take buckets.
+    /// Asks it to take buckets.
     Take,
-    /// To give up taking buckets.
+    /// Asks it not to take buckets any more.
     Abandon,
-    /// For its copy of the owners.
+    /// Exchanges copies of the owners.
     Owners,
-    /// Its records about journals.
+    /// Exchanges records about journals.
     Journals,
-    /// For how long numbers are locked.
+    /// Asks how long numbers are locked.
     Locked,
 }
 
@@ -186,7 +186,7 @@ impl Path {
         Self::Locked,
     ];
 
-    /// Its form in requests. Source: docs/spec/link.md.
+    /// Its name in requests. Source: docs/spec/link.md.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -211,21 +211,21 @@ impl Path {
         Self::ALL.into_iter().find(|path| path.as_str() == text)
     }
 
-    /// Whether bodies are frames of ringwell-mesh; they are JSON otherwise.
+    /// Whether bodies are frames of ringwell-mesh; otherwise they are JSON.
     #[must_use]
     pub const fn is_frame(self) -> bool {
         matches!(self, Self::Rows | Self::Unanswered | Self::Ping)
     }
 }
 
-/// The place of a batch in a trace that is kept: bytes that the driver carries to other nodes and does
-/// not read.
+/// The place of a batch in a recorded trace: bytes that the driver passes to other nodes without
+/// reading them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Traced(pub [u8; 24]);
 
-/// The way to one shard of another process.
+/// The connection to one shard of another process.
 pub trait Net: fmt::Debug + 'static {
-    /// Sends a request and returns the answer's body. Whether a request was served stays unknown if
+    /// Sends a request and returns the answer's body. It is unknown whether a request was served if
     /// the result is [`Trouble::Lost`], or if the future is dropped.
     fn call(
         &self,
@@ -233,8 +233,8 @@ pub trait Net: fmt::Debug + 'static {
         body: Bytes,
     ) -> impl Future<Output = Result<Bytes, Trouble>> + 'static;
 
-    /// The same for a request that belongs to a trace. Without an implementation of its own the trace
-    /// ends here.
+    /// The same for a request that belongs to a trace. The default implementation ends the trace
+    /// here.
     fn call_traced(
         &self,
         path: Path,
@@ -244,14 +244,14 @@ pub trait Net: fmt::Debug + 'static {
         self.call(path, body)
     }
 
-    /// Closes connections that wait for nothing: the other side sent something that cannot be read.
+    /// Closes idle connections after the other side sent something unreadable.
     fn close(&self);
 
     /// Counts, for metrics.
     fn stats(&self) -> NetStats;
 }
 
-/// Counts of a way to another process.
+/// Counts of a connection to another process.
 #[derive(Clone, Debug)]
 pub struct NetStats {
     /// Open connections.
@@ -265,7 +265,7 @@ pub struct NetStats {
 /// The reason why a call brought no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
-    /// The other process refused, with a status of HTTP and its reason.
+    /// The other process refused, with an HTTP status and its reason.
     Refused(u16, String),
     /// There was no connection, or it broke.
     Lost(String),

@@ -1,7 +1,7 @@
-//! Questions about a shard's pools, for their managers.
+//! Queries about a shard's pools, for their managers.
 //!
-//! Owns the questions and how a shard's thread answers them. Each is short: questions about many
-//! pools are asked in parts, so that rows pass between them.
+//! Owns the queries and how a shard's thread answers them. Each is short: queries about many pools
+//! are sent in parts, so that rows pass between them.
 
 use ringwell_core::{Millis, NumberRange, PoolCounts, PoolId, PromoNumber};
 use ringwell_engine::{Engine, lifetime};
@@ -12,48 +12,48 @@ use crate::stats::{Reason, Stats};
 /// A pool's index in its shard, and its generation at the time of the look-up.
 pub type Place = (u32, PoolId);
 
-/// A question about pools. Pools that the shard does not have (any more) are left out.
+/// A query about pools. Pools that the shard does not have (any more) are omitted.
 #[derive(Debug)]
 pub enum PoolQuery {
-    /// Its present state: reads each of its numbers.
+    /// The pool's present state; reads each of its numbers.
     State {
         /// The pool.
         place: Place,
-        /// `None`: the shard does not have it.
+        /// `None` if the shard does not have it.
         reply: oneshot::Sender<Option<PoolState>>,
     },
-    /// The count of requests to pools so far: cheap.
+    /// The count of requests to pools so far; cheap.
     Asked {
         /// The pools.
         places: Vec<Place>,
         /// The requested pools that the shard has.
         reply: oneshot::Sender<Vec<PoolAsked>>,
     },
-    /// The numbers of it that have not been held since a moment.
+    /// The numbers of a pool that have not been held since a given time.
     Unused {
         /// The pool.
         place: Place,
         /// The moment.
         since: Millis,
-        /// Numbers in a row make one range.
+        /// Consecutive numbers make one range.
         reply: oneshot::Sender<Vec<NumberRange>>,
     },
-    /// The time for which its numbers have rested: reads each of them.
+    /// The time for which its numbers have rested; reads each of them.
     Rested {
         /// The pool.
         place: Place,
-        /// `None`: the shard does not have it.
+        /// `None` if the shard does not have it.
         reply: oneshot::Sender<Option<Rested>>,
     },
-    /// The reason why rows for it that this thread received had no number, though the pool was not
-    /// exhausted.
+    /// The reasons why rows for it that this thread received got no number, although the pool was
+    /// not exhausted.
     Refused {
         /// The pool.
         pool: PoolId,
         /// Counts by [`Reason::ALL`].
         reply: oneshot::Sender<[u64; Reason::ALL.len()]>,
     },
-    /// The same counts of the pools that have most of them.
+    /// The same counts for the pools with the most of them.
     MostRefused {
         /// The most pools.
         pools: usize,
@@ -65,8 +65,8 @@ pub enum PoolQuery {
 /// Bounds between the counts of [`Rested`], in lifetimes of the pool.
 pub const REST_BOUNDS: [u64; 5] = [1, 2, 5, 10, 50];
 
-/// A pool's numbers by the time since a visitor held them: the longer, the fewer late calls are taken
-/// for the next visitor's.
+/// A pool's numbers by the time since a visitor held them: the longer, the fewer late calls are
+/// attributed to the next visitor.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rested {
     /// Numbers that are locked out now.
@@ -78,7 +78,7 @@ pub struct Rested {
     pub rested: [u32; REST_BOUNDS.len() + 1],
 }
 
-/// A pool as its shard has it now.
+/// The present state of a pool in its shard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolState {
     /// The pool.
@@ -89,7 +89,7 @@ pub struct PoolState {
     pub numbers: u32,
     /// The count of locked numbers among them.
     pub locked: u32,
-    /// When the next number comes free, if none is; or when the pool is no longer held.
+    /// The time when the next number comes free, if none is; or when the pool is no longer held.
     pub next_free: Option<Millis>,
     /// Numbers handed out since the pool came to this process; counted modulo 2^32.
     pub allocated: u32,
@@ -112,7 +112,7 @@ pub struct PoolAsked {
     pub exhausted: u32,
 }
 
-/// Answers on the shard's thread, `now` by the engine's time.
+/// Answers on the shard's thread; `now` is the engine's time.
 pub fn answer(shard: u16, engine: &Engine, now: Millis, stats: &Stats, query: PoolQuery) {
     // The requesting task may have ended.
     match query {
@@ -161,7 +161,7 @@ fn asked(engine: &Engine, (index, pool): Place) -> Option<PoolAsked> {
     Some(PoolAsked { pool, numbers, lifetime, allocated, exhausted })
 }
 
-/// Numbers in a row make one range.
+/// Consecutive numbers make one range.
 fn unused(engine: &Engine, (index, pool): Place, since: Millis) -> Vec<NumberRange> {
     let rules = engine.shard();
     let mut ranges: Vec<(PromoNumber, u32)> = Vec::new();

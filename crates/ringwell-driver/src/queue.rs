@@ -1,13 +1,13 @@
 //! The queues to all shards.
 //!
-//! Each is bounded: where one is full the rows become overflow, nothing grows. Messages in the
-//! queue of a shard on another node continue over a link.
+//! Each is bounded: if one is full, the rows become overflow. Messages in the queue of a shard on
+//! another node are forwarded over a link.
 
 use tokio::sync::mpsc;
 
 use crate::message::Message;
 
-/// Messages that may wait for a shard.
+/// The most messages that may wait for a shard.
 pub const QUEUE_MESSAGES_MAX: usize = 4096;
 
 /// The queues of all shards, by shard: those of this process, and those of this thread's links to
@@ -23,14 +23,15 @@ impl Peers {
         self.0[place] = Some(queue);
     }
 
-    /// Hands `message` to `shard` if its queue has room.
+    /// Sends `message` to `shard` if its queue has room.
     #[must_use]
     pub fn send(&self, shard: u16, message: Message) -> bool {
         let queue = self.0.get(usize::from(shard)).and_then(Option::as_ref);
         queue.is_some_and(|queue| queue.try_send(message).is_ok())
     }
 
-    /// Hands `message` to `shard` as soon as its queue has room; `false` if there is no such shard.
+    /// Sends `message` to `shard` as soon as its queue has room; returns `false` if there is no
+    /// such shard.
     pub async fn send_when_there_is_room(&self, shard: u16, message: Message) -> bool {
         match self.0.get(usize::from(shard)).and_then(Option::as_ref) {
             Some(queue) => queue.send(message).await.is_ok(),

@@ -1,8 +1,8 @@
 //! The rows of a batch, without threads, sockets and clocks: the plan for each, its execution on
-//! the shard that owns them, and the answer to each.
+//! the owning shard, and the answer to each.
 //!
-//! Knows nothing of waiting: an answer may leave once its promises ([`is_promise`]) are durable. Free
-//! of the platform, so that it is compiled once.
+//! Knows nothing of waiting: an answer may be sent once its promises ([`is_promise`]) are durable.
+//! Independent of the platform, so that it is compiled once.
 
 use std::time::Duration;
 
@@ -13,11 +13,11 @@ use ringwell_wire::{Answer, Limits, RequestError, Row, RowError, Tracking};
 
 use crate::canary::{Bug, planted};
 
-/// The latest time, after its batch's deadline, at which a number leaves; later it becomes
+/// The longest delay after its batch's deadline with which a number is sent; later it becomes
 /// overflow.
 pub const LATE_MAX: Duration = Duration::from_millis(5);
 
-/// Longer idempotency keys are refused.
+/// The longest idempotency key.
 pub const RETRY_KEY_BYTES_MAX: usize = 256;
 
 /// Separates digests of single allocations from those of batches.
@@ -39,9 +39,9 @@ pub struct Owner {
     pub shard: u16,
     /// The pool, counted within its shard.
     pub index: u32,
-    /// Goes out when no number can.
+    /// The number that is sent if there is no other.
     pub overflow: Option<PromoNumber>,
-    /// Its answers have a tracking URL.
+    /// Whether its answers have a tracking URL.
     pub is_tracked: bool,
 }
 
@@ -65,7 +65,8 @@ pub fn limits(config: &Config) -> Limits {
     }
 }
 
-/// A pool as its shard has it: lifetimes are rounded up, as shard time is rounded down.
+/// A pool in the form that its shard uses: lifetimes are rounded up, because shard time is rounded
+/// down.
 #[must_use]
 pub fn spec(pool: &RingPool) -> PoolSpec {
     let lifetime = pool.lifetime();
@@ -73,8 +74,8 @@ pub fn spec(pool: &RingPool) -> PoolSpec {
     PoolSpec { lifetime, ..pool.spec() }
 }
 
-/// Identifies a batch that may be sent again: its key and its whole body. `None` if the key is
-/// empty, which is the same as no key.
+/// Identifies a repeatable batch: its key and its whole body. `None` if the key is empty, which is
+/// the same as no key.
 ///
 /// # Errors
 /// [`RequestError::KeyTooLong`].
@@ -82,8 +83,8 @@ pub fn batch_digest(key: &[u8], body: &[u8]) -> Result<Option<[u8; 16]>, Request
     digest(blake3::Hasher::new(), key, &[body])
 }
 
-/// Identifies a single allocation that may be sent again: its key, path and query. It never equals
-/// a batch's digest.
+/// Identifies a repeatable single allocation: its key, path and query. It never equals a batch's
+/// digest.
 ///
 /// # Errors
 /// [`RequestError::KeyTooLong`].
@@ -92,7 +93,7 @@ pub fn single_digest(
     path: &str,
     query: &str,
 ) -> Result<Option<[u8; 16]>, RequestError> {
-    // A path has no `?`.
+    // A path contains no `?`.
     let request = [path.as_bytes(), b"?", query.as_bytes()];
     digest(blake3::Hasher::new_derive_key(SINGLE), key, &request)
 }
@@ -123,7 +124,7 @@ pub fn visitor_id(name: &[u8]) -> VisitorId {
     VisitorId(id)
 }
 
-/// The plan for one row. Its spans point into `text`.
+/// The plan for one row. Its spans refer to `text`.
 #[expect(
     clippy::inline_always,
     reason = "measured: what a call leaves in memory in pieces, its caller waits to read as a whole"
@@ -144,13 +145,13 @@ pub fn plan(directory: &Directory, text: &[u8], row: &Row) -> Plan {
             overflow: entry.overflow(),
             is_tracked: entry.is_tracked(),
         }),
-        // Nobody without the key learns whether the pool exists.
+        // Clients without the key cannot see whether the pool exists.
         _ => Plan::Fail(RowError::InvalidKey { key: ask.key, pool: ask.pool_text }),
     }
 }
 
-/// The plan for each row. The memory that `engine` reads first for those of `shard` is prefetched
-/// meanwhile, so that [`serve`] waits less for memory.
+/// The plan for each row. Prefetches the memory that `engine` reads first for those of `shard`, so
+/// that [`serve`] waits less for memory.
 pub fn plans<'a>(
     directory: &'a Directory,
     engine: &'a Engine,
@@ -183,18 +184,18 @@ fn fetch_next(engine: &Engine, pool: u32) {
 /// Rows with their plans, in request order.
 #[derive(Clone, Copy, Debug)]
 pub struct Planned<'a> {
-    /// The text that the rows' spans point into.
+    /// The text that the rows' spans refer to.
     pub text: &'a [u8],
     /// The rows.
     pub rows: &'a [Row],
     /// The plan for each.
     pub plans: &'a [Plan],
-    /// The batch, if it may be sent again: see [`batch_digest`].
+    /// The batch's digest, if it is repeatable: see [`batch_digest`].
     pub retry: Option<[u8; 16]>,
 }
 
-/// Serves the rows that `shard` owns at `now`, which [`Engine::at`] gave; leaves the outcomes of
-/// the others alone.
+/// Serves the rows that `shard` owns at `now`, which [`Engine::at`] returned; does not change the
+/// outcomes of the others.
 #[inline]
 pub fn serve(
     engine: &mut Engine,
@@ -216,12 +217,12 @@ pub fn serve(
         let retry = retry.map(|batch| RowKey { batch, row });
         let (pool, id) = (owner.index, ask.pool);
         engine.allocate(now, &Ask { pool, id, params, visitor, retry }, outcome);
-        // For the batches to come: where pools are few it is still there then.
+        // For later batches: if there are few pools, the memory is still cached then.
         fetch_next(engine, pool);
     }
 }
 
-/// Whether an answer must not be forgotten: it has a number, or, in a repeatable batch, says that
+/// Whether an answer must not be forgotten: it has a number or, in a repeatable batch, reports that
 /// there was none.
 #[must_use]
 pub fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
@@ -234,7 +235,7 @@ pub fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
 }
 
 /// The answer to a row, and the reason why it has no number if an owner had none for it. `now` is
-/// asked only if the answer says when to ask again.
+/// called only if the answer contains the time when to ask again.
 #[inline]
 #[must_use]
 pub fn answer<'a>(
@@ -267,8 +268,8 @@ pub fn answer<'a>(
             Answer::Error(RowError::NoNumbers { pool })
         }
         (None, Shortage::Exhausted(until)) => {
-            // Lockouts are a millisecond longer than the lifetime: an answer should not say 1801
-            // seconds.
+            // Lockouts are a millisecond longer than the lifetime; an answer should not contain
+            // 1801 seconds.
             let wait_ms = until.since(now()).0.saturating_sub(1);
             Answer::Error(RowError::PoolExhausted { pool, wait_ms })
         }

@@ -1,25 +1,26 @@
-//! A judge's view of a shard's decisions: the simulator has a judge, the server none.
+//! An observer of a shard's decisions: used by the simulator, not by the server.
 
 use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
 use ringwell_engine::{Engine, Outcome};
 
 use crate::platform::Moment;
 
-/// Sees a shard's decisions, on the shard's thread, before anything else happens there.
+/// Receives a shard's decisions, on the shard's thread, before anything else happens there.
 pub trait Watch {
-    /// A row of a batch was decided. All rows of its batch that the shard owns have been by now.
+    /// A row of a batch was decided. All rows of its batch that the shard owns have been decided by
+    /// now.
     fn served(&self, shard: u16, engine: &Engine, row: &Served<'_>);
 
     /// An allocation of `allocated_at` that no client saw was undone at `now`.
     fn withdrawn(&self, shard: u16, engine: &Engine, number: PromoNumber, at: [Millis; 2]);
 
-    /// A lockout was ended at `now` because a client asked for it.
+    /// A lockout was ended at `now` because a client requested it.
     fn released(&self, shard: u16, number: PromoNumber, now: Millis);
 
     /// Pools, holds or lockouts have changed in another way than by rows.
     fn changed(&self, shard: u16);
 
-    /// The answers to batches from before the pools came here could not be stored.
+    /// The answers to batches from before the pools arrived here could not be stored.
     fn answers_lost(&self, shard: u16);
 }
 
@@ -30,15 +31,15 @@ pub struct Served<'a> {
     pub pool: PoolId,
     /// The index of the row in its batch.
     pub row: u16,
-    /// Two runs of parameters.
+    /// Two parts of the parameters.
     pub params: [&'a [u8]; 2],
     /// The visitor, if the row names one.
     pub visitor: Option<VisitorId>,
-    /// Whether the batch may be sent again.
+    /// Whether the batch is repeatable.
     pub is_repeatable: bool,
-    /// No one waits for the answer after this.
+    /// The time after which no caller waits for the answer.
     pub deadline: Moment,
-    /// When it was decided, by shard time.
+    /// The time of the decision, in shard time.
     pub at: Millis,
     /// Its outcome.
     pub outcome: Outcome,

@@ -1,11 +1,10 @@
-//! The nodes' records of each other's journals, which reveal a node that comes back without its
-//! own.
+//! The nodes' records of each other's journals, which reveal a node that returns without its own.
 //!
-//! A node that has lost its disk, or got it back from a copy, cannot detect that alone: its journal
-//! is in order. Other nodes keep the name of each shard's data directory and how far its journal
-//! had got. A node asks them before it hands anything out. If a node has a record of another
-//! journal, or of a longer one, the buckets of that shard are held like those that arrive by a new
-//! map. Source: docs/spec/cluster.md, "A lost disk".
+//! A node that has lost its disk, or restored it from a copy, cannot detect that alone, because its
+//! journal is consistent. Other nodes store the name of each shard's data directory and its
+//! journal's progress. A node asks them before it hands anything out. If a node has a record of
+//! another journal, or of a longer one, the buckets of that shard are held like those that arrive
+//! by a new map. Source: docs/spec/cluster.md, "A lost disk".
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -27,13 +26,13 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{SeenJournals, ServedMap};
 
-/// A node that does not answer a start by then is asked again while this one serves.
+/// A node that does not answer during a start is asked again while this one serves.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The interval between two reports on the length of the journals, or between two questions.
+/// The interval between two reports on the journals' progress, or between two queries.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// A disk that did not take note of a hold is tried again after this.
+/// The pause after which recording a hold is retried, if the disk failed to.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 /// The longest name of a data directory that is remembered.
@@ -46,13 +45,13 @@ pub type JournalWord = (u16, String, u64);
 #[derive(Debug, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Exchange {
-    /// Asked for.
+    /// The requested journals.
     shards: Vec<u16>,
-    /// To be remembered.
+    /// The journals to record.
     journals: Vec<JournalWord>,
 }
 
-/// Answers another node: the previous records of the shards. Its report is stored durably first.
+/// Answers another node with the previous records of the shards. Stores its report durably first.
 ///
 /// # Errors
 /// The reason why it cannot be recorded.
@@ -89,9 +88,9 @@ pub async fn learn<P: Platform>(
     Ok(answer)
 }
 
-/// Before a node hands out a number: asks all others, holds doubtful buckets, records what it
+/// Runs before a node hands out a number: asks all others, holds doubtful buckets, records what it
 /// serves, and makes the others record its journals. Returns the nodes to ask again: all, if the
-/// disk did not store a hold, as the next start must find it again.
+/// disk did not store a hold, because the next start must find it again.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() || !node.answers_wait() {
         return Vec::new();
@@ -128,8 +127,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     away
 }
 
-/// Reports the length of the journals to others, and asks those that could not be asked at the
-/// start.
+/// Reports the journals' progress to others, and asks those that did not answer at the start.
 pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut away: Vec<u16>) {
     let others = others(&node);
     if others.is_empty() {
@@ -162,7 +160,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
     }
 }
 
-/// A last time, when all is answered that will be.
+/// Runs a last time when all requests have been answered.
 pub async fn end<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     let others = others(node);
     if others.is_empty() {
@@ -175,19 +173,20 @@ pub async fn end<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
         said.push(platform.task(async move { say(&at, &peers, other, &tips).await }));
     }
     for end in said {
-        // Whether they were reached makes no difference any more.
+        // It no longer matters whether they were reached.
         let _ = end.await;
     }
 }
 
-/// A shard of each node that remembers this one's journals. A node that keeps none has nothing to lose.
+/// A shard of each node that records this one's journals. A node without journals has nothing to
+/// lose.
 fn others(node: &Node) -> Vec<u16> {
     let membership = node.membership.as_ref().filter(|_| node.answers_wait());
     membership.iter().flat_map(|member| member.first_shards_of_others()).collect()
 }
 
 /// The shards of this node for which the node of `other` has a record of another journal than the
-/// one that this start found, or of a longer one. `None`: it does not answer.
+/// one that this start found, or of a longer one. `None` if it does not answer.
 async fn question<P: Platform>(
     platform: &P,
     node: &Node,
@@ -212,8 +211,8 @@ async fn question<P: Platform>(
     Some(doubtful)
 }
 
-/// Holds the buckets of these shards from now on, and records what this node serves. `false`: the
-/// hold is in no file.
+/// Holds the buckets of these shards from now on, and records what this node serves. Returns
+/// `false` if the hold is in no file.
 async fn settle<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -236,10 +235,10 @@ async fn settle_now<P: Platform>(
     peers: &Peers,
     doubtful: &BTreeSet<u16>,
 ) -> Result<(), String> {
-    // Other nodes may hand buckets over by now, and interrupted moves continue.
+    // Other nodes may hand buckets over from now on, and interrupted moves continue.
     let _one = node.changes.lock().await;
     if !doubtful.is_empty() {
-        // Holds come first: a disk that takes no note must not let a number go out twice.
+        // Holds come first: a disk that fails to record them must not let a number go out twice.
         hold(node, peers, doubtful).await.map_err(|error| error.to_string())?;
         note_gap(platform, node).await?;
     }
@@ -282,7 +281,7 @@ async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> 
     written.ok_or("the server is stopping")?.map_err(|error| error.to_string())
 }
 
-/// The length of this node's journals.
+/// The progress of this node's journals.
 async fn tips(node: &Node, peers: &Peers) -> Vec<JournalWord> {
     let mut tips = Vec::new();
     for shard in node.shards() {

@@ -1,4 +1,4 @@
-//! The fate of a batch's numbers if the journal, another shard or the client does not wait.
+//! What happens to a batch's numbers if the journal, another shard or the client does not wait.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
@@ -76,7 +76,7 @@ fn numbers_that_are_ready_long_after_the_deadline_overflow_and_are_free_again() 
         let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
         let (answer, ()) = platform.run(both(&platform, answering(&shard, 40, 20), async {
             platform.turn().await;
-            // The journal has stored the group, and something else keeps the thread.
+            // The journal has stored the group, but other work occupies the thread.
             let group = shard.engine.borrow().newest_group();
             shard.stored(group);
             platform.0.advance(platform.moment() + Duration::from_millis(20 + late_ms));
@@ -92,7 +92,7 @@ fn a_client_that_hangs_up_leaves_its_numbers_free() {
     let platform = Virtual::default();
     let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
     let waiting = answering(&shard, 40, 60_000);
-    // The journal never answers; the client goes after a moment.
+    // The journal never answers; the client disconnects after a moment.
     let cut = platform.run(platform.within(Duration::from_millis(20), waiting));
     assert_eq!(cut, None);
     assert_eq!(shard.engine.borrow().counts().allocated, 40);
@@ -110,12 +110,12 @@ fn a_shard_that_does_not_answer_costs_its_own_rows_their_numbers_and_no_others()
     let own = shard.directory().pools_of(0).count();
     assert_eq!(answer.matches("\"overflow\":true").count(), 100 - own);
     assert_eq!(locked(&shard), own);
-    // It takes the rows up too late, and hands nothing out.
+    // It processes the rows too late, and hands nothing out.
     platform.0.advance(platform.moment() + Duration::from_millis(1));
     let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
     platform.run(other.serve_peer(rows));
     assert_eq!(other.engine.borrow().counts().allocated, 0);
-    // A queue that is full is known to be slow: no waiting.
+    // A full queue is known to be slow, so nothing waits for it.
     for _ in 0..4 {
         platform.run(answering(&shard, 100, 1));
     }
@@ -140,7 +140,7 @@ fn an_owner_hands_out_no_number_that_no_batch_waits_for() {
     assert_eq!(other.engine.borrow().counts().allocated, 0, "not even for a moment");
 }
 
-/// The thread finds its rows' pools on shard 1 until it learns better.
+/// The thread finds its rows' pools on shard 1 until it gets the newer owners.
 #[test]
 fn rows_that_are_refused_as_moved_are_asked_for_once_more_of_the_new_owner() {
     let platform = Virtual::default();
@@ -152,7 +152,7 @@ fn rows_that_are_refused_as_moved_are_asked_for_once_more_of_the_new_owner() {
     let all_to = |shard| Placement::from_owners(&[shard; 1024], 3).unwrap();
     let state = |shard| Arc::new(before.moved(all_to(shard)));
     let (outdated, newest) = (state(1), state(2));
-    // Numbers go out of one shard only: those of this test are new to shard 2.
+    // Numbers go out of only one shard: those of this test are new to shard 2.
     for (index, _) in Changes::between(&before, &newest, 1).removed {
         old.engine.borrow_mut().remove_pool(index);
     }
@@ -162,7 +162,7 @@ fn rows_that_are_refused_as_moved_are_asked_for_once_more_of_the_new_owner() {
     shard.use_directory(outdated);
     let (answer, ()) = platform.run(both(&platform, answering(&shard, 40, 60_000), async {
         let Some(Message::Rows(rows)) = old_queue.recv().await else { panic!("not asked") };
-        // Meanwhile this thread has learnt who owns them.
+        // In the meantime this thread has received the owners.
         shard.use_directory(newest);
         old.serve_peer(rows).await;
         let Some(Message::Rows(rows)) = new_queue.recv().await else { panic!("not asked") };

@@ -1,4 +1,4 @@
-//! Rows with a visitor, or of a batch that may be sent again, whose answers do not leave.
+//! Rows with a visitor, or of a repeatable batch, whose answers are not sent.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]

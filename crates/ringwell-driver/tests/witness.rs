@@ -1,4 +1,4 @@
-//! A node whose journal differs from the one that its peer recorded, on a disk that takes no
+//! A node whose journal differs from the one that its peer recorded, on a disk that accepts no
 //! writes.
 
 #![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
@@ -60,7 +60,7 @@ fn node(cluster: &Cluster, own: u16, data: &FilePath, found: (&str, u64)) -> Arc
     Arc::new(node)
 }
 
-/// The shard of `node`, with its queue worked through, and its way to the other node's `learn`.
+/// The shard of `node`, with its queue processed, and its connection to the other node's `learn`.
 fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Virtual>> {
     let specs = node.directory().pools_of(0).map(|pool| rows::spec(pool)).collect();
     let read = reading(1, platform.boot_time(), platform.wall());
@@ -78,7 +78,7 @@ fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Vi
     platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), store, || 0, queue));
     let (at, other) = (platform.clone(), Arc::clone(other));
     platform.spawn(async move {
-        // To all else the other node says nothing.
+        // The other node answers no other request.
         let mut unanswered = Vec::new();
         while let Some(message) = posts.recv().await {
             let Message::Post { path: Path::Journals, body, reply } = message else {
@@ -127,7 +127,7 @@ fn a_disk_that_takes_no_note_of_a_lost_journal_hands_out_nothing_and_is_not_beli
         let answer = bulk(&shard, body(&shard, 10), &platform.terms(20)).await;
         assert_eq!(answer.matches("\"overflow\":true").count(), 10, "{answer}");
         assert_eq!(shard.engine.borrow().counts().allocated, 0);
-        // The next start must find out again: no file has the hold.
+        // The next start must detect it again, because no file has the hold.
         assert_eq!(remembered(&platform, &other).await, [before]);
         // Once the disk accepts writes, the other node gets the report.
         std::fs::remove_file(path("full")).unwrap();

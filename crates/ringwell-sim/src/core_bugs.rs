@@ -1,8 +1,8 @@
-//! Bugs in the rules themselves: there only if all is built with `--cfg canary`.
+//! Bugs in the rules themselves, present only if everything is built with `--cfg canary`.
 
 use crate::{Bug, Options, plant_in_core, run};
 
-/// One test, as a planted bug is there for the whole process.
+/// A single test, because a planted bug affects the whole process.
 #[test]
 fn bugs_in_the_rules_are_found() {
     let cases: [(Bug, &[&str]); 2] = [

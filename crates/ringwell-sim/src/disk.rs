@@ -1,20 +1,21 @@
 //! One machine's disk and its page cache, as a list of named files.
 //!
-//! Written bytes are in the cache at once and on the disk after a flush. A power cut leaves any
-//! part of the blocks that were not flushed, a kill leaves the cache. Names are the same: a change
-//! of the directory lasts when the directory was flushed. Every call that changes something is a
-//! point at which the machine may stop. Knows nothing of journals.
+//! Written bytes are in the cache at once and on the disk after a flush. After a power cut any
+//! subset of the unflushed blocks is on the disk; a kill keeps the cache. The same applies to
+//! names: a change of the directory is durable after the directory was flushed. The machine may
+//! stop at every call that changes something. Knows nothing of journals.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::{Faults, Kind};
 use crate::random::Random;
 
-/// Written as one, unless the power goes: then in sectors.
+/// Written atomically, unless the power fails: then in sectors.
 pub(crate) const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 
-/// A file's name: its owner, its kind, and its number. `shard` is `u16::MAX` for the node's own.
+/// A file's name: its owner, its kind, and its number. `shard` is `u16::MAX` for the node's own
+/// files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) shard: u16,
@@ -38,7 +39,7 @@ pub(crate) struct Handle {
     id: u64,
     /// Its name when it was opened.
     name: Name,
-    /// A write is on its way to the disk until the flush: it may get through in part.
+    /// A write that is in transit until the flush: it may be stored partly.
     is_direct: bool,
 }
 
@@ -47,9 +48,9 @@ pub(crate) struct Handle {
 pub(crate) enum Trouble {
     Full,
     Io,
-    /// There is no such file.
+    /// The file does not exist.
     Missing,
-    /// The machine or the process has stopped: nothing after this call happens.
+    /// The machine or the process has stopped, and further calls have no effect.
     Crashed,
 }
 
@@ -58,7 +59,7 @@ struct File {
     cached: Vec<u8>,
     durable: Vec<u8>,
     dirty: BTreeSet<usize>,
-    /// Dirty blocks that a flush has reported as durable.
+    /// Modified blocks that a flush has falsely reported as durable.
     claimed: BTreeSet<usize>,
 }
 
@@ -78,23 +79,23 @@ pub(crate) struct Disk {
     names: BTreeMap<Name, u64>,
     durable_names: BTreeMap<Name, u64>,
     changes: Vec<Change>,
-    /// Writes past the cache that are not flushed: file, offset and length.
+    /// Unflushed writes past the cache: file, offset and length.
     on_their_way: BTreeMap<u64, (u64, u64)>,
     /// Shards that have a directory.
     pub(crate) directories: BTreeSet<u16>,
-    /// Rises with each end of a process: calls of an earlier one do nothing.
+    /// Increases with each end of a process, so that calls of earlier ones have no effect.
     pub(crate) life: u32,
     pub(crate) is_full: bool,
     pub(crate) has_stopped: bool,
-    /// Data that it reported as stored and has not kept: writes lost or put elsewhere, flushes that
-    /// lied.
+    /// Data that it reported as stored but did not keep: writes lost or misplaced, flushes that
+    /// failed silently.
     pub(crate) lies: u64,
-    /// Bits that flipped, to be put right by an operator who has a copy.
+    /// Flipped bits, which an operator with a copy will restore.
     flips: Vec<(Name, usize, u8)>,
-    /// Tails that files lost, likewise.
+    /// Lost ends of files, likewise.
     tails: Vec<(Name, Vec<u8>)>,
     pub(crate) was_damaged: bool,
-    /// A snapshot or a map was published since this was looked at last.
+    /// Whether a snapshot or a map was published since the last check.
     pub(crate) has_published: bool,
 }
 
@@ -108,7 +109,7 @@ impl Disk {
         if self.has_stopped { Err(Trouble::Crashed) } else { Ok(()) }
     }
 
-    /// Whether it has done something that a disk must not do.
+    /// Whether the disk has violated its guarantees.
     pub(crate) fn is_to_blame(&self) -> bool {
         self.lies > 0 || self.was_damaged
     }
@@ -127,7 +128,7 @@ impl Disk {
         self.files.get_mut(&file.id).ok_or(Trouble::Io)
     }
 
-    /// Opens a file that is there.
+    /// Opens an existing file.
     pub(crate) fn open(&self, name: Name, is_direct: bool) -> Result<Handle, Trouble> {
         let id = *self.names.get(&name).ok_or(Trouble::Missing)?;
         Ok(Handle { id, name, is_direct })
@@ -148,7 +149,7 @@ impl Disk {
         self.names.keys().filter(|name| name.shard == shard).copied().collect()
     }
 
-    /// A file's length, as read.
+    /// A file's length for readers.
     pub(crate) fn len(&self, file: &Handle) -> u64 {
         self.files.get(&file.id).map_or(0, |file| file.cached.len() as u64)
     }
@@ -168,7 +169,7 @@ impl Disk {
         self.open(name, false)
     }
 
-    /// Writes into the cache. Its faults show at a flush, at a crash, or never.
+    /// Writes into the cache. Its faults appear at a flush, at a crash, or never.
     pub(crate) fn write(
         &mut self,
         faults: &mut Faults,
@@ -191,7 +192,7 @@ impl Disk {
             bytes =
                 &bytes[..faults.stream(Kind::WriteError).index(bytes.len() / BLOCK + 1) * BLOCK];
         } else if name.sort == Sort::Unfinished && name.shard == u16::MAX {
-            // The map: it is text, and its faults show when it is read.
+            // The map is text, so its faults appear when it is read.
         } else if faults.strikes(Kind::LostWrite) {
             self.lies += 1;
             return Ok(());
@@ -221,8 +222,8 @@ impl Disk {
         let name = handle.name;
         self.on_their_way.remove(&handle.id);
         let fails = faults.strikes(Kind::FlushError);
-        // The map is text: a damaged one is detected when it is read, one from before a move cannot
-        // be detected.
+        // The map is text: a damaged one is detected when it is read, but one from before a move
+        // cannot be detected.
         let is_of_a_shard = name.shard < u16::MAX;
         let lies = !fails && faults.strikes(Kind::LyingFlush) && is_of_a_shard;
         let file = self.opened(handle)?;
@@ -233,7 +234,8 @@ impl Disk {
         let mut dirty = std::mem::take(&mut file.dirty);
         let claimed = std::mem::take(&mut file.claimed);
         if fails {
-            // Some blocks are stored; all count as clean from now on, so that the next flush lies.
+            // Some blocks are stored; all count as clean from now on, so that the next flush
+            // falsely succeeds.
             let lost = dirty.extract_if(.., |_| faults.stream(Kind::FlushError).chance(500_000));
             let broken = lost.filter(|block| claimed.contains(block)).count();
             self.lies += broken as u64;
@@ -295,7 +297,7 @@ impl Disk {
         }
     }
 
-    /// The process was killed: a part of its writes past the cache got through.
+    /// The process was killed: a part of its writes past the cache was stored.
     pub(crate) fn kill(&mut self, random: &mut Random) {
         self.has_stopped = false;
         self.life += 1;
@@ -311,7 +313,7 @@ impl Disk {
         }
     }
 
-    /// The power was cut: any part of the unflushed data is there.
+    /// The power was cut: any subset of the unflushed data is stored.
     pub(crate) fn power_cut(&mut self, faults: &mut Faults) {
         self.has_stopped = false;
         self.life += 1;
@@ -352,13 +354,13 @@ impl Disk {
         }
     }
 
-    /// Flips a bit of something that is stored. Names the file.
+    /// Flips a bit of stored data. Returns the file's name.
     pub(crate) fn rot(&mut self, random: &mut Random) -> Option<Name> {
         let of_shards = self.names.iter().filter(|(name, _)| name.shard < u16::MAX);
         let names: Vec<(Name, u64)> = of_shards.map(|(name, id)| (*name, *id)).collect();
         let (name, id) = *names.get(random.index(names.len()))?;
         let file = self.files.get_mut(&id).filter(|file| !file.durable.is_empty())?;
-        // Zeros ahead of use make most of a file: where something lies is looked for a few times.
+        // Most of a file is zeros for later use, so finding data takes a few attempts.
         let mut byte = random.index(file.durable.len());
         for _ in 0..64 {
             if file.durable[byte] != 0 {
@@ -369,7 +371,7 @@ impl Disk {
         self.flip(name, byte, 1 << random.below(8))
     }
 
-    /// Flips a bit in the last block of a shard's journal that holds anything.
+    /// Flips a bit in the last nonempty block of a shard's journal.
     pub(crate) fn rot_at_end(&mut self, random: &mut Random, shard: u16) -> Option<Name> {
         let number = *self.list(shard, Sort::Segment).last()?;
         let name = Name { shard, sort: Sort::Segment, number };
@@ -379,7 +381,7 @@ impl Disk {
         self.flip(name, byte, 1 << random.below(8))
     }
 
-    /// The newest file of a shard's journal loses its tail, at most two blocks of its contents.
+    /// The newest file of a shard's journal loses its end, at most two blocks of its contents.
     pub(crate) fn shorten(&mut self, random: &mut Random, shard: u16) -> Option<Name> {
         let number = *self.list(shard, Sort::Segment).last()?;
         let name = Name { shard, sort: Sort::Segment, number };
@@ -410,14 +412,14 @@ impl Disk {
         Some(name)
     }
 
-    /// A start continues from the present files: a copy of their earlier state is of no use any
-    /// more.
+    /// A start continues from the present files, so a copy of their earlier state is useless from
+    /// then on.
     pub(crate) fn accept(&mut self) {
         self.flips.clear();
         self.tails.clear();
     }
 
-    /// An operator restores rotten data from a copy. `false` if there are other faults.
+    /// An operator restores damaged data from a copy. Returns `false` if there are other faults.
     pub(crate) fn mend(&mut self) -> bool {
         for (name, tail) in std::mem::take(&mut self.tails).into_iter().rev() {
             let Ok(file) = self.file(name) else { continue };
@@ -472,10 +474,10 @@ impl File {
         }
     }
 
-    /// The cache takes a block from the disk.
+    /// The cache loads a block from the disk.
     fn restore(&mut self, block: usize) {
         let (from, to) = self.range(block);
-        // A file that grew and was not flushed is shorter on the disk.
+        // A file that was extended and not flushed is shorter on the disk.
         let known = self.durable.len().clamp(from, to);
         let on_disk = self.durable.get(from..known).unwrap_or_default();
         let (there, beyond) = self.cached[from..to].split_at_mut(on_disk.len());

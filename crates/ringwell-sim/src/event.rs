@@ -1,4 +1,4 @@
-//! Events, their times and their order, beside the polls of tasks.
+//! Events, their times and their order, in addition to the polls of tasks.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use ringwell_engine::Moment;
 use crate::machine::Replied;
 use crate::model::Wanted;
 
-/// Something that is going to happen.
+/// A future event.
 #[derive(Debug)]
 pub(crate) enum Event {
     /// The next client sends its batch.
@@ -18,19 +18,20 @@ pub(crate) enum Event {
     Again(u32),
     /// A batch arrives at a shard, in this life of its node.
     Batch { node: usize, life: u32, shard: u16, batch: u64 },
-    /// Every second: faults may strike machines.
+    /// Every second: faults may affect machines.
     Second,
-    /// A node that is down starts; in this life only.
+    /// A stopped node starts; in this life only.
     Start(usize, u32),
-    /// An operator ends a node, so that it starts again.
+    /// An operator stops a node, so that it starts again.
     Restart(usize, u32),
-    /// An operator sees to a node that does not start.
+    /// An operator attends to a node that does not start.
     Repair(usize, u32),
     /// The second half of a change of the map: the node that gets a pool starts again.
     MapArrives(usize),
     /// Every node gets the newest map.
     RollOut,
-    /// The whole list of pools comes to a node that began without some of them, in this life.
+    /// The complete list of pools arrives at a node that started without some of them, in this
+    /// life.
     ListArrives(usize, u32),
     /// A number is given back by its client.
     Release { number: u64, at_ms: u64 },
@@ -38,19 +39,19 @@ pub(crate) enum Event {
     Request { call: u64, node: usize, life: u32, shard: u16, path: Path, body: Bytes },
     /// The answer to one arrives where it began.
     Replied { call: u64, replied: Replied },
-    /// A client left some time ago: no number may be locked for it any more.
+    /// A client disconnected some time ago: no number may be locked for it any more.
     Unseen { node: usize, life: u32, batch: u64 },
-    /// The newest list of pools comes to every node.
+    /// The newest list of pools arrives at every node.
     Manage,
-    /// A step of this life has been taken a moment ago, and now the process or its machine ends.
+    /// A step of this life has just been taken, and now the process or its machine ends.
     CrashAfter(usize, u32),
-    /// A node serves, and an operator does something at once.
+    /// A node serves, and an operator acts at once.
     Hasty(usize, u32),
     /// A node loses its disk.
     LostDisk(usize),
-    /// The last fault has been.
+    /// The last fault has happened.
     Calm,
-    /// Every pool is asked everywhere.
+    /// Every pool is requested everywhere.
     Probe,
 }
 
@@ -67,7 +68,7 @@ impl Queue {
         self.events.insert((at, self.added), event);
     }
 
-    /// The time when the next one happens.
+    /// The time of the next event.
     pub(crate) fn next_at(&self) -> Option<u64> {
         self.events.first_key_value().map(|((at, _), _)| *at)
     }
@@ -78,7 +79,7 @@ impl Queue {
     }
 }
 
-/// A call, and the visitor whom it must name.
+/// A call, and the visitor that it must be attributed to.
 #[derive(Debug)]
 pub(crate) struct Rung {
     pub(crate) which: usize,

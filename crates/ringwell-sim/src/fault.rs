@@ -1,7 +1,7 @@
-//! Faults by kind: how often each strikes in a run, and which of them did.
+//! Faults by kind: how often each strikes in a run, and which ones did.
 //!
-//! Swarm testing: a run draws which kinds are on, and their rates. A kind that is always on can
-//! hide effects of another.
+//! Swarm testing: each run draws which kinds are enabled, and their rates. A kind that is always
+//! enabled can hide effects of another.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,13 +19,13 @@ macro_rules! kinds {
             /// All kinds, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$kind,)*];
 
-            /// As written in a run's line and on the command line.
+            /// The names in a run's line and on the command line.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$kind => $name,)* }
             }
 
-            /// The share of runs, in percent, in which it is on, and the range of its rate (in a
+            /// The percentage of runs in which it is enabled, and the range of its rate (in a
             /// million).
             const fn odds(self) -> (u64, u64, u64) {
                 match self { $(Self::$kind => ($odds, $low, $high),)* }
@@ -34,10 +34,10 @@ macro_rules! kinds {
     };
 }
 
-// The count of runs in 100 in which a kind is on, with a rate in this range, in a million
+// The percentage of runs in which a kind is enabled, with a rate in this range, in a million
 // opportunities: a second of the run for faults of machines, a start, a call of the disk, a frame
-// of a link, a batch, row or answer of a client. Torn and dropped blocks are counted only: a power
-// cut decides.
+// of a link, a batch, row or answer of a client. Torn and dropped blocks are only counted, because
+// a power cut decides them.
 kinds! {
     Kill "kill" 60 5_000 100_000;
     Power "power" 50 5_000 100_000;
@@ -87,7 +87,7 @@ kinds! {
 }
 
 impl Kind {
-    /// The kind that is called `name`.
+    /// The kind with the name `name`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|kind| kind.name() == name)
@@ -106,11 +106,11 @@ pub(crate) struct Faults {
     streams: Vec<Random>,
     rates: Vec<u64>,
     struck: Vec<u64>,
-    /// Only these faults strike: their kind and their index in the kind.
+    /// Only these faults happen: their kind and their index in the kind.
     only: Option<BTreeSet<(Kind, u64)>>,
-    /// The count of times that each would have struck.
+    /// How often each would have happened.
     drawn: Vec<u64>,
-    /// All that did, for the shrinker.
+    /// All faults that happened, for the shrinker.
     pub(crate) history: Vec<(Kind, u64)>,
     pub(crate) are_over: bool,
 }
@@ -128,7 +128,7 @@ impl Faults {
         let rate = |kind: &Kind| {
             let (odds, low, high) = kind.odds();
             let (is_on, rate) = (random.below(100) < odds, random.between(low, high));
-            // Habits of clients are not faults: a calm run has them too.
+            // Habits of clients are not faults: a run without faults has them too.
             let is_fault = *kind < Kind::MapChange
                 || matches!(
                     kind,
@@ -161,7 +161,7 @@ impl Faults {
         !self.are_over && self.streams[kind as usize].chance(rate) && self.note(kind)
     }
 
-    /// Notes that a fault happens; `false` if it was taken out.
+    /// Records that a fault happens; returns `false` if it was left out.
     pub(crate) fn note(&mut self, kind: Kind) -> bool {
         let which = self.drawn[kind as usize];
         self.drawn[kind as usize] += 1;
@@ -173,22 +173,23 @@ impl Faults {
         true
     }
 
-    /// Notes a kind that is on for the whole of a run.
+    /// Records a kind that is enabled for a whole run.
     pub(crate) fn note_if_on(&mut self, kind: Kind) -> bool {
         self.is_on(kind) && self.note(kind)
     }
 
-    /// Counts a crash's effects on blocks: a consequence, not a fault that could be left out.
+    /// Counts a crash's effects on blocks, which are a consequence and not a fault that could be
+    /// left out.
     pub(crate) fn count(&mut self, kind: Kind) {
         self.struck[kind as usize] += 1;
     }
 
-    /// The stream from which the details of this kind are drawn.
+    /// The random stream for the details of this kind.
     pub(crate) fn stream(&mut self, kind: Kind) -> &mut Random {
         &mut self.streams[kind as usize]
     }
 
-    /// The count of strikes of each kind, in both tables, without kinds that never struck.
+    /// How often each kind happened, in both tables, without kinds that never did.
     pub(crate) fn counts(&self, others: &Self) -> Vec<(Kind, u64)> {
         let count = |kind: Kind| self.struck[kind as usize] + others.struck[kind as usize];
         let counts = Kind::ALL.iter().map(|kind| (*kind, count(*kind)));

@@ -1,8 +1,8 @@
 //! The machine under one shard, in virtual time: the driver's platform.
 //!
-//! Owns the state that all processes share and that production code reaches from within a poll:
-//! time, clocks, files, the reference model, and the frames that wait to be sent. Knows nothing of
-//! when something is polled: that is the world's.
+//! Owns the state that all processes share and that production code accesses during a poll: time,
+//! clocks, files, the reference model, and the frames that wait to be sent. Does not know when
+//! something is polled, which the world decides.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,16 +36,16 @@ pub(crate) struct Shared {
     /// True time since the run began, in microseconds.
     pub(crate) now: Cell<u64>,
     pub(crate) clocks: Vec<MachineClock>,
-    /// The faults of calls of disks. The same draws as the world's faults; no kind is used in both.
+    /// The faults of disk calls. The same draws as the world's faults; no kind is used in both.
     pub(crate) call_faults: Arc<Mutex<Faults>>,
     pub(crate) model: RefCell<Model>,
-    /// Frames that have left processes and are not on their way yet.
+    /// Frames that processes have sent and that are not in transit yet.
     pub(crate) outbox: RefCell<Vec<Sent>>,
     /// Callers that wait for an answer of another process.
     pub(crate) calls: RefCell<BTreeMap<u64, Caller>>,
-    /// Shards that changed beyond their rows.
+    /// Shards that changed otherwise than by their rows.
     pub(crate) changed: RefCell<BTreeSet<u16>>,
-    /// The shards among them that could not store the answers to batches from elsewhere.
+    /// Those of them that could not store the answers to batches from other shards.
     pub(crate) answers_lost: RefCell<BTreeSet<u16>>,
     pub(crate) broken: RefCell<Option<Violation>>,
     pub(crate) tale: RefCell<Tale>,
@@ -54,14 +54,14 @@ pub(crate) struct Shared {
     next_call: Cell<u64>,
 }
 
-/// The clocks of one machine, and how its disk does.
+/// The clocks of one machine, and the state of its disk.
 #[derive(Debug, Default)]
 pub(crate) struct MachineClock {
     /// The wall clock less true time, in microseconds.
     pub(crate) skew_us: Cell<i64>,
-    /// The time when it was booted last.
+    /// The time of its last boot.
     pub(crate) booted_at: Cell<u64>,
-    /// Until then everything takes its disk long.
+    /// The time until which its disk is slow.
     pub(crate) slow_until: Cell<u64>,
 }
 
@@ -84,16 +84,16 @@ impl Caller {
 
 pub(crate) type Replied = Result<Bytes, Trouble>;
 
-/// Something that a process has done and the world has to see to.
+/// An effect of a process that the world has to handle.
 #[derive(Debug)]
 pub(crate) enum Sent {
     /// A request to the node of a shard.
     Call { call: u64, from: usize, thread: u16, shard: u16, path: Path, body: Bytes },
     /// The answer to a request.
     Reply { call: u64, from: usize, replied: Replied },
-    /// A batch's answer leaves.
+    /// A batch's answer is sent.
     Answered(Answered),
-    /// A client has gone without an answer.
+    /// A client has disconnected without an answer.
     Aborted { node: usize, batch: u64 },
     /// A shard can serve.
     Ready { node: usize, life: u32 },
@@ -111,11 +111,11 @@ pub(crate) struct Answered {
     pub(crate) node: usize,
     pub(crate) batch: u64,
     pub(crate) shard: u16,
-    /// The time when the shard took it in.
+    /// The time when the shard received it.
     pub(crate) since_us: u64,
     pub(crate) deadline_us: u64,
     pub(crate) rows: Vec<RowAnswer>,
-    /// It failed by an internal fault.
+    /// Whether it failed by an internal fault.
     pub(crate) is_failed: bool,
 }
 
@@ -123,7 +123,7 @@ pub(crate) struct Answered {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowAnswer {
     pub(crate) shown: crate::model::Shown,
-    /// The number, and when it was handed out by its owner's clock.
+    /// The number, and its time by its owner's clock.
     pub(crate) given: Option<(u64, u64)>,
 }
 
@@ -172,14 +172,14 @@ impl Shared {
         self.hash.set(mix(self.hash.get() ^ with));
     }
 
-    /// Notes a promise that was broken; the first counts.
+    /// Records a broken promise; the first one counts.
     pub(crate) fn judge(&self, judged: Judged) {
         if let Err(violation) = judged {
             self.broken.borrow_mut().get_or_insert(violation);
         }
     }
 
-    /// Adds a line to the tale, if it is printed.
+    /// Adds a line to the story, if it is printed.
     pub(crate) fn tell(&self, node: usize, about: &[u64], text: impl FnOnce() -> String) {
         self.tale.borrow_mut().add(self.now.get(), node, about, text);
     }
@@ -192,7 +192,7 @@ pub(crate) struct Life {
     pub(crate) number: u32,
     /// Destructors have no effect now.
     pub(crate) is_dead: Cell<bool>,
-    /// Pools that come now come by a change of the list.
+    /// Pools that are added from now on are due to a change of the list.
     pub(crate) is_listing: Cell<bool>,
 }
 
@@ -272,7 +272,7 @@ impl Platform for Sim {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
-        // Done at once, and known later: the disk may change in between.
+        // Done at once, but reported later: the disk may change in between.
         let done = work();
         let known = self.disk();
         async move {
@@ -342,12 +342,12 @@ impl Watch for Sim {
     }
 }
 
-/// A moment in microseconds since the run began.
+/// A time in microseconds since the run began.
 pub(crate) fn micros(moment: Moment) -> u64 {
     u64::try_from(moment.0.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The way to one shard of another node.
+/// The connection to one shard of another node.
 #[derive(Debug)]
 pub(crate) struct Wire {
     sim: Sim,

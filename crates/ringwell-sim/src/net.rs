@@ -1,4 +1,4 @@
-//! The network between processes: requests and answers are delayed, lost, doubled, reordered, or
+//! The network between processes: requests and answers are delayed, lost, duplicated, reordered, or
 //! reach a process that has ended.
 
 use std::collections::BTreeMap;
@@ -18,26 +18,26 @@ use crate::world::{MS, World};
 /// From its largest size a window shuts after five bad answers; one more may be in progress.
 const BAD_MAX: usize = 6;
 
-/// After this a call of a link that has no answer was judged.
+/// The time after which a link's call without an answer counts as bad.
 const JUDGED_US: u64 = 60 * MS;
 
-/// A slower answer does not belong to a quick link.
+/// A slower answer is not one of a fast link.
 const QUICK_US: u64 = 50 * MS;
 
-/// A link: a thread of a node in one of its lives, and the shard that it leads to.
+/// A link: a thread of a node in one of its lives, and the destination shard.
 type Link = (usize, u32, u16, u16);
 
-/// The view of links from outside.
+/// The state of links, observed from outside.
 #[derive(Debug, Default)]
 pub(crate) struct Links {
-    /// Calls that have had no quick answer since the last that had one.
+    /// The count of calls without a fast answer since the last one with it.
     bad: BTreeMap<Link, Vec<u64>>,
-    /// Calls with when they were made.
+    /// Calls and their times.
     calls: BTreeMap<u64, (Link, u64)>,
 }
 
 impl World {
-    /// A link whose shard is slow or gone must close.
+    /// A link whose shard is slow or gone must shut.
     pub(crate) fn judge_call(
         &mut self,
         call: u64,
@@ -63,7 +63,7 @@ impl World {
             let rule = "a link does not shut";
             return Err(Violation { rule, text, number: 0, shard });
         }
-        // Links learn nothing from clients in a hurry.
+        // Links learn nothing from clients with short deadlines.
         let limits = frame::Limits::default();
         let asked = frame::read_ask(body, &limits);
         if asked.is_ok_and(|(ask, _)| u64::from(ask.remaining_ms) * MS >= QUICK_US / 2) {
@@ -90,7 +90,7 @@ impl World {
         }
     }
 
-    /// Brings the end of a call to where it began.
+    /// Returns the end of a call to its origin.
     pub(crate) fn send_reply(&mut self, call: u64, from: usize, replied: &Replied) {
         let to = self.shared.calls.borrow().get(&call).map(|caller| caller.node);
         let Some(to) = to else { return };
@@ -100,7 +100,7 @@ impl World {
         }
     }
 
-    /// The delays of a frame: lost, once, or twice.
+    /// The delays of a frame: lost, delivered once, or twice.
     fn ways(&mut self, from: usize, to: usize) -> Vec<u64> {
         if self.cuts.get(&(from, to)).is_some_and(|until| *until > self.now()) {
             return Vec::new();
@@ -123,7 +123,7 @@ impl World {
         ways
     }
 
-    /// A request arrives: any thread of the node may take it.
+    /// A request arrives: any thread of the node may receive it.
     pub(crate) fn request_arrives(
         &mut self,
         (call, node, life): (u64, usize, u32),
@@ -136,7 +136,7 @@ impl World {
         let threads = running.iter().flat_map(|running| running.threads.values());
         let open: Vec<_> = threads.filter(|thread| thread.is_open.get()).collect();
         let own = open.iter().position(|thread| thread.shard.id == shard).unwrap_or(0);
-        // Three times in four the connection is at the shard's own thread.
+        // In three of four cases the connection is at the shard's own thread.
         let drawn = self.chance.below(4 * open.len().max(1) as u64);
         let place = usize::try_from(drawn).ok().filter(|drawn| *drawn < open.len());
         let Some(thread) = open.get(place.unwrap_or(own)) else {
@@ -166,8 +166,8 @@ impl World {
         }
     }
 
-    /// A process has ended: its pending requests no longer matter, and its peers see their
-    /// connections break, unless the machine has no power.
+    /// A process has ended: its pending requests no longer matter, and its peers' connections
+    /// break, unless the machine has no power.
     pub(crate) fn break_calls(&mut self, node: usize, is_power: bool) {
         let mut broken = Vec::new();
         self.shared.calls.borrow_mut().retain(|call, caller: &mut Caller| {

@@ -32,7 +32,7 @@ use crate::machine::{Life, Sent, Shared, Sim, Wire};
 /// The interval between two checks for a spare segment.
 const SPARES_EVERY: Duration = Duration::from_secs(1);
 
-/// A process while it lives.
+/// A running process.
 #[derive(Debug)]
 pub(crate) struct Running {
     pub(crate) node: Arc<Process>,
@@ -43,9 +43,9 @@ pub(crate) struct Running {
     /// Shards that cannot serve yet.
     pub(crate) starting: usize,
     pub(crate) is_serving: bool,
-    /// It is ending: shards that have not saved yet.
+    /// When it is ending: shards that have not saved yet.
     pub(crate) stopping: Option<usize>,
-    /// An operator has been called.
+    /// Whether an operator has been called.
     pub(crate) is_failing: bool,
 }
 
@@ -58,18 +58,18 @@ pub(crate) struct Thread {
     pub(crate) busy_until: u64,
     pub(crate) slow_until: u64,
     pub(crate) slow_by: u64,
-    /// Until then it was slow or stood still: links are not judged in that time.
+    /// The time until which it was slow or stopped: links are not judged in that time.
     pub(crate) stalled_until: u64,
     /// The time when it last had nothing left to do.
     pub(crate) idle_at: u64,
     /// The same before its last turn.
     pub(crate) was_idle_at: u64,
-    /// Takes requests of other nodes.
+    /// Receives requests of other nodes.
     pub(crate) is_open: Rc<Cell<bool>>,
 }
 
-/// A shard's journal in files: a frame is written, and flushed a while later, so that a kill may fall in
-/// between.
+/// A shard's journal in files: a frame is written, and flushed a while later, so that a kill may
+/// happen in between.
 #[derive(Debug)]
 pub(crate) struct Stored {
     sim: Sim,
@@ -260,13 +260,13 @@ impl Running {
         self.threads.values().next()
     }
 
-    /// The directory that shards look rows up in next.
+    /// The directory in which shards look rows up next.
     pub(crate) fn directory(&self) -> Arc<Directory> {
         self.node.directory()
     }
 
-    /// Drops all tasks. They refer to shards, which refer to the executors that own the tasks: without
-    /// this the process, and all that it refers to, stays in memory for good.
+    /// Drops all tasks. They refer to shards, which refer to the executors that own the tasks;
+    /// without this the process, and everything that it refers to, stays in memory forever.
     pub(crate) fn end(&self) {
         self.life.is_dead.set(true);
         for thread in self.threads.values() {

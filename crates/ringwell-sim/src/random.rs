@@ -1,14 +1,14 @@
-//! Numbers drawn from a seed.
+//! Random numbers from a seed.
 //!
-//! One stream for each purpose: a fault that is switched off, or a batch that is left out, does not
-//! change the draws of the other streams.
+//! There is a stream for each purpose: a disabled fault, or an omitted batch, does not change the
+//! draws of the other streams.
 
 /// Sebastiano Vigna's splitmix64.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(u64);
 
 impl Random {
-    /// The stream of `seed` for the purpose called `purpose`.
+    /// The stream of `seed` for the purpose `purpose`.
     pub(crate) fn new(seed: u64, purpose: u64) -> Self {
         let mut mixed = Self(seed ^ purpose.wrapping_mul(0xd134_2543_de82_ef95));
         mixed.next();
@@ -20,7 +20,7 @@ impl Random {
         mix(self.0)
     }
 
-    /// From 0 to `end`, without `end`; 0 if that is 0.
+    /// From 0 up to but not including `end`; 0 if that is 0.
     pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.next().checked_rem(end).unwrap_or(0)
     }
@@ -35,13 +35,13 @@ impl Random {
         usize::try_from(self.below(len as u64)).unwrap_or(0)
     }
 
-    /// True this often in a million.
+    /// Returns true this often in a million.
     pub(crate) fn chance(&mut self, millionths: u64) -> bool {
         self.below(1_000_000) < millionths
     }
 }
 
-/// The output function of splitmix64: each bit depends on all.
+/// The output function of splitmix64: each output bit depends on all input bits.
 pub(crate) fn mix(value: u64) -> u64 {
     let mut mixed = value;
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

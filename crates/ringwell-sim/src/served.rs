@@ -16,7 +16,7 @@ pub(crate) fn read_served(files: &SimFiles) -> Option<ServedMap> {
 }
 
 impl World {
-    /// The owners at a node's start: those of its disk if its cluster file has their version.
+    /// The owners at a node's start: those on its disk if its cluster file has the same version.
     pub(crate) fn owners_at_start(&self, node: usize) -> Owners {
         let served = read_served(&self.nodes[node].files);
         let by_file = self.nodes[node].map.owners(self.cluster.homes.len());
@@ -25,8 +25,8 @@ impl World {
         of_file.unwrap_or(&by_file).clone()
     }
 
-    /// The operator's view of the shard that owns each pool: on the disk of its owner, else its
-    /// destination if it is on its way, else in the newest cluster file.
+    /// The shard that owns each pool, from the operator's view: on the disk of its owner, else its
+    /// destination if it is in transit, else in the newest cluster file.
     pub(crate) fn owners_now(&self) -> BTreeMap<u64, u16> {
         let mut found = self.cluster.newest().owners.clone();
         let known =

@@ -1,4 +1,4 @@
-//! From a run that fails to a short one that fails in the same way.
+//! Shortens a failed run to one that fails in the same way.
 //!
 //! Leaves out kinds of faults, then single faults, then batches, as long as the same promise is
 //! broken. Leaving out a fault or a batch does not change the draws of the others.
@@ -34,7 +34,7 @@ pub fn shrink(options: &Options) -> Option<(Options, Report)> {
 }
 
 impl Shrinker {
-    /// Takes `options` if they fail in the same way.
+    /// Accepts `options` if they fail in the same way.
     fn try_out(&mut self, options: Options) -> bool {
         if self.runs >= RUNS_MAX {
             return false;

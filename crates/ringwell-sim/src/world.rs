@@ -1,8 +1,8 @@
 //! The world of one run: machines, their disks, the network, clients, and time.
 //!
 //! Polls the tasks of processes one at a time. A thread that has been polled is busy for a while;
-//! others go on. The next of its ready tasks is drawn, so that no code relies on an order; mostly
-//! the first one, so that none starves.
+//! others continue. The next of its ready tasks is drawn, so that no code relies on an order;
+//! mostly the first one, so that none starves.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,31 +23,32 @@ use crate::process::{Running, Thread};
 use crate::random::{Random, mix};
 use crate::run::Options;
 
-/// True time is counted from here, in microseconds.
+/// True time starts here, in microseconds.
 pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
 
 pub(crate) const MS: u64 = 1_000;
 pub(crate) const SECOND: u64 = 1_000_000;
 
-/// The longest that one poll takes on a thread that is not slow.
+/// The longest duration of a poll on a thread that is not slow.
 const POLL_US: u64 = 20;
 
-/// Look-ups that are made at once.
+/// The most concurrent look-ups.
 const LOOK_UPS: usize = 64;
 
 /// A machine.
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) files: SimFiles,
-    /// When the machine was booted, and whether its wall clock was wrong since: the last is now.
+    /// The times of boots, and whether the wall clock was wrong after each; the last entry is the
+    /// present.
     pub(crate) boots: Vec<Boot>,
-    /// Rises with each end of the process: events for an earlier one are dropped.
+    /// Increases with each end of the process, so that events for an earlier one are dropped.
     pub(crate) life: u32,
     pub(crate) running: Option<Running>,
     pub(crate) paused_until: u64,
     /// The cluster file that the next start reads.
     pub(crate) map: Rc<Map>,
-    /// Does not start, and an operator has been called.
+    /// It does not start, and an operator has been called.
     pub(crate) is_refused: bool,
 }
 
@@ -72,16 +73,16 @@ pub(crate) struct World {
     /// The time until which nothing gets from one node to another.
     pub(crate) cuts: BTreeMap<(usize, usize), u64>,
     pub(crate) map_change: Option<usize>,
-    /// A list of pools is on its way to the nodes.
+    /// Whether a list of pools is in transit to the nodes.
     pub(crate) is_listing: bool,
     pub(crate) pools_away: crate::manage::Away,
-    /// A pool that was away when its node lost its disk, and that moves before it comes back.
+    /// A pool that was absent when its node lost its disk, and that moves before it returns.
     pub(crate) absent: Option<u64>,
     /// The time until which lockouts may run that are longer than their pool's lifetime.
     pub(crate) shortened_until: u64,
     /// The results of the look-ups at the end.
     pub(crate) looked: BTreeMap<usize, Result<ringwell_engine::Past, String>>,
-    /// Calls that rang.
+    /// The count of calls.
     pub(crate) rung: Vec<crate::event::Rung>,
     pub(crate) attributed_calls: u64,
     /// Calls of links that have no answer, or a bad one.
@@ -161,12 +162,12 @@ impl World {
         self.shared.now.get()
     }
 
-    /// From the last fault to the first probe.
+    /// The time from the last fault to the first probe.
     fn calm_us(&self) -> u64 {
         self.cluster.lifetime_max_ms() * MS + 15 * SECOND
     }
 
-    /// Runs to the end, or to the first promise that is broken.
+    /// Runs to the end, or to the first broken promise.
     pub(crate) fn run(&mut self) -> Judged {
         let end = self.clients.length_us + self.calm_us() + 4 * SECOND;
         self.run_until(end, |_| false)?;
@@ -178,7 +179,7 @@ impl World {
         Ok(())
     }
 
-    /// Lets things happen until `end`, or until `is_over`.
+    /// Processes events until `end`, or until `is_over`.
     fn run_until(&mut self, end: u64, is_over: impl Fn(&Self) -> bool) -> Judged {
         while !is_over(self) {
             let event = self.queue.next_at();
@@ -228,7 +229,7 @@ impl World {
         first
     }
 
-    /// One of a thread's tasks has its turn.
+    /// One of a thread's tasks gets its turn.
     fn poll(&mut self, node: usize, shard: u16) {
         let now = self.now();
         let takes = self.turns.between(1, POLL_US);
@@ -371,8 +372,8 @@ impl World {
         Ok(())
     }
 
-    /// Whether the wall clock of a machine was right from its boot on at this moment of true time,
-    /// or has been corrected since, without another boot.
+    /// Whether the wall clock of a machine was right from its boot to this true time, or has been
+    /// corrected since, without another boot.
     pub(crate) fn is_dated(&self, node: usize, true_us: u64) -> bool {
         let boots = &self.nodes[node].boots;
         let after = boots.partition_point(|boot| boot.at <= true_us);
@@ -384,7 +385,7 @@ impl World {
         self.nodes[node].running.as_mut()?.threads.get_mut(&shard)
     }
 
-    /// The owner of a pool's bucket as a node that runs knows it.
+    /// The owner of a pool's bucket according to a running node.
     pub(crate) fn owner(&self, node: usize, pool: u64) -> Option<Owner> {
         let running = self.nodes[node].running.as_ref()?;
         running.node.owners()?.get(ringwell_directory::bucket(PoolId(pool)))

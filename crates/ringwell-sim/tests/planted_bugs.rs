@@ -1,11 +1,11 @@
-//! Bugs in production code must be found: everything is built again with them in it.
+//! Bugs in production code must be found: everything is built again with them.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
 use std::path::Path;
 use std::process::Command;
 
-/// Runs tests of this crate that is built with `--cfg canary`; returns how many have passed.
+/// Runs tests of this crate built with `--cfg canary`; returns the count of passed ones.
 fn passed(arguments: &[&str]) -> u32 {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("canary");

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringwell_sim::{Kind, Options, Report, run};
 
-/// The seeds of each commit. `RINGWELL_SIM_SEEDS` changes how many there are.
+/// The count of seeds for each commit. `RINGWELL_SIM_SEEDS` changes it.
 const SEEDS: u64 = 250;
 
 fn check(options: &Options) -> Report {
@@ -43,8 +43,8 @@ fn the_same_seed_is_the_same_run_to_the_last_bit() {
     }
 }
 
-/// While nodes crash, buckets move and clocks step. Not in every run: the look-ups change the order of
-/// all else, and planted bugs are known to be found by the seeds without them.
+/// Calls while nodes crash, buckets move and clocks step. Not in every run: the look-ups change the
+/// order of all other events, and planted bugs are known to be found by the seeds without them.
 #[test]
 fn a_call_that_rings_while_faults_happen_names_who_was_shown_its_number() {
     let mut calls = 0;
@@ -65,7 +65,7 @@ fn a_call_that_rings_while_faults_happen_names_who_was_shown_its_number() {
 fn every_kind_of_fault_strikes_in_some_run() {
     let mut struck = std::collections::BTreeSet::new();
     for seed in 0..150 {
-        // Strikes where it is asked for: see below.
+        // Happens only where it is requested: see below.
         let on = if seed == 0 { vec![Kind::Call] } else { Vec::new() };
         let report = check(&Options { seed, on, ..Options::default() });
         struck.extend(report.faults.into_iter().map(|(kind, _)| kind));

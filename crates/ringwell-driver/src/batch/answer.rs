@@ -1,6 +1,6 @@
-//! One path for every request that asks for numbers: bulk, single, and pages.
+//! The common path of every request for numbers: bulk, single, and pages.
 //!
-//! They differ in how their rows are read and how the answer is rendered, and in nothing else.
+//! They differ only in how their rows are read and how the answer is rendered.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
@@ -16,16 +16,16 @@ use crate::rows::{self, Plan, Shortage};
 use crate::shard::Shard;
 use crate::stats::{Kind, Reason, Stats};
 
-/// Bytes that a row's answer takes, about: room is made for all at once.
+/// The approximate bytes of a row's answer, for which memory is reserved at once.
 const ROW_ANSWER_BYTES: usize = 160;
 
 /// Answers a batch: `read` fills in its rows, `render` turns their outcomes into the answer.
 ///
-/// Dropped before it completes, it releases the batch's numbers. The numbers are the client's when
-/// `render` has returned.
+/// If it is dropped before it completes, it releases the batch's numbers. The numbers belong to the
+/// client when `render` has returned.
 ///
 /// # Errors
-/// The error of `read`; nothing is applied then.
+/// The error of `read`; then nothing is applied.
 pub async fn answer<P: Platform, T, E>(
     shard: &Rc<Shard<P>>,
     kind: Kind,
@@ -58,11 +58,11 @@ pub async fn answer<P: Platform, T, E>(
     }
     shard.stats.answered(kind, flight.job().batch.rows().len());
     flight.answered();
-    // Its room is free, and still in the cache, for the next batch.
+    // Its memory is free, and still in the cache, for the next batch.
     drop(flight);
     if !has_waited {
-        // All other requests that have arrived are worked off first: a client that waits is woken
-        // once for many answers. Waiting requests are woken together in any case.
+        // All other requests that have arrived are processed first, so that a waiting client is
+        // woken once for many answers. Waiting requests are woken together anyway.
         shard.platform.turn().await;
     }
     Ok(out)
@@ -80,7 +80,7 @@ pub struct Answered<'a> {
 }
 
 impl Answered<'_> {
-    /// The text that the rows' spans point into.
+    /// The text that the rows' spans refer to.
     #[must_use]
     pub fn text(&self) -> &[u8] {
         self.job.batch.text()
@@ -95,7 +95,7 @@ impl Answered<'_> {
     /// The answer to a row; counts the reason for a missing number, so call it once.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If the row does not exist.
     #[must_use]
     pub fn row(&self, row: usize) -> Answer<'_> {
         if let Some(handle) = self.failed {
@@ -104,11 +104,11 @@ impl Answered<'_> {
         self.row_answer(row, &self.job.plans[row], self.job.outcomes[row])
     }
 
-    /// The number that a row got of its pool's rotation, and when, by its owner's clock. A visitor may
-    /// have held the number before.
+    /// The number of its pool's rotation that a row got, and its time by its owner's clock. A
+    /// visitor may have held the number before.
     ///
     /// # Panics
-    /// If there is no such row.
+    /// If the row does not exist.
     #[must_use]
     pub fn given_number(&self, row: usize) -> Option<(ringwell_core::PromoNumber, Millis)> {
         let (Outcome::Allocated { number } | Outcome::Kept { number }) = self.job.outcomes[row]
@@ -131,7 +131,8 @@ impl Answered<'_> {
             batch.rows().iter().zip(plans).zip(outcomes).enumerate()
         {
             match (plan, *outcome) {
-                // Nearly every row: without the general way, 44 instructions of 1,578 less.
+                // Used for nearly every row: without the general code, 44 of 1,578 instructions
+                // fewer.
                 (Plan::Allocate(owner), Outcome::Allocated { number }) if !owner.is_tracked => {
                     writer.number(row.request_id, number);
                 }
@@ -175,7 +176,7 @@ impl Answered<'_> {
 }
 
 impl Job {
-    /// Decides the plan for each row; records the rows of unknown pools if there is a `source` for
+    /// Makes the plan for each row; records the rows of unknown pools if there is a `source` for
     /// them.
     fn plan(&mut self, directory: &Directory, engine: &Engine, own: u16, source: bool) {
         let Self { batch, plans, .. } = self;

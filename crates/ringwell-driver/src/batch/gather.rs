@@ -1,10 +1,10 @@
-//! The rows of one batch on their way: from the plan, through their owners, to the outcomes.
+//! The rows of one batch in progress: from the plan, through their owners, to the outcomes.
 //!
-//! The shard that took the batch in asks the other owners first, so that they work at the same
-//! time, then serves its own rows, then waits for the journal and the others, at most until the
-//! batch's deadline. Missing rows then become overflow; the batch never fails as a whole.
-//! Invariant: an allocation whose answer does not leave is undone, unless another visitor may have
-//! been shown its number since.
+//! The shard that received the batch asks the other owners first, so that they work concurrently,
+//! then serves its own rows, then waits for the journal and the others, at most until the batch's
+//! deadline. Missing rows then become overflow; the batch never fails as a whole. Invariant: an
+//! allocation whose answer is not sent is undone, unless another visitor may have seen its number
+//! since.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -24,29 +24,30 @@ use crate::rows::{self, Owner, Plan, Planned, is_promise, visitor_id};
 use crate::shard::Shard;
 use crate::watch::{Served, Watch};
 
-/// Room for one batch's rows, used again by the next.
+/// Memory for one batch's rows, reused for the next.
 #[derive(Debug, Default)]
 pub struct Job {
     pub(super) batch: ringwell_wire::Batch,
     pub(super) plans: Vec<Plan>,
-    /// Row for row; a row that no owner has answered yet is late.
+    /// One entry per row; a row that no owner has answered yet is late.
     pub(super) outcomes: Vec<Outcome>,
     remote: Vec<Remote>,
-    /// Rows of pools that the directory does not have, while another source may have them.
+    /// Rows of pools that the directory lacks but another source may have.
     unknown: Vec<u16>,
 }
 
-/// Rows that another shard was asked for.
+/// Rows that were sent to another shard.
 #[derive(Debug)]
 struct Remote {
     shard: u16,
     rows: Vec<u16>,
-    /// When the owner took them up, once it has answered.
+    /// The time at which the owner processed them, once it has answered.
     answered_at: Option<Millis>,
     reply: Option<oneshot::Receiver<PeerAnswer>>,
 }
 
-/// A batch that is being answered. Dropped before [`InFlight::answered`], it releases its numbers.
+/// A batch that is being answered. If dropped before [`InFlight::answered`], it releases its
+/// numbers.
 pub(super) struct InFlight<P: Platform> {
     shard: Rc<Shard<P>>,
     job: Option<Job>,
@@ -55,12 +56,12 @@ pub(super) struct InFlight<P: Platform> {
     is_answered: bool,
 }
 
-/// Terms on which a batch is answered.
+/// The terms on which a batch is answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// Digest of a batch that may be sent again: see [`rows::batch_digest`].
+    /// The digest of a repeatable batch: see [`rows::batch_digest`].
     pub retry: Option<[u8; 16]>,
-    /// Missing rows then become overflow.
+    /// The deadline, after which missing rows become overflow.
     pub deadline: Moment,
     /// The trace that requests to other nodes belong to.
     pub traced: Option<Traced>,
@@ -73,13 +74,13 @@ impl<P: Platform> InFlight<P> {
         Self { shard, job: Some(job), now: Millis::ZERO, is_answered: false }
     }
 
-    /// The rows. There is a job from `new` to the drop.
+    /// The rows. The job is present from `new` until the drop.
     #[expect(clippy::expect_used, reason = "the option is emptied by drop alone")]
     pub(super) fn job(&mut self) -> &mut Job {
         self.job.as_mut().expect("a batch in flight has a job")
     }
 
-    /// Asks every owner for its rows.
+    /// Sends every owner its rows.
     pub(super) fn start(&mut self, terms: &Terms) {
         let shard = Rc::clone(&self.shard);
         let job = self.job();
@@ -88,7 +89,8 @@ impl<P: Platform> InFlight<P> {
             let shards = shard.directory().shards();
             job.ask_others(&shard.peers, shard.id, shards, terms);
         }
-        // Before anything is handed out: should this fail, it is released as of this time.
+        // Set before anything is handed out: if this fails, the numbers are released as of this
+        // time.
         self.now = shard.now();
         let now = self.now;
         self.job().serve_own(&mut shard.engine.borrow_mut(), shard.id, now, terms);
@@ -98,8 +100,8 @@ impl<P: Platform> InFlight<P> {
         shard.commit_soon();
     }
 
-    /// Waits until all rows are answered and durable, or the deadline has passed; says whether
-    /// there was anything to wait for. Rows later than that by [`rows::LATE_MAX`] become overflow:
+    /// Waits until all rows are answered and durable, or the deadline has passed; returns whether
+    /// it had to wait. Rows that are later than that by [`rows::LATE_MAX`] become overflow, because
     /// a timer cannot tell whether an answer was ready before the timer was polled.
     pub(super) async fn finish(&mut self, terms: &Terms) -> bool {
         let has_waited = self.wait(terms).await;
@@ -128,7 +130,8 @@ impl<P: Platform> InFlight<P> {
             }
         };
         let in_time = if has_others || has_unknown {
-            // On the heap: otherwise every connection, even an idle one, would reserve the room.
+            // On the heap, because otherwise every connection, even an idle one, would reserve the
+            // memory.
             let gathered = shard.platform.by(terms.deadline, async {
                 stored.await;
                 if has_unknown {
@@ -156,7 +159,7 @@ impl<P: Platform> InFlight<P> {
         self.now
     }
 
-    /// The answer is about to leave: the numbers are the clients' now.
+    /// Call it when the answer is about to be sent: the numbers then belong to the clients.
     pub(super) fn answered(&mut self) {
         self.is_answered = true;
     }
@@ -165,7 +168,7 @@ impl<P: Platform> InFlight<P> {
         self.job().outcomes.iter().any(|outcome| is_promise(outcome, terms.retry.is_some()))
     }
 
-    /// Takes the other owners' answers.
+    /// Processes the other owners' answers.
     async fn collect(&mut self) {
         let job = self.job();
         for remote in &mut job.remote {
@@ -178,8 +181,8 @@ impl<P: Platform> InFlight<P> {
         }
     }
 
-    /// Asks the shard's source for the pools that the directory does not have; rows of pools that
-    /// it finds are requested like the others.
+    /// Requests the pools that the directory lacks from the shard's source; rows of pools that it
+    /// finds are requested like the others.
     async fn learn_unknown(&mut self, terms: &Terms) {
         let shard = Rc::clone(&self.shard);
         let Some(source) = &shard.source else { return };
@@ -194,7 +197,7 @@ impl<P: Platform> InFlight<P> {
         self.job().ask_unknown(&shard.directory(), &shard.peers, terms);
     }
 
-    /// Rows whose pools have moved are asked for again, once, of who owns them by the newest map.
+    /// Rows whose pools have moved are requested again, once, from their owners by the newest map.
     async fn redirect(&mut self, terms: &Terms) {
         let Some(refused) = self.job().first_moved() else { return };
         let shard = Rc::clone(&self.shard);
@@ -205,7 +208,7 @@ impl<P: Platform> InFlight<P> {
         self.collect().await;
     }
 
-    /// The journal did not take this shard's rows in time: they become overflow.
+    /// The journal did not accept this shard's rows in time, so they become overflow.
     fn give_up_own(&mut self, refusal: Refusal) {
         let shard = Rc::clone(&self.shard);
         let allocated_at = self.now;
@@ -213,7 +216,8 @@ impl<P: Platform> InFlight<P> {
         shard.withdraw(&unanswered);
     }
 
-    /// The answer would leave too late, as this thread is behind: a short lockout may be over by now.
+    /// The answer would be sent too late, because this thread is behind: a short lockout may be
+    /// over by then.
     fn give_up_all(&mut self) {
         self.release_all();
         self.job().refuse_all(Refusal::Late);
@@ -247,10 +251,10 @@ const fn is_number(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. })
 }
 
-// Free of the platform: loops over rows are compiled once.
+// Independent of the platform, so that loops over rows are compiled once.
 impl Job {
-    /// When the number of a row was handed out, by its owner's clock; `None` if no owner answered.
-    /// This shard, `own`, served its rows at `now`.
+    /// The time by its owner's clock at which the number of a row was handed out; `None` if no
+    /// owner answered. Records that this shard, `own`, served its rows at `now`.
     pub(super) fn allocated_at(&self, row: usize, own: u16, now: Millis) -> Option<Millis> {
         match self.plans[row] {
             Plan::Fail(_) => None,
@@ -286,13 +290,13 @@ impl Job {
             let Some(allocated_at) = remote.answered_at else { continue };
             let outcomes = remote.rows.iter().map(|row| &self.outcomes[usize::from(*row)]);
             let numbers = outcomes.filter_map(|outcome| Unanswered::new(outcome, allocated_at));
-            // If the queue is full the lockouts run out by themselves.
+            // If the queue is full, the lockouts run to their end.
             let _ = peers.send(remote.shard, Message::Unanswered(numbers.collect()));
         }
         self.outcomes_of(own).filter_map(|outcome| Unanswered::new(outcome, now)).collect()
     }
 
-    /// Takes answers that have come and were not looked at: their owners count on us.
+    /// Processes answers that have arrived but were not examined, because their owners rely on it.
     fn take_arrived(&mut self) {
         for remote in &mut self.remote {
             let Some(mut reply) = remote.reply.take() else { continue };
@@ -313,7 +317,7 @@ impl Job {
         })
     }
 
-    /// Notes which rows name pools that `directory` does not have.
+    /// Records which rows name pools that `directory` lacks.
     pub(super) fn find_unknown(&mut self, directory: &Directory) {
         let rows = (0..).zip(self.batch.rows());
         let is_unknown =
@@ -326,7 +330,7 @@ impl Job {
         rows.filter_map(|row| row.ask.as_ref().ok().map(|ask| ask.pool))
     }
 
-    /// Looks the rows up again whose pools were unknown, and asks their owners.
+    /// Looks the rows of unknown pools up again, and asks their owners.
     fn ask_unknown(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) {
         let text = self.batch.text().clone();
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
@@ -342,7 +346,7 @@ impl Job {
         self.send_all(peers, by_shard, &text, terms);
     }
 
-    /// Whether a shard does not own the pool of a row that it was asked for.
+    /// Whether a shard does not own the pool of a row that was sent to it.
     fn has_moved(&self) -> bool {
         self.outcomes.contains(&Outcome::Refused(Refusal::Moved))
     }
@@ -358,8 +362,8 @@ impl Job {
         })
     }
 
-    /// Asks the current owners for rows that were refused as moved; `false` if they are the same as
-    /// before.
+    /// Requests rows that were refused as moved from their current owners; returns `false` if these
+    /// are the same as before.
     fn ask_again(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) -> bool {
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
         let rows = (0..).zip(self.batch.rows()).zip(&mut self.plans).zip(&self.outcomes);
@@ -393,7 +397,7 @@ impl Job {
         }
     }
 
-    /// Sends another owner its rows. If its queue is full it is busy: its rows overflow now.
+    /// Sends another owner its rows. If its queue is full it is busy, and its rows overflow now.
     fn send(&mut self, peers: &Peers, shard: u16, rows: Vec<PeerRow>, text: &Bytes, terms: &Terms) {
         let numbers: Vec<u16> = rows.iter().map(|row| row.row).collect();
         let (reply, receiver) = oneshot::channel();
@@ -480,7 +484,7 @@ impl<P: Platform> Drop for InFlight<P> {
     }
 }
 
-/// A row as its owner is asked for it.
+/// A row in the form that is sent to its owner.
 fn peer_row(row: u16, owner: &Owner, ask: &WireAsk, text: &[u8]) -> PeerRow {
     let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
     PeerRow { pool: owner.index, id: ask.pool, row, params: ask.params, visitor }

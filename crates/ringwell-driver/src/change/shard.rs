@@ -15,16 +15,16 @@ use crate::platform::Platform;
 use crate::rows::spec;
 use crate::shard::Shard;
 
-/// Numbers that are looked at before the next batch gets its turn: some ten microseconds.
+/// The most numbers that are processed before the next batch gets its turn: some ten microseconds.
 const PIECE_NUMBERS: u64 = 1024;
 
-/// The same of numbers that are in no rotation.
+/// The same for numbers that are in no rotation.
 const PIECE_RETIRED: usize = 1024;
 
 /// The same for a range with few known numbers.
 const PIECE_NUMBERS_MAX: u32 = 1024;
 
-/// Remembered answers that are looked at before the next batch gets its turn.
+/// The most remembered answers that are processed before the next batch gets its turn.
 const PIECE_ANSWERS: u32 = 512;
 
 /// Takes a step.
@@ -55,7 +55,7 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> Done {
                 pause_at(&shard, place).await;
                 let adopt = |engine: &mut Engine, now| engine.adopt(now, &retired);
                 if when_there_is_room(&shard, adopt).await.is_none() {
-                    // A journal that is full may have room again before the next start.
+                    // A full journal may have room again before the next start.
                     shard.engine.borrow_mut().adopt_unrecorded(&retired);
                     shard.changed();
                 }
@@ -90,8 +90,8 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> Done {
     }
 }
 
-/// The full state of these numbers and buckets, piece by piece: leaving pools have left, so that it
-/// no longer changes.
+/// The complete state of these numbers and buckets, piece by piece; the leaving pools have already
+/// left, so that it no longer changes.
 async fn tell_all<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange], buckets: &[u16]) -> Done {
     let at = shard.now();
     let mut known = known(shard, numbers).await;
@@ -116,7 +116,7 @@ async fn tell_all<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange], bucket
     Done::All(Known { numbers: known, answers, at }, holds)
 }
 
-/// Holds the pools of these buckets, without records: `cluster-map.json` has the holds.
+/// Holds the pools of these buckets without records, because `cluster-map.json` has the holds.
 async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Done {
     let directory = shard.node.directory();
     for (place, pool) in directory.pools_of(shard.id).enumerate() {
@@ -129,7 +129,7 @@ async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Don
     Done::Taken
 }
 
-/// Lets batches have their turn after this many each.
+/// Lets batches have their turn after each group of this many.
 async fn pause_at<P: Platform>(shard: &Shard<P>, place: usize) {
     if place % PIECE_RETIRED == PIECE_RETIRED - 1 {
         shard.platform.turn().await;
@@ -173,8 +173,8 @@ async fn known<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<Re
     found
 }
 
-/// The shard's state of numbers that are in no rotation here, and went out last from pools of these
-/// buckets: they may have left their pools since the other shards reported.
+/// The shard's state of numbers that are in no rotation here and were last handed out from pools of
+/// these buckets: they may have left their pools since the other shards reported.
 async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retired> {
     let (mut found, mut after) = (Vec::new(), None);
     loop {
@@ -191,8 +191,8 @@ async fn of_buckets<P: Platform>(shard: &Shard<P>, buckets: &[u16]) -> Vec<Retir
     }
 }
 
-/// Writes something into the open group, as soon as it has room for it. `None`: the journal
-/// takes nothing.
+/// Writes records into the open group as soon as it has room for them. `None` if the journal
+/// accepts nothing.
 pub async fn when_there_is_room<P: Platform>(
     shard: &Shard<P>,
     mut write: impl FnMut(&mut Engine, Millis) -> bool,

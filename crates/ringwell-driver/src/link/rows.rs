@@ -1,4 +1,4 @@
-//! Rows of a batch on their way to a shard of another node, and their answers.
+//! Rows of a batch that are sent to a shard of another node, and their answers.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -19,20 +19,20 @@ use crate::message::{PeerAnswer, PeerRows, Unanswered};
 use crate::platform::{Moment, Net, Path, Platform, Trouble};
 use crate::shard::unanswered;
 
-/// The part of a batch's time that must remain when the rows' answer arrives: to join and to send
+/// The part of a batch's time that must remain when the rows' answer arrives, to join and to send
 /// it.
 const MARGIN: Duration = Duration::from_millis(5);
 
 /// The time to wait for a late answer, so that its numbers can be given back.
 const LATE_MAX: Duration = Duration::from_secs(1);
 
-/// The management API waits this long for another node.
+/// The time for which the management API waits for another node.
 const MANAGEMENT_MAX: Duration = Duration::from_secs(5);
 
 type Answered = Result<Bytes, Trouble>;
 
 impl<P: Platform> Link<P> {
-    /// Takes rows: they go out at once, wait for a place, or overflow.
+    /// Accepts rows: they are sent at once, wait for a slot, or overflow.
     pub(super) fn take(self: Rc<Self>, rows: PeerRows) {
         let admission = self.window.borrow_mut().ask(self.now());
         match admission {
@@ -57,13 +57,13 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// The link lets nothing through: the rows overflow now.
+    /// The link is shut, so the rows overflow now.
     pub(super) fn overflow(&self, rows: PeerRows) {
         self.counts.paced_rows.add(rows.rows.len() as u64);
         refuse(rows, Refusal::Paced);
     }
 
-    /// Sends rows that the window has let out.
+    /// Sends rows that the window admits.
     pub(super) async fn ask(self: Rc<Self>, rows: PeerRows) {
         self.counts.requests.add(1);
         let begun = self.platform.moment();
@@ -81,8 +81,8 @@ impl<P: Platform> Link<P> {
             Box::pin(link.net.call_traced(Path::Rows, body, rows.traced));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
         let took = self.platform.moment().since(begun);
-        // No verdict on the other: an answer that was there when a timer woke this thread late, or a
-        // client in more of a hurry than links are judged by.
+        // This is no evidence against the other node: either the answer had arrived when a timer
+        // woke this thread late, or the client's deadline was shorter than the limit for links.
         let is_void = match answer {
             Some(Ok(_)) => !was_told_slow && took > self.pacing.slow,
             Some(Err(_)) => false,
@@ -115,7 +115,7 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Waits for the answer; reports a slow one to the window. `None`: not in time.
+    /// Waits for the answer; reports a slow one to the window. `None` if there was none in time.
     async fn wait(
         self: &Rc<Self>,
         call: &mut Pin<Box<dyn Future<Output = Answered>>>,
@@ -164,8 +164,8 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Has numbers released that no client has seen. Rows that can be requested again travel
-    /// separately: a node of version 2 refuses them, and keeps them locked.
+    /// Releases numbers that no client has seen. Repeatable rows are sent separately, because a
+    /// node of version 2 refuses them and keeps them locked.
     pub(super) async fn give_back(&self, numbers: &[Unanswered]) {
         let (kept, others): (Vec<_>, Vec<_>) = numbers.iter().partition(|it| it.is_kept);
         self.give_back_some(&others, false).await;
@@ -190,13 +190,13 @@ impl<P: Platform> Link<P> {
         }
     }
 
-    /// Asks who held a number.
+    /// Asks for the holder of a number.
     pub(super) async fn attribution(&self, number: PromoNumber, at: Asked) -> Result<Past, String> {
         let wanted = translate::AttributionJson::new(self.neighbour.shard, number, at);
         self.manage(Path::Attribution, &wanted).await.map(translate::past_from_json)
     }
 
-    /// Has a lockout ended.
+    /// Ends a lockout.
     pub(super) async fn release(
         &self,
         number: PromoNumber,
@@ -230,8 +230,8 @@ impl<P: Platform> Link<P> {
     }
 }
 
-/// The answer, if it has arrived by then. If this thread was late itself, the answer may lie unread
-/// in the socket: other tasks get a turn to read it before the verdict.
+/// The answer, if it has arrived by then. If this thread was late itself, the answer may be unread
+/// in the socket, so other tasks get a turn to read it first.
 async fn answer_by<P: Platform>(
     platform: &P,
     call: &mut Pin<Box<dyn Future<Output = Answered>>>,

@@ -1,7 +1,7 @@
-//! Serves the requests of other nodes: rows of its shards, releases, look-ups, signs of life.
+//! Serves the requests of other nodes: rows of this node's shards, releases, look-ups, pings.
 //!
-//! Has a separate address, for senders with the cluster's secret. Everything is checked here as if
-//! it came from a stranger. Source: docs/spec/link.md.
+//! Has a separate address, for senders with the cluster's secret. Everything is checked as if it
+//! came from a stranger. Source: docs/spec/link.md.
 
 use std::time::Duration;
 
@@ -25,14 +25,14 @@ use crate::queue::Peers;
 use crate::shard::Shard;
 use crate::witness;
 
-/// The most bytes of a row in a frame beside its parameters.
+/// The most bytes of a row in a frame, in addition to its parameters.
 const ROW_BYTES: usize = 64;
 
-/// Requests between nodes about owners, moves and journals: not bound by the limits on clients. All
-/// 1,024 buckets with their owners and holds take a third of it.
+/// The limit on requests between nodes about owners, moves and journals, to which clients' limits
+/// do not apply. All 1,024 buckets with their owners and holds take a third of it.
 const JSON_BYTES_MAX: usize = 256 * 1024;
 
-/// The longest frame with rows: of the longest batch.
+/// The longest frame with rows: that of the longest batch.
 pub fn frame_bytes_max(node: &Node) -> usize {
     let limits = &node.config.limits;
     limits.body_bytes + limits.rows * ROW_BYTES
@@ -62,7 +62,7 @@ pub fn is_of_the_cluster(node: &Node, secret: &[u8]) -> bool {
     membership.is_some_and(|membership| membership.cluster().secret_matches(secret))
 }
 
-/// A status of HTTP, and the reason in words.
+/// An HTTP status, and the reason as text.
 pub type Refused = (u16, String);
 
 const BAD_REQUEST: u16 = 400;
@@ -101,7 +101,7 @@ pub async fn answer<P: Platform>(
     }
 }
 
-/// Serves rows of a batch that another node took in.
+/// Serves rows of a batch that another node received.
 async fn rows<P: Platform>(shard: &Shard<P>, body: Bytes, speaks: u8) -> Result<Vec<u8>, Refused> {
     let limits = frame::Limits { rows_max: shard.node.config.limits.rows, ..Default::default() };
     let (ask, read) = frame::read_ask(&body, &limits).map_err(|error| malformed(&error))?;
@@ -138,7 +138,7 @@ async fn rows<P: Platform>(shard: &Shard<P>, body: Bytes, speaks: u8) -> Result<
     Ok(out)
 }
 
-/// The rows whose pools `shard` owns, and their places.
+/// The rows whose pools `shard` owns, and their indices.
 fn rows_of(directory: &Directory, shard: u16, read: &[ReadRow]) -> (Vec<PeerRow>, Vec<usize>) {
     let (mut own, mut places) = (Vec::with_capacity(read.len()), Vec::with_capacity(read.len()));
     for (place, row) in read.iter().enumerate() {
@@ -152,7 +152,7 @@ fn rows_of(directory: &Directory, shard: u16, read: &[ReadRow]) -> (Vec<PeerRow>
     (own, places)
 }
 
-/// Releases numbers that a frame of version 1 has no room for; their rows were busy.
+/// Releases numbers that do not fit into a frame of version 1; their rows were busy.
 fn take_back(peers: &Peers, shard: u16, at: Millis, rows: &mut [RowAnswer]) {
     let mut unseen = Vec::new();
     for row in rows {
@@ -164,7 +164,7 @@ fn take_back(peers: &Peers, shard: u16, at: Millis, rows: &mut [RowAnswer]) {
         *row = RowAnswer::Busy;
     }
     if !unseen.is_empty() {
-        // If the queue is full, their lockouts end by themselves.
+        // If the queue is full, their lockouts run to their end.
         let _ = peers.send(shard, Message::Unanswered(unseen));
     }
 }
@@ -184,7 +184,7 @@ fn unanswered<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Ref
     }
 }
 
-/// Answers when the shard's own queue has come to it.
+/// Answers when the shard has processed its own queue up to this point.
 async fn ping<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let pinged = frame::read_ping(body).map_err(|error| malformed(&error))?;
     check_shard(&shard.node, pinged)?;
@@ -225,7 +225,7 @@ async fn release<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, 
     serde_json::to_vec(&released).map_err(|error| unread(&error))
 }
 
-/// Requests about buckets that move.
+/// Requests about moving buckets.
 async fn answer_move<P: Platform>(
     shard: &Shard<P>,
     path: Path,
@@ -252,7 +252,7 @@ async fn answer_move<P: Platform>(
     done.map(|()| b"true".to_vec()).map_err(|reason| (CONFLICT, reason))
 }
 
-/// Returns the recorded state of another node's journals, and records the one that it reports.
+/// Returns the recorded state of another node's journals, and records the reported state.
 async fn journals<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
     let known = witness::learn(&shard.platform, &shard.node, read_json(body)?).await;
     let known = known.map_err(|reason| (CONFLICT, reason))?;
@@ -270,7 +270,7 @@ fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
     Err((NOT_FOUND, format!("shard {shard} is not of this node: the maps differ")))
 }
 
-/// A node that starts asks others first whether it may hand anything out.
+/// A starting node first asks others whether it may hand anything out.
 fn check_phase(node: &Node) -> Result<(), Refused> {
     if node.phase() == Phase::Starting {
         return Err((SERVICE_UNAVAILABLE, "the node is starting".to_owned()));

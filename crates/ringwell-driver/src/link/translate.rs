@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::message::{PeerAnswer, PeerRows};
 use crate::node::Node;
 
-/// The frame that asks for rows. `limit`: the longest wait.
+/// The frame that requests rows. `limit` is the longest wait.
 pub(super) fn ask(node: &Node, shard: u16, rows: &PeerRows, limit: Duration) -> Bytes {
     let ask = frame::Ask {
         shard,
@@ -49,7 +49,7 @@ pub(super) fn answer(bytes: &[u8], wanted: usize) -> Result<PeerAnswer, FrameErr
     Ok(PeerAnswer { at: answer.at, outcomes: answer.rows.iter().map(outcome).collect() })
 }
 
-/// An outcome as it travels.
+/// An outcome in the form sent between nodes.
 pub(super) fn row_answer(outcome: &Outcome) -> RowAnswer {
     match *outcome {
         Outcome::Allocated { number } => RowAnswer::Allocated { number },
@@ -70,14 +70,14 @@ pub(super) fn map_version(node: &Node) -> u64 {
     node.membership.as_ref().map_or(0, |membership| membership.cluster().version())
 }
 
-/// A look-up as it travels.
+/// A look-up in the form sent between nodes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct AttributionJson {
     pub(super) shard: u16,
     number: u64,
     at: u64,
-    /// `at` is in the shard time of the node that is asked, not by the wall clock.
+    /// `at` is in the shard time of the queried node, not by the wall clock.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_shard_time: bool,
 }
@@ -99,14 +99,14 @@ impl AttributionJson {
     }
 }
 
-/// The end of a lockout as it travels.
+/// A release in the form sent between nodes.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ReleaseJson {
     pub(super) shard: u16,
     number: u64,
     allocated_at: Option<u64>,
-    /// Came later. An older node refuses it: then the lockout runs to its end.
+    /// Added later. An older node refuses it, and the lockout then runs to its end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     seen_at: Option<u64>,
 }
@@ -127,8 +127,9 @@ impl ReleaseJson {
     }
 }
 
-/// The known past of a number, as a message: `null` if it was never held. Members that came later
-/// are left out where they say nothing new, so that an older node reads the usual answer.
+/// The known history of a number in the form sent between nodes: `null` if it was never held.
+/// Members that were added later are omitted if they contain nothing new, so that an older node
+/// reads the usual answer.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(untagged)]
 pub(super) enum PastJson {
@@ -141,7 +142,7 @@ pub(super) enum PastJson {
 pub(super) struct HeldJson {
     pool: Option<u64>,
     allocated_at: u64,
-    /// Absent: as `allocated_at`.
+    /// If absent, the same as `allocated_at`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     allocated_wall: Option<u64>,
     locked_until: u64,
@@ -157,7 +158,7 @@ pub(super) enum MissingJson {
     Damaged,
 }
 
-/// For a link.
+/// Converts to the form sent between nodes.
 pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     let missing = past.missing.map(|missing| PastJson::Missing {
         missing: match missing {
@@ -169,7 +170,7 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     past.held.map(HeldJson::from).map(PastJson::Held).or(missing)
 }
 
-/// From a link.
+/// Converts from the form sent between nodes.
 pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
     match past {
         None => Past::default(),

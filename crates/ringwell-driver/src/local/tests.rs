@@ -91,7 +91,7 @@ fn what_is_run_shares_turns_with_the_tasks_that_it_waits_for() {
     assert_eq!(executor.run(std::future::pending::<()>()), None);
 }
 
-/// Dropped, it sends, spawns and wakes, as destructors of batches do.
+/// When dropped, it sends, spawns and wakes, like destructors of batches.
 struct Lively(Executor, mpsc::Sender<()>, Log);
 
 impl Drop for Lively {
@@ -123,7 +123,7 @@ fn after_the_end_nothing_runs_whatever_destructors_do() {
     run_all(&executor);
     executor.end();
     assert_eq!((log.take(), executor.ready(), executor.poll_next()), (vec![0, 0], 0, false));
-    // Tasks held no handle on it any more, or this would be a circle.
+    // Tasks must not hold a reference to it any more, because that would be a cycle.
     assert_eq!(Rc::strong_count(&executor.0), 1);
 }
 
@@ -148,7 +148,7 @@ fn a_late_waker_does_not_wake_the_task_that_has_its_place_now() {
     assert_eq!(polls.take(), [1]);
 }
 
-/// One thing that a task does.
+/// One action of a task.
 #[derive(Clone, Debug)]
 enum Deed {
     Turn,
@@ -171,7 +171,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     prop::collection::vec(deed, 0..8)
 }
 
-/// Does `deeds`; a `Wait` ends by any `Wake`.
+/// Does `deeds`; a `Wait` is ended by any `Wake`.
 fn task(
     executor: Executor,
     notify: Rc<tokio::sync::Notify>,
@@ -202,7 +202,7 @@ fn task(
     })
 }
 
-/// Everything that happens, with tasks drawn by `draws`.
+/// The history of all actions, with tasks drawn by `draws`.
 fn history(deeds: &[Vec<Deed>], draws: &[usize]) -> (Vec<u64>, usize) {
     let (executor, log) = (Executor::new(), Log::default());
     let notify = Rc::new(tokio::sync::Notify::new());
@@ -221,7 +221,7 @@ fn history(deeds: &[Vec<Deed>], draws: &[usize]) -> (Vec<u64>, usize) {
             None => break,
         }
     }
-    // Tasks that wait for a wake that never comes go with the executor.
+    // Tasks that wait for a wake that never comes are dropped with the executor.
     executor.end();
     (log.take(), polls)
 }
@@ -235,7 +235,7 @@ proptest! {
         prop_assert_eq!(history(&tasks, &draws), history(&tasks, &draws));
     }
 
-    /// Without waits every deed is done, in any order.
+    /// Without waits every action is done, in any order.
     #[test]
     fn every_task_runs_to_its_end(
         tasks in prop::collection::vec(deeds(), 1..6),

@@ -1,4 +1,5 @@
-//! Nodes outside a move learn from those that take part, or from a node that refuses their rows.
+//! Spreads the owners to nodes outside a move, from those that take part or from a node that
+//! refuses their rows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +15,10 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
 
-/// A node that does not answer by then learns later, by rows that are refused.
+/// A node that does not answer in this time learns them later from refused rows.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Exchanges the owners of buckets with every other node. A node that is not reached learns it
+/// Exchanges the owners of buckets with every other node. A node that is not reached learns them
 /// later.
 pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) {
     let Some(membership) = &node.membership else { return };
@@ -29,7 +30,7 @@ pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peer
     }
 }
 
-/// Exchanges copies of the owners with the node of `shard`; says whether anything was new here.
+/// Exchanges copies of the owners with the node of `shard`; returns whether anything was new here.
 pub async fn learn_from<P: Platform>(
     platform: &P,
     node: &Arc<Node>,

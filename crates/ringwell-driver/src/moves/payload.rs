@@ -1,4 +1,4 @@
-//! Requests between nodes about buckets that move, as JSON; and the record of the giver.
+//! Requests between nodes about buckets that move, as JSON; and the giver's record.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot, VisitorId};
 use ringwell_directory::{BucketHold, Owner, Owners};
@@ -7,10 +7,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::canary::{Bug, planted};
 
-/// A node can take buckets.
+/// The answer that a node can take buckets.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Prepared {
-    /// The largest request that it reads.
+    /// The largest request that it accepts.
     pub body_bytes: usize,
 }
 
@@ -20,7 +20,7 @@ pub struct Prepared {
 pub struct Prepare {
     /// The shard that receives them.
     pub shard: u16,
-    /// Of the cluster file.
+    /// The version of the cluster file.
     pub version: u64,
     /// The buckets.
     pub buckets: Vec<u16>,
@@ -34,42 +34,42 @@ pub struct Prepare {
 pub struct Adopted {
     /// The shard that adopts it.
     pub shard: u16,
-    /// The sender's time. Clocks of nodes differ: the remaining time of a lockout counts, not the
-    /// moment of its end.
+    /// The sender's time. Clocks of nodes differ, so the remaining time of a lockout counts, not
+    /// the time of its end.
     pub at: u64,
-    /// Of the cluster file.
+    /// The version of the cluster file.
     pub version: u64,
-    /// The buckets that are handed over: a state that arrives after they were taken is too late.
+    /// The buckets that are handed over; a state that arrives after they were taken is too late.
     pub buckets: Vec<(u16, Owner)>,
     /// The newest allocation of each number.
     pub numbers: Vec<NumberWord>,
-    /// Rows of batches that may be sent again.
+    /// Rows of repeatable batches.
     pub answers: Vec<AnswerWord>,
     /// Held pools, and the end of each hold.
     pub holds: Vec<(u64, u64)>,
 }
 
-/// A number: the digits, the pool, when it was handed out, until when it is locked, to whom.
+/// A number: the digits, the pool, the time of allocation, the end of the lockout, the visitor.
 pub type NumberWord = (u64, u64, u64, u64, Option<[u8; 16]>);
 
-/// A row of a repeatable batch: batch, row, when, and the number, 0 for overflow.
+/// A row of a repeatable batch: batch, row, time, and the number, 0 for overflow.
 pub type AnswerWord = ([u8; 16], u16, u64, u64);
 
 /// Hands buckets over.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Take {
-    /// Of the cluster file.
+    /// The version of the cluster file.
     pub version: u64,
-    /// The buckets, and their owners from now on.
+    /// The buckets, and their new owners.
     pub buckets: Vec<(u16, Owner)>,
-    /// Buckets whose pools are held, including pools that are still to come.
+    /// Buckets whose pools are held, including pools that are added later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HoldWord>,
 }
 
-/// A held bucket: the time since it came without lockouts, 0 if it came with them, and the rest of
-/// the hold for every pool of it.
+/// A held bucket: the time since it arrived without lockouts, 0 if it arrived with them, and the
+/// rest of the hold for every pool of it.
 pub type HoldWord = (u16, u64, u64);
 
 /// A copy of the owners, in exchange for another.
@@ -80,7 +80,7 @@ pub struct OwnersCopy {
     pub owners: Owners,
 }
 
-/// A number as it travels.
+/// A number in the form sent between nodes.
 #[must_use]
 pub fn number_word(retired: &Retired) -> NumberWord {
     let Slot { number, allocated_at, locked_until, .. } = retired.slot;
@@ -88,11 +88,11 @@ pub fn number_word(retired: &Retired) -> NumberWord {
     (number.to_code(), retired.pool.0, allocated_at.0, locked_until.0, visitor)
 }
 
-/// Moments are in whole milliseconds, rounded down.
+/// Times are in whole milliseconds, rounded down.
 const ROUNDING: Millis = Millis(1);
 
-/// The end of a lockout or hold, given in another node's time `there`, in the time of this shard:
-/// as far from `here` as it was from `there`. Rounding always adds time.
+/// The end of a lockout or hold, converted from another node's time `there` to the time of this
+/// shard: as far from `here` as it was from `there`. Rounding always adds time.
 #[must_use]
 pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if planted(Bug::ForeignClock) {
@@ -101,8 +101,8 @@ pub fn in_time_of(until: Millis, here: Millis, there: Millis) -> Millis {
     if until > there { here + until.since(there) + ROUNDING } else { here - there.since(until) }
 }
 
-/// The previous owner's state, received at `here`, in the time of this shard: newer than all state
-/// that is known here, independent of the other clock. `None` if the number is invalid.
+/// The previous owner's state, received at `here`, in the time of this shard: counts as newer than
+/// all state known here, independent of the other clock. `None` if the number is invalid.
 #[must_use]
 pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     let (number, pool, allocated_at, locked_until, visitor) = *word;
@@ -116,7 +116,7 @@ pub fn read_number(word: &NumberWord, here: Millis) -> Option<Retired> {
     Some(Retired { slot, local_at: here, pool: PoolId(pool), visitor })
 }
 
-/// A hold as it travels, sent `at` in the time of this node.
+/// A hold in the form sent between nodes, sent `at` in the time of this node.
 #[must_use]
 pub fn hold_word(bucket: u16, hold: BucketHold, at: Millis) -> HoldWord {
     let since = if hold.since > Millis::ZERO { at.since(hold.since).0.max(1) } else { 0 };
@@ -132,7 +132,7 @@ pub fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
     (bucket, BucketHold { since, until })
 }
 
-/// A remembered answer as it travels.
+/// A remembered answer in the form sent between nodes.
 #[must_use]
 pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     let number = match entry.answer {
@@ -142,8 +142,8 @@ pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     (entry.row.batch, entry.row.row, entry.at.0, number)
 }
 
-/// An answer given in another node's time `there`, in the time of this shard: given equally long
-/// ago. `None` if the number is invalid.
+/// An answer given in another node's time `there`, converted to the time of this shard: given
+/// equally long ago. `None` if the number is invalid.
 #[must_use]
 pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<AnswerEntry> {
     let (batch, row, at, number) = *word;
@@ -160,7 +160,7 @@ pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<Ans
 #[test]
 fn lockouts_end_when_they_would_have_ended_whatever_the_clocks_say() {
     let convert = |until, here, there| in_time_of(Millis(until), Millis(here), Millis(there)).0;
-    // Ten seconds are left: the other clock is right, an hour behind, an hour ahead.
+    // Ten seconds remain: with an equal clock, one an hour behind, one an hour ahead.
     for there in [5_000_000, 1_400_000, 8_600_000] {
         assert_eq!(convert(there + 10_000, 5_000_000, there), 5_010_001);
         assert_eq!(convert(there - 10_000, 5_000_000, there), 4_990_000, "it is over");

@@ -23,7 +23,7 @@ use crate::store::ServedMap;
 /// Whether this node can take the buckets.
 ///
 /// # Errors
-/// The reason against it, for the operator who moves them.
+/// The reason for a refusal, for the operator who moves them.
 pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     let owners = node.owners().ok_or("it is no node of a cluster")?;
     if !node.is_own(wanted.shard) {
@@ -50,7 +50,7 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
 /// Makes a shard of this node take over the previous owner's state; returns when that is durable.
 ///
 /// # Errors
-/// The reason why it could not, for the operator.
+/// The reason for a failure, for the operator.
 pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
     let (reply, answer) = oneshot::channel();
     let shard = adopted.shard;
@@ -60,7 +60,7 @@ pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
     answer.await.map_err(|_| "the shard is stopping".to_owned())?
 }
 
-/// On the shard's thread.
+/// Runs on the shard's thread.
 ///
 /// # Errors
 /// The same as for [`adopt`].
@@ -84,10 +84,10 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     };
     for retired in &numbers {
         let adopt = |engine: &mut Engine, now| {
-            // A piece that came twice: this shard may have handed the number out since.
+            // A piece that arrived twice: this shard may have handed the number out since.
             let is_late = is_taken(&thread.node, &adopted);
             let is_own = engine.shard().find(retired.slot.number).is_some();
-            // A number that is in rotation here already, in another pool, only stays locked.
+            // A number that is already in rotation here in another pool only stays locked.
             let local_at = if is_own { Millis::ZERO } else { retired.local_at };
             is_late || engine.adopt(now, &Retired { local_at, ..*retired })
         };
@@ -120,10 +120,10 @@ fn is_taken(node: &Node, adopted: &Adopted) -> bool {
     adopted.buckets.iter().any(|(bucket, owner)| is_known(*bucket, owner.moves))
 }
 
-/// The buckets are this node's from now on. The state of their previous owner has been adopted.
+/// Makes the buckets this node's from now on. The state of their previous owner has been adopted.
 ///
 /// # Errors
-/// The reason against it, for the operator.
+/// The reason for a refusal, for the operator.
 pub async fn take<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -131,7 +131,7 @@ pub async fn take<P: Platform>(
     take: Take,
 ) -> Result<(), String> {
     let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
-    // The giver may give up waiting, or end.
+    // The giver may stop waiting, or end.
     let taken =
         to_its_end(
             &platform.clone(),
@@ -141,7 +141,7 @@ pub async fn take<P: Platform>(
     taken.unwrap_or_else(|| Err("the node is stopping".to_owned()))
 }
 
-/// Knows which of the buckets are held: pools that come later are too.
+/// It knows which of the buckets are held, which includes pools added later.
 async fn hold_buckets(node: &Node, peers: &Peers, take: &Take) -> Result<(), String> {
     let Some((_, first)) = take.buckets.first().filter(|_| !take.holds.is_empty()) else {
         return Ok(());
@@ -169,7 +169,7 @@ async fn take_now<P: Platform>(
     take: &Take,
 ) -> Result<(), String> {
     if node.phase() != Phase::Serving {
-        // Until then the holds due to a new cluster file are not recorded.
+        // Until then the holds caused by a new cluster file are not recorded.
         return Err("it is starting or stopping".to_owned());
     }
     let _one = node.changes.lock().await;
@@ -188,7 +188,7 @@ async fn take_now<P: Platform>(
         taken += usize::from(owners.take(*bucket, Owner { moves, ..*owner }));
     }
     if taken == 0 {
-        // They were handed over before and the answer was lost; or they have been taken back since.
+        // They were handed over before and the answer was lost, or they have been taken back since.
         let own = |bucket| owners.get(bucket).is_some_and(|owner| node.is_own(owner.shard));
         let is_gone = take.buckets.iter().any(|(bucket, _)| !own(*bucket));
         return if is_gone {
@@ -212,10 +212,11 @@ async fn take_now<P: Platform>(
     Ok(())
 }
 
-/// The previous owner takes buckets back that this node has not taken: it never will by that move.
+/// Lets the previous owner take back buckets that this node has not taken, and never will by that
+/// move.
 ///
 /// # Errors
-/// Why not, for the operator.
+/// The reason for a refusal, for the operator.
 pub async fn abandon<P: Platform>(
     platform: &P,
     node: &Arc<Node>,

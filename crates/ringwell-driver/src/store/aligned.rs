@@ -1,4 +1,4 @@
-//! A reusable buffer that begins on a multiple of a block, as direct writes need it.
+//! A reusable buffer whose start is aligned to a block, as direct writes require.
 
 use ringwell_journal::BLOCK_BYTES;
 

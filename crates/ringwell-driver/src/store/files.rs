@@ -1,7 +1,7 @@
-//! The calls on files that a store is made of, and the few sequences of them that all stores share.
+//! The file operations that a store needs, and the few sequences of them that all stores share.
 //!
 //! The operating system implements [`Files`] (`ringwell-os`), and so does the simulator, whose disk
-//! tears, drops and forgets: its findings are in the code that a server runs.
+//! tears, drops and forgets writes: what it finds is in the code that a server runs.
 
 use std::fmt;
 use std::io;
@@ -13,34 +13,34 @@ use serde::de::DeserializeOwned;
 
 use crate::canary::{Bug, planted};
 
-/// A file system. All calls wait until they are done.
+/// A file system. All calls block until they are done.
 ///
 /// A change of names (`create`, `rename`, `remove`) is durable once [`Self::flush_names`] has
-/// returned, written bytes are once [`Self::flush`] or [`Self::flush_data`] has. Both may be there
-/// sooner.
+/// returned, written bytes are once [`Self::flush`] or [`Self::flush_data`] has. Both may become
+/// durable earlier.
 pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// An open file.
     type File: fmt::Debug + Send + 'static;
 
-    /// Makes a new file, for writing. One that is there is an error.
+    /// Makes a new file, for writing. An existing file is an error.
     ///
     /// # Errors
-    /// [`FileError`], as of every call.
+    /// [`FileError`], as for every call.
     fn create(&self, path: &Path) -> Result<Self::File, FileError>;
 
-    /// Opens a file that is there.
+    /// Opens an existing file.
     ///
     /// # Errors
     /// [`FileError`]
     fn open(&self, path: &Path, access: Access) -> Result<Self::File, FileError>;
 
-    /// Reads from `offset` until `out` is full or the file ends; returns how much there was.
+    /// Reads from `offset` until `out` is full or the file ends; returns the count of bytes.
     ///
     /// # Errors
     /// [`FileError`]
     fn read_at(&self, file: &Self::File, offset: u64, out: &mut [u8]) -> Result<usize, FileError>;
 
-    /// Writes all of `bytes`. A part of them may be there after a failure.
+    /// Writes all of `bytes`. A part of them may have been written after a failure.
     ///
     /// # Errors
     /// [`FileError`]
@@ -52,14 +52,14 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]; after that the content of the disk is unknown.
     fn flush(&self, file: &Self::File) -> Result<(), FileError>;
 
-    /// Makes the written bytes durable, as far as needed to read them again. A file opened with
-    /// [`Access::Direct`] may already have it.
+    /// Makes the written bytes durable, with the metadata needed to read them again. For a file
+    /// opened with [`Access::Direct`] this may already be the case.
     ///
     /// # Errors
     /// [`FileError`]; after that the content of the disk is unknown.
     fn flush_data(&self, file: &Self::File) -> Result<(), FileError>;
 
-    /// Cuts a file to `len` bytes, or makes it longer with zeros.
+    /// Truncates a file to `len` bytes, or extends it with zeros.
     ///
     /// # Errors
     /// [`FileError`]
@@ -89,7 +89,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn flush_names(&self, directory: &Path) -> Result<(), FileError>;
 
-    /// The names in a directory, in any order. None if there is no such directory.
+    /// The names in a directory, in any order. Empty if the directory does not exist.
     ///
     /// # Errors
     /// [`FileError`]
@@ -101,7 +101,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn make_directory(&self, path: &Path) -> Result<(), FileError>;
 
-    /// Whether there is a file of this name.
+    /// Whether a file of this name exists.
     fn exists(&self, path: &Path) -> bool;
 
     /// Unguessable bytes, for use in `path`.
@@ -110,7 +110,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn random(&self, path: &Path) -> Result<[u8; 16], FileError>;
 
-    /// Time since some moment, to measure how long calls take.
+    /// Time since some origin, to measure the duration of calls.
     fn moment(&self) -> Duration;
 }
 
@@ -120,12 +120,12 @@ pub enum Access {
     /// Reading.
     Read,
     /// Reading the disk's contents from the beginning to the end: cached bytes are dropped first,
-    /// if that is possible. After a failed flush the cache may hold bytes that the disk does not.
+    /// if possible. After a failed flush the cache may hold bytes that the disk does not.
     Fresh,
     /// Writing in place.
     Write,
     /// Writing past any cache. Memory, offset and length are aligned to blocks. A file system that
-    /// cannot do so may refuse, or write as for [`Self::Write`].
+    /// does not support this may refuse, or write as for [`Self::Write`].
     Direct,
 }
 
@@ -157,7 +157,7 @@ impl FileError {
         self.has_no_room
     }
 
-    /// The same of a file that has another name by now.
+    /// The same error for a file that has another name now.
     pub(super) fn of(self, path: &Path) -> Self {
         Self { path: path.to_owned(), ..self }
     }
@@ -178,10 +178,10 @@ pub(super) fn remove(files: &impl Files, path: &Path) -> Result<(), FileError> {
     path.parent().map_or(Ok(()), |directory| files.flush_names(directory))
 }
 
-/// Writes a file so that a crash leaves the old one or the new one.
+/// Writes a file atomically: after a crash it has the old or the new contents.
 ///
 /// # Errors
-/// [`FileError`]; the file before stays then.
+/// [`FileError`]; then the old file stays.
 pub fn write_whole(files: &impl Files, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".tmp");
@@ -222,7 +222,8 @@ pub(super) fn read_json<T: DeserializeOwned>(
     read.map_err(|error| FileError::new("read", path, error.into()))
 }
 
-/// Replaces the file `name` in `folder` by this as JSON, durably. The file before stays if that fails.
+/// Replaces the file `name` in `folder` with this as JSON, durably. If that fails, the old file
+/// stays.
 pub(super) fn write_json(
     files: &impl Files,
     folder: &Path,
@@ -235,8 +236,8 @@ pub(super) fn write_json(
     write_whole(files, &path, &text)
 }
 
-/// The files in `directory` whose names are a number and `extension`, lowest number first.
-/// None if there is no such directory.
+/// The files in `directory` whose names are a number and `extension`, in order of the number. Empty
+/// if the directory does not exist.
 pub(super) fn numbered(
     files: &impl Files,
     directory: &Path,

@@ -1,8 +1,8 @@
 //! Storing groups as frames: one is written and flushed at a time.
 //!
-//! Invariant: groups are stored in order without gaps. After a failure for another reason than a full
-//! disk nothing may be stored any more, because the content of the disk is unknown: the pages of a failed
-//! flush count as clean, so that a second flush would lie.
+//! Invariant: groups are stored in order without gaps. After a failure for another reason than a
+//! full disk nothing may be stored any more, because the content of the disk is unknown: the pages
+//! of a failed flush count as clean, so that a second flush would falsely succeed.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub struct Frames<F: Files> {
     pub(super) tip: Tip,
     pub(super) segment: Option<Segment<F::File>>,
     pub(super) buffer: AlignedBuffer,
-    /// Bytes written and not flushed.
+    /// Bytes written but not flushed.
     pub(super) written: Option<Written>,
 }
 
@@ -58,11 +58,11 @@ pub(super) struct Segment<T> {
 }
 
 impl<F: Files> Frames<F> {
-    /// Stores a group: as durable as configured when this returns.
+    /// Stores a group; it is as durable as configured when this returns.
     ///
     /// # Errors
-    /// [`FileError`]. If [`FileError::is_full`], the same group may be tried again; else nothing may
-    /// be stored any more.
+    /// [`FileError`]. If [`FileError::is_full`], the same group may be tried again; otherwise
+    /// nothing may be stored any more.
     pub fn store(&mut self, group: &Group) -> Result<(), FileError> {
         self.write(group)?;
         self.flush()
@@ -90,10 +90,10 @@ impl<F: Files> Frames<F> {
         Ok(())
     }
 
-    /// Makes the frame that was written as durable as configured.
+    /// Makes the written frame as durable as configured.
     ///
     /// # Errors
-    /// As of [`Self::store`].
+    /// The same as for [`Self::store`].
     pub fn flush(&mut self) -> Result<(), FileError> {
         let Some((written, segment)) = self.written.take().zip(self.segment.as_mut()) else {
             return Ok(());
@@ -116,7 +116,7 @@ impl<F: Files> Frames<F> {
         Ok(())
     }
 
-    /// Whether a segment has been written to for so long that another must begin: history is
+    /// Whether a segment has been in use for so long that another must begin, because history is
     /// dropped by whole segments.
     fn is_old(&self, segment: &Segment<F::File>, group: &Group) -> bool {
         let span = self.shared.settings.segment_span();
@@ -124,7 +124,7 @@ impl<F: Files> Frames<F> {
         span.zip(written).is_some_and(|(span, written)| written > span)
     }
 
-    /// Takes a new file into use: it gets its head and, once that is durable, its name.
+    /// Begins to use a new file: it gets its head and, once that is durable, its name.
     pub(super) fn next_segment(&mut self) -> Result<Segment<F::File>, FileError> {
         let Shared { files, directory, settings, .. } = &*self.shared;
         let mut salt = [7; 8];
@@ -138,7 +138,7 @@ impl<F: Files> Frames<F> {
         let (header, segment) = match create(files, &spare, &path, header, settings) {
             Ok(created) => created,
             Err(error) => {
-                // Unless it has its name already, it can be taken again.
+                // Unless it already has its name, it can be used again.
                 if files.exists(&spare) {
                     self.spares.put_back(spare);
                 }
@@ -157,7 +157,7 @@ impl<F: Files> Frames<F> {
     }
 }
 
-/// Makes a spare the segment at `path`.
+/// Makes a spare file the segment at `path`.
 fn create<F: Files>(
     files: &F,
     spare: &Path,
@@ -172,7 +172,7 @@ fn create<F: Files>(
     files.flush(&file)?;
     rename(files, spare, path)?;
     if settings.durability == Durability::Disk && settings.write_mode == WriteMode::Direct {
-        // If the file system cannot, through the page cache.
+        // Uses the page cache if the file system requires it.
         file = files.open(path, Access::Direct).unwrap_or(file);
     }
     let (used, path) = (SEGMENT_HEADER_BYTES as u64, path.to_owned());

@@ -1,6 +1,6 @@
-//! Stretches of time in which this data directory may lack answered allocations: `gaps.json`.
+//! Periods for which this data directory may lack answered allocations: `gaps.json`.
 //!
-//! After a copy is restored, or a damaged end is cut off, the journal does not show the answers
+//! After a copy is restored, or a damaged end is cut off, the journal does not contain the answers
 //! between its newest record and the start. No number goes out twice, because all pools are held;
 //! but a look-up must not name an earlier visitor for a call that belongs to a lost one. Source:
 //! docs/spec/journal.md, "History".
@@ -15,7 +15,7 @@ use super::files::{FileError, Files, read_json, write_json};
 
 const FILE: &str = "gaps.json";
 
-/// Gaps that are kept. When there are more, the two oldest become one.
+/// The most gaps that are kept. Beyond this, the two oldest are merged.
 const GAPS_MAX: usize = 100;
 
 /// A gap, in milliseconds of the wall clock since 1970.
@@ -40,10 +40,10 @@ impl Gaps {
         Ok(read_json(files, &data.join(FILE))?.unwrap_or_default())
     }
 
-    /// Writes them, durably.
+    /// Writes the file durably.
     ///
     /// # Errors
-    /// [`FileError`]; the file before stays then.
+    /// [`FileError`]; then the old file stays.
     pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
         write_json(files, data, FILE, self)
     }
@@ -51,7 +51,7 @@ impl Gaps {
     /// Adds a gap that ends now.
     ///
     /// # Panics
-    /// If there are more gaps than allowed: an internal fault.
+    /// If there are more gaps than allowed, which is an internal fault.
     pub fn add(&mut self, from: Millis, to: Millis) {
         self.0.push(Gap { from: from.0, to: to.0.max(from.0) });
         if self.0.len() > GAPS_MAX {
@@ -62,7 +62,7 @@ impl Gaps {
         assert!(self.0.len() <= GAPS_MAX, "more gaps than are kept");
     }
 
-    /// The possible result of a look-up: `past` notes that history is missing if a visitor may have
+    /// Adapts the result of a look-up: `past` records that history is missing if a visitor may have
     /// received the number in a gap before `at`, after the lockout of the visitor it names.
     #[must_use]
     pub fn judge(&self, past: Past, at: Moment) -> Past {

@@ -1,9 +1,9 @@
 //! The identity of this data directory, and whether it was restored from a copy.
 //!
 //! A journal alone cannot show that it is not the one that was served last: an empty one looks like
-//! that of a first start, and a copy like the original at the time of the copy. Each data directory
-//! therefore has a name that is drawn once, for others to remember. Source: docs/spec/cluster.md,
-//! "A lost disk".
+//! that of a first start, and a copy like the original at the time of copying. Each data directory
+//! therefore has a random name, which other nodes remember. Source: docs/spec/cluster.md, "A lost
+//! disk".
 
 use std::path::Path;
 
@@ -23,7 +23,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// `None` if nothing has been served from here by a release that draws names.
+    /// `None` if no release that draws names has served from here.
     ///
     /// # Errors
     /// [`FileError`] if there is a file that cannot be read or understood.
@@ -47,7 +47,7 @@ impl Identity {
 }
 
 /// Records that `data` is a copy: answers sent since it was made are missing. The next start holds
-/// all pools. Makes the directory if it is not there.
+/// all pools. Makes the directory if it is missing.
 ///
 /// # Errors
 /// [`FileError`]
@@ -60,13 +60,13 @@ pub fn mark_restored(files: &impl Files, data: &Path) -> Result<(), FileError> {
     files.flush_names(data)
 }
 
-/// Whether the data was put back from a copy, and no start has stored a hold because of it.
+/// Whether the data was restored from a copy, and no start has stored a hold because of it.
 #[must_use]
 pub fn is_restored(files: &impl Files, data: &Path) -> bool {
     files.exists(&data.join(RESTORED))
 }
 
-/// A hold is durable: the next start need not begin another.
+/// Records that a hold is durable, so that the next start need not begin another.
 ///
 /// # Errors
 /// [`FileError`]

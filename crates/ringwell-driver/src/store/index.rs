@@ -1,7 +1,7 @@
-//! The place of each stored group; reads groups back while others are being stored.
+//! The location of each stored group; reads groups back while others are being stored.
 //!
 //! The thread that stores groups and those that look records up share the index; it is locked for a
-//! few instructions a group, never while a file is read.
+//! few instructions per group, never while a file is read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -56,7 +56,7 @@ pub enum ReadError {
     /// It was dropped with the history that is too old.
     #[error("group {0} is no longer kept")]
     Gone(u64),
-    /// It was stored and has changed since.
+    /// It was stored, but has changed since.
     #[error("group {n} is damaged, in {} at offset {offset}", path.display())]
     Damaged {
         /// The group.
@@ -72,7 +72,7 @@ pub enum ReadError {
     /// The log that keeps it does not answer.
     #[error(transparent)]
     Log(Unreached),
-    /// The log has something else in its place.
+    /// The log has other contents in its place.
     #[error("group {0} is damaged in the journal's log")]
     LogDamaged(u64),
 }
@@ -92,7 +92,7 @@ impl<F> Shared<F> {
     }
 
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
-        // Each step leaves the index whole, so a panic elsewhere does not spoil it.
+        // Each step leaves the index consistent, so a panic elsewhere does no harm.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -103,12 +103,12 @@ impl Index {
         self.segments.back().map_or(1, |info| info.next_n)
     }
 
-    /// A segment was taken into use.
+    /// Records that a segment was taken into use.
     pub(super) fn push(&mut self, info: SegmentInfo) {
         self.segments.push_back(info);
     }
 
-    /// A frame was stored in the newest segment and ends at `end`.
+    /// Records that a frame was stored in the newest segment and ends at `end`.
     pub(super) fn stored(&mut self, last_at: Millis, end: u64) {
         if let Some(info) = self.segments.back_mut() {
             info.next_n += 1;
@@ -118,8 +118,8 @@ impl Index {
         }
     }
 
-    /// The oldest segment, if it may be dropped: it is not in use, and the snapshots that are
-    /// kept do not need it. Both of them: if the newer cannot be read, the older is used.
+    /// The oldest segment, if it may be dropped: it is not in use, and the snapshots that are kept
+    /// do not need it. Both of them, because if the newer cannot be read, the older is used.
     pub(super) fn oldest(&self) -> Option<Part> {
         let oldest = self.segments.front().filter(|_| self.segments.len() > 1)?;
         let needed = self.snapshots.iter().min()?;
@@ -169,7 +169,7 @@ impl<F: Files> Reader for JournalReader<F> {
         if result.is_ok() {
             return result;
         }
-        // The file may have been dropped, and even used again, since the index was asked.
+        // The file may have been dropped, and even reused, since the index was read.
         let still_there = self.shared.index().find(n);
         still_there.and(result)
     }
@@ -234,7 +234,7 @@ impl<F: Files> JournalReader<F> {
         if header.group.n == n { Ok(Group { header: header.group, body }) } else { Err(damaged()) }
     }
 
-    /// Finds out where the frames of a segment begin that recovery did not have to read.
+    /// Determines the frame offsets of a segment that recovery did not have to read.
     fn index_segment(
         &self,
         n: u64,
@@ -253,7 +253,7 @@ impl<F: Files> JournalReader<F> {
             offsets.push(offset + bytes as u64);
         }
         let index = usize::try_from(n - place.first_n).unwrap_or(usize::MAX);
-        // The last offset is where the frames end.
+        // The last offset is the end of the frames.
         let found = offsets[..offsets.len() - 1].get(index).copied();
         let mut index = self.shared.index();
         let known = index.segments.iter_mut().find(|info| info.header.segno == place.segno);

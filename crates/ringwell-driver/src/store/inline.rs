@@ -1,8 +1,8 @@
-//! The store of a shard whose groups are stored by the thread that asks for it.
+//! The store of a shard whose groups are stored by the calling thread.
 //!
-//! The same files, written by the same code, without the two threads of a server: for a process
-//! that may fork, in which no thread of Ringwell would survive. Its user waits for the disk, and
-//! also while a new segment is filled with zeros.
+//! Uses the same files and code without the two threads of a server: for a process that may fork,
+//! in which no thread of Ringwell would survive. Its caller waits for the disk, and also while a
+//! new segment is filled with zeros.
 
 use std::cell::RefCell;
 use std::future::{Future, ready};
@@ -20,7 +20,7 @@ use super::memory::Memory;
 use super::snapshots::SnapshotFile;
 use super::stats::Stats;
 
-/// One shard's journal in files, open for storing groups here and now.
+/// One shard's journal in files, open for storing groups synchronously.
 #[derive(Debug)]
 pub struct InlineJournal<F: Files> {
     journal: Journal<F>,
@@ -40,7 +40,7 @@ pub enum Inline<F: Files> {
 /// A group that could not be stored.
 #[derive(Debug)]
 pub struct Unstored {
-    /// The group. If the disk is full it must be tried again before any other.
+    /// The group. If the disk is full, it must be tried again before any other.
     pub group: Group,
     /// The error. If [`FileError::is_full`] is false, nothing may be stored any more.
     pub error: FileError,
@@ -51,11 +51,11 @@ impl<F: Files> InlineJournal<F> {
         Self { journal, frames: RefCell::new(frames) }
     }
 
-    /// Stores a group: as durable as configured when this returns. Gives back its body, to gather
-    /// another group in.
+    /// Stores a group; it is as durable as configured when this returns. Returns its buffer, to be
+    /// reused for another group.
     ///
     /// # Errors
-    /// [`Unstored`]: no answer that it covers may leave.
+    /// [`Unstored`]; no answer that depends on the group may be sent.
     pub fn store(&self, group: Group) -> Result<Vec<u8>, Box<Unstored>> {
         match self.frames.borrow_mut().store(&group) {
             Ok(()) => Ok(group.body),
@@ -133,7 +133,7 @@ impl<F: Files> Store for InlineJournal<F> {
 }
 
 impl<F: Files> Inline<F> {
-    /// Stores a group here and now.
+    /// Stores a group synchronously.
     ///
     /// # Errors
     /// The same as for [`InlineJournal::store`].

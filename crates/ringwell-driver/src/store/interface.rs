@@ -1,7 +1,7 @@
-//! One shard's ordered groups, in any store: files, memory, a log that machines share.
+//! One shard's ordered groups, in any store: files, memory, a log shared by several machines.
 //!
-//! Independent of the meaning of a record. Invariant: one append is under way at a time, and groups
-//! are stored in order without gaps. Source: docs/spec/journal.md, "Stores".
+//! Independent of the meaning of a record. Invariant: one append is in progress at a time, and
+//! groups are stored in order without gaps. Source: docs/spec/journal.md, "Stores".
 
 use std::future::Future;
 use std::ops::Range;
@@ -17,9 +17,9 @@ use super::stats::Stats;
 /// The result of storing a group.
 #[derive(Debug)]
 pub enum Appended {
-    /// It is as durable as configured: answers may leave.
+    /// It is as durable as configured: answers may be sent.
     Stored {
-        /// Its body, to gather another group in.
+        /// Its buffer, to be reused for another group.
         spare: Vec<u8>,
     },
     /// There is no room, and nothing has happened: the same group may be tried again.
@@ -29,7 +29,7 @@ pub enum Appended {
         /// The group that has no room.
         error: String,
     },
-    /// Another process has taken the shard over: nothing is stored here any more.
+    /// Another process has taken the shard over: this store accepts nothing any more.
     Taken {
         /// The epoch of the other owner.
         epoch: u64,
@@ -38,14 +38,14 @@ pub enum Appended {
     Failed(String),
 }
 
-/// Part of the oldest history: the unit in which it is given up.
+/// A part of the oldest history: the unit in which it is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// Its first group.
     pub first_n: u64,
     /// The group after its last.
     pub next_n: u64,
-    /// The room that it needs.
+    /// The space that it takes.
     pub bytes: u64,
     /// Time of its last record.
     pub last_at: Millis,
@@ -58,12 +58,12 @@ pub trait Store: 'static {
     /// A snapshot that is being written.
     type Draft: Draft;
 
-    /// Stores a group. The result is never left open: an uncertain store finds out before the
-    /// future completes. Dropping the future does not undo it.
+    /// Stores a group. The result is always definite: a store that is uncertain finds out before
+    /// the future completes. Dropping the future does not undo the append.
     fn append(&self, group: Group) -> impl Future<Output = Appended>;
 
-    /// After this time, an append in progress keeps no further rows waiting: they are overflow at
-    /// once, until it is over. `None`: each waits until its own deadline.
+    /// The time after which an append in progress keeps no further rows waiting: they overflow at
+    /// once, until it is over. `None` if each waits until its own deadline.
     fn wait_max(&self) -> Option<Duration> {
         None
     }
@@ -72,24 +72,24 @@ pub trait Store: 'static {
     fn reader(&self) -> Self::Reader;
 
     /// The oldest part of the history, if it exceeds the limits and no snapshot needs it. Read its
-    /// groups, carry forward the records that still matter, and drop it once those are stored. It
-    /// is `now` by shard time, and `clocks` stand so; age is that by a wall clock that is believed.
+    /// groups, copy the records that still matter, and drop it once those are stored. `now` is in
+    /// shard time, and `clocks` are the current readings; age is measured by a trusted wall clock.
     fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part>;
 
-    /// Whether more is kept than should be, and only because the snapshots that are kept need it.
+    /// Whether more is kept than configured, and only because the snapshots that are kept need it.
     fn waits_for_snapshot(&self) -> bool;
 
-    /// Forgets a part of the history that [`Self::expired`] has named.
+    /// Drops a part of the history that [`Self::expired`] has returned.
     fn drop_part(&self, part: Part) -> impl Future<Output = Result<(), FileError>>;
 
-    /// Takes out the oldest group, where that costs nothing and more is kept than should be. The
-    /// caller carries forward its records that still matter.
+    /// Removes the oldest group, if that costs nothing and more is kept than configured. The caller
+    /// copies its records that still matter.
     fn take_oldest(&self) -> Option<Group> {
         None
     }
 
-    /// Keeps this many bytes more from now on: most of the result of [`Self::take_oldest`] had to
-    /// be carried.
+    /// Keeps this many bytes more from now on, because most of the result of [`Self::take_oldest`]
+    /// had to be copied.
     fn keep_more(&self, _bytes: u64) {}
 
     /// Begins a snapshot on which the groups from `replay_from` on will be replayed.
@@ -116,7 +116,7 @@ pub trait Store: 'static {
     }
 }
 
-/// Reads stored groups, from any thread. All calls wait until they are done.
+/// Reads stored groups, from any thread. All calls block until they are done.
 pub trait Reader: Clone + Send + 'static {
     /// Reads group `n` back and checks it.
     ///
@@ -124,7 +124,7 @@ pub trait Reader: Clone + Send + 'static {
     /// [`ReadError`]
     fn read(&self, n: u64) -> Result<Group, ReadError>;
 
-    /// The clocks at the ends of the segments that are kept.
+    /// The clock readings at the ends of the segments that are kept.
     fn noted(&self) -> Vec<Noted>;
 
     /// The groups that the start has not read.
@@ -151,7 +151,8 @@ pub struct Damage {
     pub next_n: u64,
 }
 
-/// A snapshot that is being written. Dropped without [`Self::publish`] it leaves nothing.
+/// A snapshot that is being written. If it is dropped without [`Self::publish`], nothing remains of
+/// it.
 pub trait Draft: Send + 'static {
     /// Appends bytes that the snapshot writer has made. Waits for the disk.
     ///
@@ -163,7 +164,7 @@ pub trait Draft: Send + 'static {
     /// that must be stored. Waits for the disk.
     ///
     /// # Errors
-    /// [`FileError`]; the older snapshots are still there then.
+    /// [`FileError`]; then the older snapshots still exist.
     fn publish(self, through: u64) -> Result<(), FileError>;
 
     /// The last group that is stored.

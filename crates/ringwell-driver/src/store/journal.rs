@@ -1,5 +1,4 @@
-//! The handle of one shard's journal in files: the questions that it answers while groups are
-//! stored.
+//! The handle of one shard's journal in files: answers queries while groups are stored.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ pub struct Journal<F> {
     pub(super) spares: Arc<Spares<F>>,
 }
 
-/// A segment that is not part of the journal any more; its file is still there.
+/// A segment that is no longer part of the journal; its file still exists.
 #[derive(Debug)]
 pub struct Dropped<F> {
     path: PathBuf,
@@ -34,7 +33,7 @@ impl<F: Files> Dropped<F> {
     /// Makes its file a spare, or removes it. Waits for the disk.
     ///
     /// # Errors
-    /// [`FileError`]; the file may be left over then, and is looked at again by the next start.
+    /// [`FileError`]; then the file may remain, and the next start handles it.
     pub fn put_away(&self) -> Result<(), FileError> {
         self.spares.give(&self.path)
     }
@@ -53,7 +52,7 @@ impl<F: Files> Journal<F> {
         &self.shared.directory
     }
 
-    /// The files that are made ahead.
+    /// The files that are prepared in advance.
     #[must_use]
     pub fn spares(&self) -> &Arc<Spares<F>> {
         &self.spares
@@ -65,12 +64,12 @@ impl<F: Files> Journal<F> {
         self.shared.index().next_n()
     }
 
-    /// Notes that the disk is full: a group waits.
+    /// Records that the disk is full: a group waits.
     pub fn note_full(&self) {
         self.shared.counters.full();
     }
 
-    /// Notes that nothing more is stored.
+    /// Records that nothing more is stored.
     pub fn note_failed(&self) {
         self.shared.counters.failed();
     }
@@ -99,7 +98,7 @@ impl<F: Files> Journal<F> {
         SnapshotFile::create(&self.shared, replay_from)
     }
 
-    /// The oldest segment, as [`super::Store::expired`] has it.
+    /// The oldest segment, in the form that [`super::Store::expired`] returns.
     #[must_use]
     pub fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {
         let index = self.shared.index();
@@ -110,7 +109,7 @@ impl<F: Files> Journal<F> {
 
     fn is_too_old(&self, index: &Index, now: Millis, clocks: Clocks) -> bool {
         let noted = index.noted();
-        // The head of the segment after it has the clocks at its end.
+        // The head of the next segment contains the clock readings at its end.
         let Some((age, next)) = self.shared.settings.history_age.zip(index.segments.get(1)) else {
             return false;
         };
@@ -119,7 +118,7 @@ impl<F: Files> Journal<F> {
         believed_wall(now, clocks, noted).since(end) > age
     }
 
-    /// Whether more is kept than should be, and only because the snapshots that are kept need it.
+    /// Whether more is kept than configured, and only because the snapshots that are kept need it.
     #[must_use]
     pub fn waits_for_snapshot(&self) -> bool {
         let index = self.shared.index();
@@ -128,7 +127,8 @@ impl<F: Files> Journal<F> {
         too_much && !is_alone && index.oldest().is_none()
     }
 
-    /// Forgets a segment that [`Self::expired`] has named. `None` if it was not there or could not go.
+    /// Drops a segment that [`Self::expired`] has returned. `None` if it did not exist or could not
+    /// be dropped.
     #[must_use]
     pub fn drop_segment(&self, part: Part) -> Option<Dropped<F>> {
         let mut index = self.shared.index();

@@ -1,4 +1,4 @@
-//! Groups that are kept in memory only: nothing survives, look-ups work.
+//! Groups that are kept only in memory: nothing survives a restart, look-ups work.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -34,7 +34,7 @@ struct Groups {
     queue: VecDeque<Group>,
     first_n: u64,
     bytes: u64,
-    /// Above this the oldest group may be taken out.
+    /// The size above which the oldest group may be removed.
     bytes_max: u64,
 }
 
@@ -139,7 +139,7 @@ impl Draft for Infallible {
 }
 
 fn lock(groups: &Mutex<Groups>) -> MutexGuard<'_, Groups> {
-    // Each step leaves it whole, so a panic elsewhere does not spoil it.
+    // Each step leaves the data consistent, so a panic elsewhere does no harm.
     groups.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -26,10 +26,10 @@ impl SeenJournals {
         Ok(read_json(files, &data.join(FILE))?.unwrap_or_default())
     }
 
-    /// Writes it, durably.
+    /// Writes the file durably.
     ///
     /// # Errors
-    /// [`FileError`]; the file before stays then.
+    /// [`FileError`]; then the old file stays.
     pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
         write_json(files, data, FILE, self)
     }

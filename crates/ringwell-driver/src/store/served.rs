@@ -1,8 +1,8 @@
 //! The buckets of the cluster's map that this data directory has served: `cluster-map.json`.
 //!
-//! A bucket that comes to a node by a new map was served by another one, whose lockouts are unknown
-//! here. Its pools hand nothing out for a lifetime, unless the bucket was moved here with its
-//! lockouts; pools that appear later neither. The file says since when.
+//! A bucket that arrives at a node by a new map was served by another one, whose lockouts are
+//! unknown here. Its pools, including those added later, are held for a lifetime, unless the bucket
+//! was moved here with its lockouts. The file contains the time since then.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -30,7 +30,7 @@ pub struct ServedMap {
     /// Buckets that were given up, and that no node has taken yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<Leaving>,
-    /// Buckets that came without the lockouts of the previous owner.
+    /// Buckets that arrived without the lockouts of the previous owner.
     #[serde(default, skip_serializing_if = "BucketHolds::is_empty")]
     pub holds: BucketHolds,
     /// Digests of the lists of pools that were served; `None` in files of older releases.
@@ -48,10 +48,10 @@ pub struct Leaving {
     pub buckets: Vec<u16>,
     /// Held pools, and the end of each hold.
     pub holds: Vec<(u64, u64)>,
-    /// The shards that owned them, in their order. Empty in files of older releases.
+    /// The shards that owned them, in the same order. Empty in files of older releases.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub from: Vec<u16>,
-    /// The largest request that the next owner's node reads; `None` if it is of an older release.
+    /// The largest request that the next owner's node accepts; `None` if it is of an older release.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub body_bytes: Option<usize>,
 }
@@ -83,10 +83,10 @@ impl ServedMap {
         read_json(files, &data.join(FILE))
     }
 
-    /// Writes it, durably.
+    /// Writes the file durably.
     ///
     /// # Errors
-    /// [`FileError`]; the file before stays then.
+    /// [`FileError`]; then the old file stays.
     pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
         write_json(files, data, FILE, self)
     }

@@ -21,7 +21,7 @@ use super::segments::{SegmentFiles, segment_path};
 use super::snapshots::{self, SnapshotRef, SnapshotSource};
 use super::spares::Spares;
 
-/// One shard's journal before it is opened. Changes nothing but making its directory, until
+/// One shard's journal before it is opened. Changes nothing except for making its directory, until
 /// [`Self::start`].
 #[derive(Debug)]
 pub struct ShardStore<F> {
@@ -34,7 +34,7 @@ pub struct ShardStore<F> {
 /// The reason why a shard's journal cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// It cannot be trusted, or not be read.
+    /// It cannot be trusted, or cannot be read.
     #[error("the journal of shard {shard} in {}: {source}", directory.display())]
     Refused {
         /// The shard.
@@ -50,7 +50,7 @@ pub enum OpenError {
 }
 
 impl<F: Files> ShardStore<F> {
-    /// Looks at the directory of `shard`, and makes it if it is not there.
+    /// Examines the directory of `shard`, and makes it if it is missing.
     ///
     /// # Errors
     /// [`FileError`]
@@ -60,7 +60,7 @@ impl<F: Files> ShardStore<F> {
         Ok(Self { files: files.clone(), settings: settings.clone(), shard, directory })
     }
 
-    /// The snapshots, newest first: try one after the other until one can be read to its end.
+    /// The snapshots, newest first; try one after the other until one can be read to its end.
     ///
     /// # Errors
     /// [`FileError`]
@@ -71,7 +71,7 @@ impl<F: Files> ShardStore<F> {
     /// Begins to read a snapshot.
     ///
     /// # Errors
-    /// [`SnapshotError`]: take an older one.
+    /// [`SnapshotError`]; then take an older one.
     pub fn read_snapshot(
         &self,
         snapshot: &SnapshotRef,
@@ -79,11 +79,11 @@ impl<F: Files> ShardStore<F> {
         snapshots::read(&self.files, snapshot)
     }
 
-    /// Reads the journal on top of the snapshot that was loaded, or from its beginning, and shows
-    /// `visit` each group. Changes nothing.
+    /// Reads the journal after the snapshot that was loaded, or from its beginning, and passes each
+    /// group to `visit`. Changes nothing.
     ///
     /// # Errors
-    /// [`OpenError`]: the shard must not start.
+    /// [`OpenError`]; then the shard must not start.
     pub fn recover(
         &self,
         snapshot: Option<&Snapshot>,
@@ -118,7 +118,7 @@ impl<F: Files> ShardStore<F> {
         if self.files.len(&file)? <= end {
             return Ok(false);
         }
-        // As a start does with an unfinished write.
+        // Treats it like an unfinished write, as a start does.
         self.files.write_at(&mut file, offset, &encode_end(head.salt, n))?;
         self.files.flush(&file)?;
         self.files.set_len(&file, end)?;
@@ -148,7 +148,7 @@ impl<F: Files> ShardStore<F> {
     }
 
     /// Continues from the recovered part: cuts off an unfinished write and begins a new segment.
-    /// Returns the tip to gather on, its epoch raised.
+    /// Returns the tip for new groups, with its epoch raised.
     ///
     /// A disk that is full now is reported with the first group, not here.
     ///
@@ -166,7 +166,8 @@ impl<F: Files> ShardStore<F> {
         };
         let mut segments = recovered.segments;
         self.settle(&mut segments, &recovered.verdict, recovered.tip.next_n)?;
-        // A segment whose first frame is rotten stays: until a frame follows, each start must see it.
+        // A segment whose first frame is damaged stays: until a frame follows, each start must see
+        // it.
         let doubted = match recovered.verdict {
             Verdict::Rotten(Cut { segno, .. }) => Some(segno),
             Verdict::Torn(_) | Verdict::Clean => None,
@@ -205,13 +206,13 @@ impl<F: Files> ShardStore<F> {
             }
             begun => frames.segment = Some(begun?),
         }
-        // Without frames it adds nothing to the new one. Only now: a file must always show the end
-        // of the journal.
+        // Without frames it adds nothing to the new one. Only now, because a file must always
+        // contain the end of the journal.
         match leftover {
             Some(leftover) if frames.segment.is_some() => {
                 remove(&shared.files, &segment_path(&shared.directory, leftover.header.segno))?;
             }
-            // Its file stays, and must go with those behind it.
+            // Its file stays, and must be dropped with those after it.
             Some(leftover) => shared.index().push(leftover),
             None => {}
         }
@@ -219,10 +220,10 @@ impl<F: Files> ShardStore<F> {
         Ok((InlineJournal::new(journal, frames), tip))
     }
 
-    /// Makes the end of the old journal durable, as it may only have been in the page cache, and
-    /// cuts off an unfinished write. Rotten frames stay: they may be evidence.
+    /// Makes the end of the old journal durable, because it may only have been in the page cache,
+    /// and cuts off an unfinished write. Damaged frames stay, because they may be evidence.
     ///
-    /// A block that records this comes first: a short file without it has lost its tail.
+    /// A block that records this is written first: a short file without it has lost its end.
     fn settle(
         &self,
         segments: &mut [SegmentInfo],

@@ -51,7 +51,7 @@ pub fn list(files: &impl Files, directory: &Path) -> Result<Vec<SnapshotRef>, Fi
 /// Begins to read a snapshot.
 ///
 /// # Errors
-/// [`SnapshotError`]: take an older one.
+/// [`SnapshotError`]; then take an older one.
 pub fn read<F: Files>(
     files: &F,
     snapshot: &SnapshotRef,
@@ -79,7 +79,7 @@ impl<F: Files> SnapshotFile<F> {
     }
 
     /// The journal must never end before its newest snapshot: if groups are only in the operating
-    /// system, those that the snapshot builds on are flushed now.
+    /// system's cache, those that the snapshot builds on are flushed now.
     fn sync_journal(&self) -> Result<(), FileError> {
         if self.shared.settings.durability != Durability::Os {
             return Ok(());
@@ -135,7 +135,7 @@ impl<F: Files> Draft for SnapshotFile<F> {
 impl<F: Files> Drop for SnapshotFile<F> {
     fn drop(&mut self) {
         if !self.is_published {
-            // The disk may be full because of it. If this fails, the next start removes it.
+            // It may have filled the disk. If this fails, the next start removes it.
             let _ = self.shared.files.remove(&self.unfinished);
         }
     }

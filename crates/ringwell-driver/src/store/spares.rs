@@ -1,7 +1,7 @@
-//! Files that wait to become segments: made ahead by a thread, or left over from dropped ones.
+//! Files that wait to become segments: prepared by a thread, or left over from dropped ones.
 //!
-//! Writing over blocks that exist is half again as fast as making a file grow, and a disk that
-//! fills up is met here, before a group needs the room.
+//! Overwriting existing blocks is half again as fast as extending a file, and a full disk is
+//! noticed here, before a group needs the room.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,11 @@ use std::time::Duration;
 use super::aligned::AlignedBuffer;
 use super::files::{Access, FileError, Files, numbered, remove, rename};
 
-/// Written and flushed at once, so that a frame never waits behind a whole segment of zeros.
+/// The count of bytes written and flushed at once, so that a frame never waits behind a whole
+/// segment of zeros.
 const FILL_BYTES: usize = 1 << 20;
-/// The count of files of dropped segments that are kept beyond the target. Once history is as long
-/// as it may be, each new segment drops an old one, and nothing needs to be filled any more.
+/// The count of files of dropped segments that are kept beyond the target. Once history has reached
+/// its limit, each new segment drops an old one, and no file need be filled any more.
 const DROPPED_MAX: usize = 4;
 /// The time for which the thread waits before it tries again on a full disk.
 const RETRY: Duration = Duration::from_millis(250);
@@ -68,7 +69,7 @@ impl<F: Files> Spares<F> {
         }))
     }
 
-    /// A file to be used as a segment: a spare, or one made now.
+    /// A file to be used as a segment: a spare, or a new one.
     pub(super) fn take(&self) -> Result<PathBuf, FileError> {
         let ready = self.lock().ready.pop();
         self.changed.notify_all();
@@ -78,7 +79,7 @@ impl<F: Files> Spares<F> {
         }
     }
 
-    /// Puts back a file that was taken and not used.
+    /// Returns a file that was taken and not used.
     pub(super) fn put_back(&self, path: PathBuf) {
         self.lock().ready.push(path);
     }
@@ -104,7 +105,7 @@ impl<F: Files> Spares<F> {
         self.changed.notify_all();
     }
 
-    /// Makes a file ahead, if there are fewer than the target.
+    /// Prepares a file, if there are fewer than the target.
     ///
     /// # Errors
     /// [`FileError`]
@@ -116,7 +117,7 @@ impl<F: Files> Spares<F> {
         Ok(())
     }
 
-    /// Makes files ahead up to the target, until [`Self::close`]: for a separate thread.
+    /// Prepares files up to the target, until [`Self::close`]; runs on a separate thread.
     pub fn keep(&self) {
         let mut state = self.lock();
         while !state.closing {
@@ -130,7 +131,7 @@ impl<F: Files> Spares<F> {
             match made {
                 Ok(path) => state.ready.push(path),
                 Err(error) => {
-                    // A stop ends it in the middle.
+                    // A stop interrupts it.
                     if !error.is_full() && !state.closing {
                         tracing::error!(%error, "cannot make a segment ahead; trying again");
                     }
@@ -159,7 +160,7 @@ impl<F: Files> Spares<F> {
     fn fill(&self, path: &Path) -> Result<(), FileError> {
         let files = &self.files;
         let made = files.create(path)?;
-        // Past the page cache, if that is possible: these bytes are never read.
+        // Bypasses the page cache, if possible, because these bytes are never read.
         let direct = files.open(path, Access::Direct);
         let mut file = direct.or_else(|_| files.open(path, Access::Write))?;
         let mut buffer = AlignedBuffer::default();
@@ -184,7 +185,7 @@ impl<F: Files> Spares<F> {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        // Each step leaves the list whole, so a panic elsewhere does not spoil it.
+        // Each step leaves the list consistent, so a panic elsewhere does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

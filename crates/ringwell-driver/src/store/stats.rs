@@ -25,7 +25,7 @@ pub struct Stats {
     pub flush_p99: Duration,
     /// Segments that are kept, and their length.
     pub segments: usize,
-    /// Length of those together.
+    /// Their total length.
     pub segment_bytes: u64,
     /// The disk is full: a group waits for room.
     pub full: bool,
@@ -74,7 +74,7 @@ impl Counters {
     }
 
     fn with<T>(&self, f: impl FnOnce(&mut Stats, &mut Histogram<u64>) -> T) -> T {
-        // Counters are whole after each step, so a panic elsewhere does not spoil them.
+        // Counters are consistent after each step, so a panic elsewhere does no harm.
         let mut guard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let (stats, histogram) = &mut *guard;
         f(stats, histogram)

@@ -25,17 +25,17 @@ use ringwell_os::OsFiles;
 use ringwell_wire::RequestError;
 use tokio::sync::mpsc;
 
-/// The machine was booted this long before the process began.
+/// The time between the machine's boot and the start of the process.
 const SINCE_BOOT: Duration = Duration::from_secs(1_000);
 
 /// The time at the start of a test.
 const WALL: Duration = Duration::from_secs(1_700_000_000);
 
-/// Time stands still except for [`Virtual::run`] and [`Executor::advance`].
+/// Time does not pass except in [`Virtual::run`] and [`Executor::advance`].
 #[derive(Clone, Debug, Default)]
 pub struct Virtual(pub Executor);
 
-/// No other process.
+/// There is no other process.
 #[derive(Debug)]
 pub struct Alone;
 
@@ -97,7 +97,7 @@ impl Virtual {
     /// Runs `work` and all tasks; while nothing is ready, time jumps to the next timer.
     ///
     /// # Panics
-    /// If there is nothing left to wait for.
+    /// If nothing is left to wait for.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> T {
         let mut work = pin!(work);
         loop {
@@ -108,7 +108,7 @@ impl Virtual {
         }
     }
 
-    /// The terms of a batch that has this many milliseconds.
+    /// The terms of a batch with a deadline in this many milliseconds.
     pub fn terms(&self, ms: u64) -> Terms {
         Terms { retry: None, deadline: self.moment() + Duration::from_millis(ms), traced: None }
     }
@@ -122,7 +122,7 @@ pub fn shards(
     lifetime: Millis,
     durability: Durability,
 ) -> Vec<(Rc<Shard<Virtual>>, mpsc::Receiver<Message>)> {
-    // Four of each shard at least.
+    // At least four for each shard.
     let pools = demo_pools(100.max(4 * u32::from(count)), 200, lifetime).unwrap();
     let directory = Directory::new(1, pools, count).unwrap();
     let config = Config::new("unused".into(), 1);

@@ -2,16 +2,16 @@
 
 use super::{Holding, Model, Recovery};
 
-/// A gap of the clock up to this is believed: it looks like a long stop.
+/// A gap of the clock up to this is accepted, because it looks like a long stop.
 pub(super) const BELIEVED_MS: i64 = 24 * 60 * 60 * 1000;
 
-/// Lockouts that ran before a boot are longer by this much, or by the duration of the boot.
+/// Lockouts that ran before a boot are longer by this, or by the duration of the boot.
 pub(crate) const SKEW_MAX_MS: u64 = 2_000;
 
 /// The gain of shard time on true time between two starts within one boot.
 const SLEWED_MS: i64 = 100;
 
-/// The time that shard time must run until a lifetime has passed in true time, with any gain on it.
+/// The shard time that must pass for a lifetime to pass in true time, including any gain.
 pub(super) fn lockout_ms(lifetime_ms: u64) -> u64 {
     lifetime_ms + lifetime_ms.div_ceil(2_000) + 1
 }
@@ -22,7 +22,8 @@ impl Model {
         let shard = self.shards.entry(recovery.shard).or_default();
         let offset = recovery.now_ms.cast_signed() - (recovery.now_us / 1000).cast_signed();
         let jump = offset - shard.offset_ms.unwrap_or(offset);
-        // Within one boot a start knows how long it was away, and after another lockouts are longer.
+        // Within one boot a start knows how long it was away; after another boot lockouts are
+        // longer.
         let is_booted = shard.boots != recovery.boots;
         shard.boots = recovery.boots;
         let jump = if is_booted { jump } else { jump.min(SLEWED_MS) };
@@ -41,7 +42,7 @@ impl Model {
 }
 
 impl Holding {
-    /// The keeper's clock has leapt.
+    /// The clock of the shard that keeps it has leapt.
     pub(super) fn leap(&mut self, jump_ms: i64) {
         if (1..=BELIEVED_MS).contains(&jump_ms) {
             let believed = jump_ms.unsigned_abs().saturating_sub(SKEW_MAX_MS);

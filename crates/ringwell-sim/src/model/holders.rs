@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Grant, Holding, Model};
 
-/// A grant that may count as its number's newest: whose it was, and when in its time.
+/// A grant that may count as its number's newest: its row, and its owner's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Holder {
     pub(super) shard: u16,
     pub(super) at_ms: u64,
-    /// The group by which it does not count.
+    /// The group whose record undoes it.
     pub(super) withdrawn: Option<u64>,
 }
 
@@ -21,16 +21,16 @@ pub(crate) struct Wanted {
     /// The time when it was allocated.
     pub(crate) at_ms: u64,
     pub(crate) true_us: u64,
-    /// The last moment at which it was still the newest; `None`: it is now.
+    /// The last time at which it was still the newest; `None` if it is now.
     pub(crate) late_ms: Option<u64>,
     pub(crate) params: String,
-    /// It must be there, however old it is.
+    /// Whether it must be found, however old it is.
     pub(crate) is_newest: bool,
 }
 
 impl Model {
-    /// An allocation that no visitor saw was undone by its owner: it has no holder. `group` has the
-    /// record of that.
+    /// An allocation that no visitor saw was undone by its owner, so it has no holder. `group`
+    /// contains the record of that.
     pub(crate) fn withdrawn(
         &mut self,
         shard: u16,
@@ -45,7 +45,7 @@ impl Model {
         }
     }
 
-    /// Nothing is promised any more of numbers whose newest holder `shard` knew.
+    /// Nothing is promised any more about numbers whose newest holder `shard` knew.
     pub(super) fn forget_holders(&mut self, shard: u16) {
         self.holders.retain(|_, holders| holders.last().is_none_or(|newest| newest.shard != shard));
     }
@@ -57,9 +57,8 @@ impl Model {
         kept.map(|held| self.wanted(held)).collect()
     }
 
-    /// Look-ups of kept allocations, each with the time in true time at which the number went out
-    /// again, if it did. Left out are numbers that some grant concerns which `counts` does not
-    /// want.
+    /// Look-ups of kept allocations, each with the true time at which the number went out again, if
+    /// it did. Omits numbers with any grant that `counts` rejects.
     pub(crate) fn dated_attributions(
         &self,
         counts: impl Fn(&Grant) -> bool,
@@ -91,8 +90,8 @@ impl Model {
         let later = place.map_or(&[][..], |place| &holders[place + 1..]);
         // Another shard's allocations are in another journal, by another clock.
         let is_here = later.first().is_some_and(|next| next.shard == grant.shard);
-        // An allocation lost with its group may have been later by the clock than the ones that
-        // followed.
+        // An allocation lost with its group may have been later by the clock than the following
+        // ones.
         let here = later.iter().filter(|next| is_here && next.shard == grant.shard);
         let next_ms = here.map(|next| next.at_ms).min().filter(|next_ms| *next_ms > grant.at_ms);
         Wanted {
