@@ -1,9 +1,9 @@
-//! Bodies of bulk requests, built once before anything is sent.
+//! Bodies of bulk requests, built before anything is sent.
 //!
-//! Rows go round all pools, so that a batch of 40 over 200 pools touches 40 pools and five batches
-//! touch all. The way round jumps instead of counting up: 100,000 pools in their order of memory
-//! would flatter the caches. Each row carries about 42 bytes of parameters, as a search
-//! advertisement would. `bulk.lua` builds the same bodies: keep the two alike.
+//! Rows step through all pools, so that a batch of 40 over 200 pools touches 40 pools and five
+//! batches touch all. The order jumps instead of counting up, because 100,000 pools in their order
+//! of memory would favour the caches. Each row has about 42 bytes of parameters, like those of a
+//! search advertisement. `bulk.lua` builds the same bodies: keep the two in sync.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use bytes::Bytes;
 
 use crate::target::Target;
 
-/// Distance between the pools of two rows. A prime, so that every pool is met before one repeats
+/// Distance between the pools of two rows. A prime, so that every pool is used before one repeats
 /// (unless their count is a multiple of it).
 const STRIDE: usize = 7_919;
 
-/// The fewest different bodies that a sender goes round.
+/// The fewest different bodies that a sender uses.
 const REQUESTS_MIN: usize = 256;
 
 /// Flags of all senders of batches: the destination, the pools, the rows of a batch.
@@ -35,10 +35,10 @@ pub(crate) struct Batches {
 }
 
 impl Batches {
-    /// The requests to send, round and round.
+    /// The requests to send, in a loop.
     ///
     /// # Errors
-    /// When the pools cannot be read.
+    /// If the pools cannot be read.
     pub(crate) fn requests(&self) -> anyhow::Result<Vec<Bytes>> {
         Ok(requests(&read_pools(&self.pools)?, self.rows, REQUESTS_MIN))
     }
@@ -53,14 +53,14 @@ fn at_least_one(text: &str) -> Result<usize, &'static str> {
 pub(crate) struct Pool {
     /// The pool's number.
     pub(crate) id: u64,
-    /// The key that allows allocations.
+    /// The key that permits allocations.
     pub(crate) key: String,
 }
 
 /// Reads `demo-pools.csv`, which `ringwell demo` writes into its data directory.
 ///
 /// # Errors
-/// When the file is missing, empty, or a line has no id and key.
+/// If the file is missing or empty, or a line has no id and key.
 pub(crate) fn read_pools(path: &Path) -> anyhow::Result<Vec<Pool>> {
     let text = std::fs::read_to_string(path)
         .with_context(|| format!("cannot read the pools from {}", path.display()))?;
@@ -79,8 +79,7 @@ fn parse_pools(csv: &str) -> anyhow::Result<Vec<Pool>> {
     lines.map(|line| pool(line).with_context(|| format!("no pool in line {line:?}"))).collect()
 }
 
-/// Whole HTTP requests, ready to be written, as many as it takes to touch every pool (at least
-/// `least`, at most 4,096).
+/// Complete HTTP requests, as many as needed to touch every pool (at least `least`, at most 4,096).
 #[must_use]
 pub(crate) fn requests(pools: &[Pool], rows: usize, least: usize) -> Vec<Bytes> {
     let count = pools.len().div_ceil(rows).clamp(least, 4_096);

@@ -1,9 +1,10 @@
-//! The fixed-bytes server: the HTTP stack of the product with nothing behind it.
+//! The fixed-bytes server: the product's HTTP stack without the rest.
 //!
 //! Set up as the product sets up one shard: hyper over one current-thread runtime, a backlog of
 //! 4,096, `TCP_NODELAY`, one local task a connection, the whole body read before the answer. It
-//! does not parse, allocate numbers or write a journal, so no server on this stack can beat it by
-//! more than the noise. Every ratio in `bench/README.md` is against this one, in the same run.
+//! does not parse, allocate numbers or write a journal, so no server on this stack can exceed its
+//! rate by more than the noise. Every ratio in `bench/README.md` is relative to this server, in the
+//! same run.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -38,7 +39,7 @@ pub(crate) struct Args {
 /// Serves until the process is ended.
 ///
 /// # Errors
-/// When the address cannot be listened on.
+/// If the address cannot be listened on.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let answer = Bytes::from(answer());
@@ -80,8 +81,8 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin,
 {
     let service = service_fn(move |request| respond(request, answer.clone()));
-    // Without a timer hyper times no head, so that a request costs no timer here either. A peer
-    // that disconnects does not matter to a server that only measures.
+    // Without a timer hyper has no time limit for heads, so that a request costs no timer here
+    // either. A peer that disconnects does not matter to a server that only measures.
     let _ = http1::Builder::new().serve_connection(io, service).await;
 }
 
@@ -89,7 +90,7 @@ async fn respond(
     request: Request<Incoming>,
     answer: Bytes,
 ) -> Result<Response<Full<Bytes>>, Infallible> {
-    // A broken body cannot be answered anyway; hyper closes the connection.
+    // A broken body cannot be answered; hyper closes the connection.
     let _body = request.into_body().collect().await;
     let mut response = Response::new(Full::new(answer));
     let headers = response.headers_mut();

@@ -1,8 +1,8 @@
-//! One kept-alive HTTP/1.1 connection that writes prepared bytes and counts the answers.
+//! One kept-alive HTTP/1.1 connection that writes prepared bytes and counts the rows of the
+//! answers.
 //!
-//! Reads only the server's form of answers: a status line, headers, `content-length`. Anything else
-//! is an error of the measurement. It does not parse JSON: it would cost more than the server's
-//! work.
+//! Reads only this form of answers: a status line, headers, `content-length`. Anything else is an
+//! error of the measurement. It does not parse JSON, which would cost more than the server's work.
 
 use anyhow::{Context as _, bail, ensure};
 use memchr::memmem;
@@ -10,7 +10,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::target::{Stream, Target};
 
-/// Longest answer that is taken for one.
+/// The longest accepted answer.
 const ANSWER_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The contents of one answer.
@@ -20,7 +20,7 @@ pub(crate) struct AnswerCounts {
     pub(crate) status: u16,
     /// Rows with a number.
     pub(crate) rows: u64,
-    /// Rows of those whose number was the overflow number.
+    /// Those of them whose number was the overflow number.
     pub(crate) overflow: u64,
     /// Rows with an error instead of a number.
     pub(crate) errors: u64,
@@ -44,7 +44,7 @@ impl Connection {
     /// Sends one request and waits for its whole answer.
     ///
     /// # Errors
-    /// When the connection breaks or the answer is not HTTP with a length.
+    /// If the connection breaks, or the answer is not HTTP with a length.
     pub(crate) async fn exchange(&mut self, request: &[u8]) -> anyhow::Result<AnswerCounts> {
         self.stream.write_all(request).await?;
         self.buffer.clear();
@@ -75,7 +75,7 @@ impl Connection {
         Ok(())
     }
 
-    /// Gives the buffer's memory back; for connections that will only wait.
+    /// Frees the buffer's memory; for connections that will only wait.
     pub(crate) fn shrink(&mut self) {
         self.buffer = Vec::new();
     }

@@ -1,8 +1,8 @@
 //! The disk's limit: overwrite a block of a file that already exists, `fdatasync`, repeat.
 //!
-//! The same calls that a journal over preallocated segments makes, without a journal. Latency bars
-//! are stated relative to this figure, measured in the same run, because disks differ more than
-//! servers do.
+//! The same calls that a journal over preallocated segments makes, without a journal. Latency
+//! limits are stated relative to this figure, measured in the same run, because disks differ more
+//! than servers do.
 
 use std::fs::{File, OpenOptions};
 use std::io::{Seek as _, SeekFrom, Write as _};
@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use crate::report::{Latency, Recorder};
 
-/// Size of the file that is overwritten round and round.
+/// Size of the file that is overwritten in a loop.
 const FILE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Flags of `ringwell-bench flush`.
@@ -44,7 +44,7 @@ struct Outcome {
 /// Measures and prints one JSON line.
 ///
 /// # Errors
-/// When the file cannot be made or written.
+/// If the file cannot be made or written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let path = args.dir.join("flush-probe.tmp");
     let outcome = prepare(&path).and_then(|file| {

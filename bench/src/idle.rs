@@ -1,7 +1,7 @@
 //! Kept-alive connections that have been used once and then only wait.
 //!
-//! Prints one JSON line when all are open, then holds them until standard input closes, so that
-//! another sender can measure beside them.
+//! Prints one JSON line when all are open, then keeps them open until standard input closes, so
+//! that another sender can measure at the same time.
 
 use std::io::Read as _;
 
@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Process whose resident memory is read before and after.
     #[arg(long)]
     pid: u32,
-    /// Connections to hold; the limit of open files must allow them.
+    /// Connections to open; the limit of open files must allow them
     #[arg(long, default_value_t = 10_000)]
     connections: u32,
 }
@@ -33,10 +33,10 @@ struct IdleReport {
     kib_per_connection: f64,
 }
 
-/// Opens, reports, holds.
+/// Opens the connections, reports, and keeps them open.
 ///
 /// # Errors
-/// When a connection cannot be opened or its batch is not answered with 200.
+/// If a connection cannot be opened, or its batch is not answered with 200.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let requests = args.batches.requests()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;

@@ -24,7 +24,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Serve a fixed answer to everything: the most that this HTTP stack can do.
+    /// Serve a fixed answer to all requests: the most that this HTTP stack can do.
     Ceiling(ceiling::Args),
     /// Send batches at a fixed rate and report latency from the intended time.
     Openloop(openloop::Args),

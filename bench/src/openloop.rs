@@ -1,10 +1,10 @@
-//! Sends at a fixed rate, whether or not the last answer has come.
+//! Sends at a fixed rate, whether or not the last answer has arrived.
 //!
-//! Latency counts from the time at which a batch was meant to be sent, so a server that stalls is
-//! charged for every batch that had to wait (no coordinated omission). A free connection takes the
-//! next batch; when none is free, batches wait and their clocks run. The pacer spins instead of
+//! Latency counts from the time at which a batch should have been sent, so if a server stalls, the
+//! wait of every delayed batch counts (no coordinated omission). A free connection takes the next
+//! batch; if none is free, batches wait and their latency grows. The pacer spins instead of
 //! sleeping, because runtime timers tick in milliseconds: give this process a dedicated core, or
-//! `--coarse`, which sleeps and is only good for checking answers.
+//! use `--coarse`, which sleeps and is suitable only for checking answers.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -68,14 +68,14 @@ struct Tally {
     errors: u64,
 }
 
-/// One batch that is due: the time at which it should leave, and its bytes.
+/// A batch that is due: the time at which it should be sent, and its bytes.
 type Due = (Instant, Bytes);
 type Queue = Rc<Mutex<mpsc::UnboundedReceiver<Due>>>;
 
 /// Sends and reports.
 ///
 /// # Errors
-/// When the pools cannot be read or no connection can be opened.
+/// If the pools cannot be read or no connection can be opened.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     ensure!(args.rate > 0 && args.connections > 0, "nothing to send");
     let requests = args.batches.requests()?;

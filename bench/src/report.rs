@@ -9,19 +9,19 @@ use serde::Serialize;
 #[expect(clippy::struct_field_names, reason = "the unit belongs in the name, in the JSON too")]
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Latency {
-    /// Half were faster.
+    /// The median.
     pub(crate) p50_us: f64,
-    /// Nine of ten were faster.
+    /// One in ten is slower.
     pub(crate) p90_us: f64,
-    /// 99 of 100 were faster.
+    /// One in 100 is slower.
     pub(crate) p99_us: f64,
-    /// 999 of 1,000 were faster.
+    /// One in 1,000 is slower.
     pub(crate) p999_us: f64,
     /// The slowest.
     pub(crate) max_us: f64,
 }
 
-/// Longest duration that is distinguished; longer ones count as this long.
+/// The longest duration that is distinguished; longer ones count as this.
 const NANOS_MAX: u64 = 600_000_000_000;
 
 /// Collects durations, in nanoseconds, with three significant digits.
@@ -31,7 +31,7 @@ impl Recorder {
     /// An empty recorder for durations of up to ten minutes.
     ///
     /// # Errors
-    /// Never in practice: the bounds and the precision are valid.
+    /// Never, because the bounds and the precision are valid.
     pub(crate) fn new() -> anyhow::Result<Self> {
         Ok(Self(Histogram::new_with_bounds(1, NANOS_MAX, 3)?))
     }

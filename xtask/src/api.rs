@@ -1,5 +1,5 @@
-//! The OpenAPI document against the server that it describes: schemathesis sends good and bad
-//! requests, and compares the answers with the document.
+//! Checks the OpenAPI document against the server that it describes: schemathesis sends valid and
+//! invalid requests, and compares the answers with the document.
 //!
 //! `.ci/run` installs schemathesis; without it the step is skipped.
 
@@ -15,13 +15,13 @@ use anyhow::{Context as _, bail, ensure};
 
 use crate::shell::{self, target_dir};
 
-/// No start takes longer.
+/// The time limit for a start.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Its duration in seconds, beside other steps.
+/// The duration in seconds, while other steps run.
 const SECONDS_MAX: &str = "60";
 
-/// A token for this run alone, and its SHA-256.
+/// A token for this run only, and its SHA-256.
 const TOKEN: &str = "a-token-of-the-tests-0123456789";
 const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 
@@ -35,7 +35,7 @@ impl Drop for Server {
     }
 }
 
-/// The program, where `.ci/run` puts it.
+/// The program, where `.ci/run` installs it.
 pub(crate) fn schemathesis() -> Option<PathBuf> {
     Some(target_dir().join("schemathesis/bin/st")).filter(|program| program.is_file())
 }
@@ -43,7 +43,7 @@ pub(crate) fn schemathesis() -> Option<PathBuf> {
 /// Starts a server with its pools in SQLite, and sends it requests.
 ///
 /// # Errors
-/// When something does not start, or an answer is not as the document says.
+/// If something does not start, or an answer contradicts the document.
 pub(crate) fn run() -> anyhow::Result<()> {
     let schemathesis = schemathesis().context("schemathesis is not installed: see .ci/run")?;
     let folder = target_dir().join("api");
@@ -56,13 +56,13 @@ pub(crate) fn run() -> anyhow::Result<()> {
     command.args(["--header", &format!("Authorization: Bearer {TOKEN}")]);
     command.args(["--generation-deterministic", "--max-examples", "20", "--max-time", SECONDS_MAX]);
     // A schema cannot express that a pool has no number, or that a range ends before it begins:
-    // such requests fit it, and are still refused.
+    // such requests match it, but are refused.
     command.args(["--exclude-checks", "positive_data_acceptance", "--warnings", "off"]);
     // It stores its findings in its working directory.
     shell::run(command.current_dir(&folder))
 }
 
-/// A server with two ring pools, and where it manages them.
+/// A server with two ring pools, and its management address.
 fn start(folder: &Path) -> anyhow::Result<(Server, String)> {
     let config = folder.join("ringwell.toml");
     let pools = [1, 2].map(|id| {
@@ -96,7 +96,7 @@ fn start(folder: &Path) -> anyhow::Result<(Server, String)> {
     bail!("the server does not start: {}", fs::read_to_string(&log)?)
 }
 
-/// Whether the shards serve, and have been looked at twice.
+/// Whether the shards serve, and have been sampled twice.
 fn knows_its_load(address: &str) -> bool {
     let ask = || {
         let mut stream = TcpStream::connect(address)?;

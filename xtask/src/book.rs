@@ -16,7 +16,7 @@ use crate::shell::{is_installed, root, run as run_command, target_dir};
 /// The web address of files that are not part of the site.
 const REPOSITORY: &str = "https://github.com/ringwell/ringwell/blob/main";
 
-/// Pages that get another name: mdBook would turn each README into an index, two of them the same.
+/// Pages that are renamed: mdBook would turn each README into an index, two of them the same.
 const RENAMED: [(&str, &str); 3] = [
     ("README.md", "introduction.md"),
     ("docs/README.md", "documents.md"),
@@ -68,7 +68,7 @@ fn copy(source: &Path) -> anyhow::Result<usize> {
     Ok(pages)
 }
 
-/// The place in the site of a file of the repository; `None` if it is not part of the site.
+/// The path in the site of a file of the repository; `None` if it is not part of the site.
 fn place(file: &Path) -> Option<PathBuf> {
     if let Some((_, to)) = RENAMED.iter().find(|(from, _)| Path::new(from) == file) {
         return Some(PathBuf::from(to));
@@ -132,7 +132,7 @@ fn plain(path: &Path) -> PathBuf {
     out
 }
 
-/// Checks that every local link of the site leads to a file, and to an element of it; returns the
+/// Checks that every local link of the site leads to an existing file and element; returns the
 /// count of links.
 fn check(html: &Path) -> anyhow::Result<usize> {
     let (mut links, mut dead) = (0, BTreeSet::new());
@@ -144,7 +144,7 @@ fn check(html: &Path) -> anyhow::Result<usize> {
                 folders.push(path);
                 continue;
             }
-            // The page for printing repeats the others in one file, the page for 404 has a base.
+            // The print page repeats the others in one file, and the 404 page has a base.
             let name = path.file_name().unwrap_or_default();
             if path.extension().is_none_or(|kind| kind != "html")
                 || name == "print.html"
@@ -169,7 +169,7 @@ fn check(html: &Path) -> anyhow::Result<usize> {
     Ok(links)
 }
 
-/// Whether `target` in the page at `path`, which has `text`, is a file and an element of it.
+/// Whether `target`, linked from the page at `path` with `text`, is an existing file and element.
 fn leads_somewhere(path: &Path, text: &str, target: &str) -> bool {
     let (file, anchor) = target.split_once('#').map_or((target, None), |(a, b)| (a, Some(b)));
     let other = if file.is_empty() {

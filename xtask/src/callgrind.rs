@@ -1,4 +1,4 @@
-//! Counts a program's instructions by callgrind, which hardly any noise reaches.
+//! Counts a program's instructions with callgrind, nearly without noise.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,16 +9,16 @@ use crate::shell::{output, target_dir};
 
 /// One run of a program.
 pub(crate) struct Counted {
-    /// All that it executed, its start and end included.
+    /// All executed instructions, including start and end.
     pub(crate) instructions: f64,
     /// Its standard output.
     pub(crate) printed: String,
 }
 
-/// Runs `program` with the additions of `arguments`.
+/// Runs `program` with the additional `arguments`.
 ///
 /// # Errors
-/// When valgrind is not installed, or the program fails.
+/// If valgrind is not installed, or the program fails.
 pub(crate) fn count(
     program: &Path,
     arguments: impl FnOnce(&mut Command) -> &mut Command,

@@ -1,7 +1,8 @@
-//! Table and chart of docs/figures.md: drawn from the newest results of `cargo xtask bench peers --save`.
+//! The table and chart of docs/figures.md, drawn from the newest results of `cargo xtask bench
+//! peers --save`.
 //!
-//! Nothing in them is typed by hand: a test compares both with the results. Results of smoke runs are
-//! passed over.
+//! Nothing in them is typed by hand: a test compares both with the results. Ignores results of
+//! smoke runs.
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -14,12 +15,13 @@ use crate::shell::root;
 
 /// The chart's path, from the root.
 const CHART: &str = "docs/peers.svg";
-/// The page with both.
+/// The page that contains both.
 const PAGE: &str = "docs/figures.md";
-/// The marks in the page before and behind the table.
+/// The markers in the page before and after the table.
 const MARKS: [&str; 2] = ["<!-- cargo xtask chart -->\n", "<!-- end of chart -->\n"];
 
-/// Pixels: the names' column, the longest bar, a bar's height with its gap, and the space on top.
+/// In pixels: the names' column, the longest bar, a bar's height with its gap, and the space on
+/// top.
 const NAMES: u32 = 190;
 const BAR: f64 = 400.0;
 const LINE: u32 = 26;
@@ -34,7 +36,7 @@ struct Entry {
     beside: String,
     batches_per_second: f64,
     cpu_us: f64,
-    /// In the open loop.
+    /// Figures of the open loop.
     p99_ms: f64,
 }
 
@@ -48,7 +50,7 @@ struct Results {
 /// Writes the chart and the page's part.
 ///
 /// # Errors
-/// When there are no results, or the page has no place for them.
+/// If there are no results, or the page has no markers.
 pub(crate) fn run() -> anyhow::Result<()> {
     let Some(results) = newest()? else {
         bail!("bench/results has no figures of peers: cargo xtask bench peers --save");
@@ -72,7 +74,7 @@ fn newest() -> anyhow::Result<Option<Results>> {
             }
         }
     }
-    // Named by date and time.
+    // File names begin with date and time.
     files.sort();
     for file in files.iter().rev() {
         if let Some(results) = read(file).with_context(|| file.display().to_string())? {
@@ -109,7 +111,7 @@ fn entry(variant: &Value) -> anyhow::Result<Entry> {
 }
 
 impl Results {
-    /// Ours that keeps as much.
+    /// Our variant with the same durability.
     fn ours(&self, entry: &Entry) -> Option<&Entry> {
         self.entries.iter().find(|it| it.name == "ringwell" && it.beside == entry.beside)
     }
@@ -191,7 +193,7 @@ fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;")
 }
 
-/// The page with this between its marks.
+/// The page with this between its markers.
 fn placed(page: &str, part: &str) -> anyhow::Result<String> {
     let [begin, end] = MARKS;
     let (before, rest) = page.split_once(begin).context("the page has no place for the table")?;

@@ -1,11 +1,11 @@
 //! The whole of CI: the same steps for `.ci/run` and for a developer.
 //!
-//! One profile (`dev`, optimised a little) and one build of the whole workspace serve all steps,
-//! because building anything a second time would cost more than it shows. Steps that wait for much
-//! of their time run beside the lints. No step asserts a time.
+//! One profile (`dev`, slightly optimised) and one build of the whole workspace serve all steps,
+//! because a second build would cost more than it shows. Steps that mostly wait run at the same
+//! time as the lints. No step asserts durations.
 //!
-//! The output of a step goes to a file of `target/ci`: a reader of the log wants to see at once
-//! which step failed and why, not the output of the good ones.
+//! The output of a step goes to a file in `target/ci`, so that a reader of the log sees at once
+//! which step failed and why.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use crate::shell::{self, BUILD, cargo, is_installed, root, target_dir};
 /// The browser, where Debian puts it.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// The count of last lines that are printed of a failed step.
+/// The count of last lines that are printed for a failed step.
 const LINES_SHOWN: usize = 120;
 
 /// The interval between two lines about a running step.
@@ -33,15 +33,15 @@ const HEARTBEAT: Duration = Duration::from_secs(30);
 const LINTS: [&str; 7] =
     ["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"];
 
-/// Runs every step, also after one failed, and names the failed ones.
+/// Runs every step, even after one has failed, and lists the failed ones.
 ///
 /// # Errors
-/// When at least one step failed.
+/// If at least one step failed.
 pub(crate) fn run() -> anyhow::Result<()> {
     let summary = Summary::default();
     summary.step("format", cargo().args(["fmt", "--all", "--check"]));
-    // All builds that the other steps need, at once: a part of it built alone would have other
-    // features, and much would be built twice.
+    // All builds for the other steps at once: a part built alone would have other features, and
+    // much would be built twice.
     summary.step("build", cargo().args(BUILD));
     // The crash test with real processes is an integration test of ringwell-cli.
     summary.step("tests", xtask().arg("suite"));
@@ -68,7 +68,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     summary.finish()
 }
 
-/// By itself: its benchmarks run for a third of a second each.
+/// Runs alone, because its benchmarks run for a third of a second each.
 fn gem(summary: &Summary) {
     if is_installed("ruby") {
         let mut gem = Command::new("ruby/test");
@@ -79,7 +79,7 @@ fn gem(summary: &Summary) {
     }
 }
 
-/// Pages in a browser, one after another.
+/// Browser tests, one after another.
 fn browsers(summary: &Summary) {
     snippet(summary);
     dashboard(summary);
@@ -97,7 +97,7 @@ fn snippet(summary: &Summary) {
     }
 }
 
-/// The dashboard's pages, in a real browser from the program.
+/// The dashboard's pages, served by the program to a real browser.
 fn dashboard(summary: &Summary) {
     if root().join("web/dashboard/node_modules").is_dir() && Path::new(CHROMIUM).is_file() {
         let mut test = Command::new("npm");
@@ -109,7 +109,7 @@ fn dashboard(summary: &Summary) {
     }
 }
 
-/// Steps that mostly wait and need no cargo; one of them can run at a time.
+/// Steps that mostly wait and need no cargo; they run one at a time.
 fn beside_lints(summary: &Summary) {
     summary.step("golden clients", xtask().arg("clients"));
     if api::schemathesis().is_some() {
@@ -124,17 +124,17 @@ fn beside_lints(summary: &Summary) {
     }
 }
 
-/// This program, as the build has made it: `cargo xtask` would wait for the cargo of another step.
+/// This program, as built: `cargo xtask` would wait for another step's cargo.
 fn xtask() -> Command {
     Command::new(program("xtask"))
 }
 
-/// A program as the build has made it.
+/// A program, as built.
 fn program(name: &str) -> PathBuf {
     target_dir().join("debug").join(name)
 }
 
-/// The engine's library, likewise.
+/// The engine's library, as built.
 fn library() -> PathBuf {
     target_dir().join(format!("debug/libringwell_embed{}", std::env::consts::DLL_SUFFIX))
 }
@@ -151,13 +151,13 @@ enum Outcome {
 }
 
 impl Summary {
-    /// Runs a step. Its lines are printed together, also if other steps run beside it.
+    /// Runs a step. Prints its lines together, even if other steps run at the same time.
     fn step(&self, name: &str, command: &mut Command) {
         let start = Instant::now();
         let log =
             target_dir().join("ci").join(name.replace([' ', '\''], "-")).with_extension("log");
         println!("== {name}: {}", log.display());
-        // A drill that panics on purpose prints a line, not its stack.
+        // A drill that panics on purpose prints one line instead of its stack.
         command.current_dir(root()).env("RUST_BACKTRACE", "0");
         let (outcome, word, shown) = match with_heartbeat(name, &log, || run_into(&log, command)) {
             Ok(()) => (Outcome::Passed, "passed", counts(&log)),
@@ -196,8 +196,8 @@ impl Summary {
     }
 }
 
-/// Runs `step`, and prints every [`HEARTBEAT`] that it is still running, with the newest line of
-/// its log: a reader of a running CI wants to see whether it moves.
+/// Runs `step`, and prints at every [`HEARTBEAT`] that it is still running, with the newest line of
+/// its log, so that a reader of a running CI sees whether it makes progress.
 fn with_heartbeat<T>(name: &str, log: &Path, step: impl FnOnce() -> T) -> T {
     let start = Instant::now();
     let (ended, end) = mpsc::channel::<()>();
@@ -216,7 +216,7 @@ fn with_heartbeat<T>(name: &str, log: &Path, step: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Runs to the end, with all that it prints in a file.
+/// Runs a command to its end, with its output in a file.
 fn run_into(log: &Path, command: &mut Command) -> anyhow::Result<()> {
     let folder = log.parent().unwrap_or(Path::new("."));
     fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
@@ -240,7 +240,7 @@ fn last_lines(log: &Path) -> String {
     lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
 }
 
-/// A file's text, also if it is not UTF-8.
+/// A file's text, even if it is not UTF-8.
 fn read(log: &Path) -> String {
     String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
 }

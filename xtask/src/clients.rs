@@ -1,8 +1,8 @@
-//! Golden clients: the programs of `clients/`, each with its language's usual HTTP library and JSON,
-//! against a server of this build.
+//! Golden clients: the programs in `clients/`, each with its language's usual HTTP library and
+//! JSON, against a server of this build.
 //!
-//! `clients/setup` installs their libraries. A client whose language is not installed is named and
-//! left out; if none is installed, that is an error.
+//! `clients/setup` installs their libraries. A client whose language is not installed is reported
+//! and skipped; if none is installed, that is an error.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,23 +16,23 @@ use crate::shell::{self, is_installed, root, target_dir};
 
 /// The clients' requests, and the required attributions.
 const KEYWORD: &str = "shoes & söhne / 20% \"off\" <now> + more";
-/// A token for this run alone, and its SHA-256.
+/// A token for this run only, and its SHA-256.
 const TOKEN: &str = "a-token-of-the-tests-0123456789";
 const TOKEN_SHA256: &str = "af302123040d812ad3584e5d695d360b9164fe78912d741368fb068de6202952";
 
-/// A program of `clients/` and how it is started.
+/// A program in `clients/`, and its command.
 struct Client {
     name: &'static str,
     command: Command,
     is_installed: bool,
 }
 
-/// The place of the libraries of `clients/setup`.
+/// Where `clients/setup` installs the libraries.
 fn home() -> PathBuf {
     target_dir().join("clients")
 }
 
-/// Runs every client that is installed.
+/// Runs every installed client.
 ///
 /// # Errors
 /// If a client fails, gets wrong numbers, or has a wrong attribution.

@@ -1,8 +1,8 @@
-//! Instructions and allocations of the path of a batch, compared with those of the last time.
+//! Instructions and allocations on the path of a batch, compared with the last accepted ones.
 //!
-//! Owns `bench/counts.json`. Counts do not depend on the machine's load, so a change of 3 % shows
-//! that no clock would show. They do depend on the profile, the compiler and the processor's
-//! features: each profile has separate counts, and the file names the conditions.
+//! Owns `bench/counts.json`. Counts do not depend on the machine's load, so they show a change of 3
+//! % that no clock would show. They depend on the profile, the compiler and the processor's
+//! features: each profile has separate counts, and the file records the conditions.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::bench;
 use crate::callgrind;
 use crate::shell::{cargo, output, programs as programs_of, root};
 
-/// The file with the counts of the last time, from the root.
+/// The file with the last accepted counts, from the root.
 const FILE: &str = "bench/counts.json";
 /// A figure may rise by this many percent without being accepted.
 const RISE_MAX: f64 = 3.0;
@@ -25,16 +25,17 @@ const ROWS: u32 = 40;
 /// Two runs of different length: the cost of the start is the same in both and cancels out.
 const ENGINE_BATCHES: [u32; 2] = [200, 600];
 const PATH_BATCHES: [u32; 2] = [20, 60];
-/// The test of `ringwell-node` that is counted, and the variable that says how many batches.
+/// The test of `ringwell-node` that is counted, and the variable for the count of batches.
 const PATH_TEST: &str = "bulk::tests::counted::what_is_counted_is_batches_that_get_their_numbers";
 const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 
-/// As [`PATH_VARIABLE`], in which style batches are written, and the styles that are counted beside the
-/// compact one: each by a real client, or by most; the last has a look-up behind each batch.
+/// Like [`PATH_VARIABLE`], for the style of batches; and the styles that are counted in addition to
+/// the compact one: each is used by a real client, or by most; the last has a look-up after each
+/// batch.
 const STYLE_VARIABLE: &str = "RINGWELL_COUNTED_STYLE";
 /// The prefix of the name of a style's figure.
 const STYLE_FIGURE: &str = "path, ";
-/// The prefixes of figures that may be left out.
+/// The prefixes of figures that may be omitted.
 const OPTIONAL: [&str; 2] = [STYLE_FIGURE, "server, "];
 const STYLES: [&str; 16] = [
     "no id",
@@ -55,23 +56,25 @@ const STYLES: [&str; 16] = [
     "look-ups",
 ];
 
-/// As [`PATH_VARIABLE`]: the rows of a batch, and the counted sizes with their counts of batches.
+/// Like [`PATH_VARIABLE`], for the rows of a batch; and the counted sizes with their counts of
+/// batches.
 const ROWS_VARIABLE: &str = "RINGWELL_COUNTED_ROWS";
 const SIZES: [(u32, [u32; 2]); 3] = [(1, [50, 150]), (5, [50, 150]), (500, [4, 12])];
 
 /// Flags of `cargo xtask counts`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cargo profile; CI has built `dev` anyhow.
+    /// Cargo profile; CI has built `dev` anyway.
     #[arg(long, default_value = "dev")]
     profile: String,
-    /// Leave out other styles of JSON and other sizes of batches.
+    /// Omit other styles of JSON and other sizes of batches.
     #[arg(long)]
     quick: bool,
-    /// Count whole requests to a running server too, with misses of its caches, beside the fixed-bytes server.
+    /// Also count complete requests to a running server, with misses of its caches, compared with
+    /// the fixed-bytes server.
     #[arg(long)]
     server: bool,
-    /// Write the counts into bench/counts.json: the next run is compared with them.
+    /// Write the counts into bench/counts.json, for comparison with later runs.
     #[arg(long)]
     accept: bool,
 }
@@ -79,7 +82,7 @@ pub(crate) struct Args {
 /// The counts of one profile.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 struct Counts {
-    /// As `rustc --version` says it.
+    /// In the form that `rustc --version` prints.
     rustc: String,
     /// The features by which compiled code and the C library choose their instructions.
     machine: String,
@@ -90,8 +93,8 @@ struct Counts {
 /// Counts, prints, and compares or accepts.
 ///
 /// # Errors
-/// When something does not build or run; and without `--accept`, when a figure has risen by more
-/// than 3 %, or there is nothing to hold it against.
+/// If something does not build or run; and without `--accept`, if a figure has risen by more than 3
+/// %, or there is no figure to compare with.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let profile = args.profile.as_str();
     let mut now = count(profile, !args.quick)?;
@@ -110,7 +113,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("{name:<40} {figure:>10.1}   {before}");
     }
     if args.accept {
-        // Counts that were left out stay as they are.
+        // Omitted counts stay unchanged.
         let last = all.remove(profile).map(|last| last.figures).unwrap_or_default();
         let left_out =
             last.into_iter().filter(|(name, _)| OPTIONAL.iter().any(|of| name.starts_with(of)));
@@ -138,9 +141,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
 #[derive(Debug, PartialEq)]
 enum Compared {
     Alike,
-    /// The figures; one that has not been accepted yet is among them.
+    /// The figures, including one that has not been accepted yet.
     Risen(Vec<String>),
-    /// The repository names its compiler: after a change of it, count again.
+    /// The repository fixes its compiler; after a change of it, count again.
     OtherCompiler,
     OtherMachine,
 }
@@ -192,7 +195,7 @@ fn count(profile: &str, with_styles: bool) -> anyhow::Result<Counts> {
     Ok(Counts { rustc, machine: machine(), figures })
 }
 
-/// Instructions a row of the path of a batch, and the memory of a batch.
+/// Instructions per row on the path of a batch, and the memory of a batch.
 fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Result<(f64, Value)> {
     let mut memory = Value::Null;
     let figure = a_row(batches, rows, |batches| {
@@ -209,7 +212,7 @@ fn path_of(node: &Path, batches: [u32; 2], style: &str, rows: u32) -> anyhow::Re
     Ok((figure, memory))
 }
 
-/// Instructions a row, to a tenth, from two runs of this many batches of `rows` rows.
+/// Instructions per row, to a tenth, from two runs of this many batches of `rows` rows.
 fn a_row(
     batches: [u32; 2],
     rows: u32,
@@ -251,7 +254,7 @@ fn build(profile: &str) -> anyhow::Result<BTreeMap<String, PathBuf>> {
     Ok(programs)
 }
 
-/// The C library has other ways to copy bytes where the processor has AVX2.
+/// The C library copies bytes differently if the processor has AVX2.
 fn machine() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let with = if cpu.contains(" avx2 ") { "with" } else { "without" };

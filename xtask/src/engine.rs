@@ -1,4 +1,4 @@
-//! `cargo xtask engine`: real nats-servers under real faults, and their effects on users of the
+//! `cargo xtask engine`: real nats-servers with real faults, and the effects on users of the
 //! journal's log.
 //!
 //! Installs the server by `go install` if it is missing: it must be the tested version.

@@ -1,5 +1,5 @@
-//! The test plan in `deploy/jmeter`, by the real Apache `JMeter` against the demo for a few
-//! seconds: every batch must satisfy its assertion, over connections that are kept.
+//! Runs the test plan in `deploy/jmeter` with the real Apache `JMeter` against the demo for a few
+//! seconds: every batch must satisfy its assertion, over kept-alive connections.
 //!
 //! `.ci/run` installs `JMeter`; without it the step is skipped.
 
@@ -11,13 +11,13 @@ use anyhow::{Context as _, ensure};
 use crate::bench::{Server, free_address};
 use crate::shell::{self, target_dir};
 
-/// Clients of the run, and so connections.
+/// Clients of the run, and therefore connections.
 const CLIENTS: u32 = 8;
 
 /// The count of connections that the server has accepted.
 const CONNECTIONS: &str = "ringwell_connections_opened_total";
 
-/// The place where `deploy/jmeter/setup` has put `JMeter`.
+/// Where `deploy/jmeter/setup` installs `JMeter`.
 pub(crate) fn home() -> Option<PathBuf> {
     let home = target_dir().join("jmeter");
     home.join("bin/ApacheJMeter.jar").is_file().then_some(home)
@@ -26,11 +26,11 @@ pub(crate) fn home() -> Option<PathBuf> {
 /// Runs the plan.
 ///
 /// # Errors
-/// When something does not start, a batch failed, none was sent, or a connection was not kept.
+/// If something does not start, a batch failed, none was sent, or a connection was not kept.
 pub(crate) fn run() -> anyhow::Result<()> {
     let home = home().context("JMeter is not installed: deploy/jmeter/setup")?;
     let work = target_dir().join("jmeter-work");
-    // JMeter refuses results that are there already.
+    // JMeter refuses to overwrite results.
     let _ = std::fs::remove_dir_all(&work);
     std::fs::create_dir_all(&work)?;
     let (data, address) = (work.join("data"), free_address()?);
@@ -56,7 +56,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let (batches, failed) = counts(summary).with_context(|| format!("what is `{summary}`?"))?;
     ensure!(batches > 0, "JMeter sent no batch: see {}", work.display());
     ensure!(failed == 0, "{failed} of {batches} batches failed:\n{}", failures(&results)?);
-    // The question itself takes one.
+    // This query itself uses one.
     let opened = server.metric(CONNECTIONS)?.saturating_sub(before + 1);
     ensure!(opened <= u64::from(CLIENTS), "{CLIENTS} clients opened {opened} connections");
     println!("{batches} batches over {CLIENTS} connections, none failed");

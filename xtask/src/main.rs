@@ -40,7 +40,7 @@ enum Task {
     Telephony,
     /// All tests of the workspace, several programs of them at a time.
     Suite,
-    /// Measure Ringwell against the ceiling server of the same run.
+    /// Measure Ringwell against the ceiling server in the same run.
     Bench(bench::Args),
     /// Build the documentation as a site, and check its links. Needs mdBook.
     Book,
@@ -52,7 +52,7 @@ enum Task {
     Counts(counts::Args),
     /// Make the packages that users install: tarballs, a Debian package, a container's context.
     Dist(dist::Args),
-    /// Kill, pause and share real nats-servers that keep the journals of a running server.
+    /// Kill, pause and share real nats-servers that keep a running server's journals.
     Engine(engine::Args),
     /// Run the test plan of deploy/jmeter against the demo for a few seconds.
     Jmeter,

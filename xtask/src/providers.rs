@@ -1,6 +1,6 @@
 //! `cargo xtask providers`: the pages of `docs/providers`, from one table.
 //!
-//! A test compares the pages with it, so that an edit by hand does not last.
+//! A test compares the pages with it, so that manual edits do not last.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -13,13 +13,13 @@ struct Provider {
     /// As `provider` in the configuration, and the page's name.
     key: &'static str,
     name: &'static str,
-    /// The place to buy numbers.
+    /// Where to buy numbers.
     buy: &'static str,
     /// The contents of the secret file.
     secret: &'static str,
     /// The place and the value of each hook's setting.
     hooks: &'static [(&'static str, &'static str)],
-    /// For the case that this server is away.
+    /// What to set for the case that this server is unavailable.
     fallback: &'static str,
     /// Common surprises.
     notes: &'static [&'static str],
@@ -218,7 +218,7 @@ fn sip() -> String {
     wrapped(&text)
 }
 
-/// Breaks lines of prose behind 110 columns; code and tables stay.
+/// Wraps lines of prose at 110 columns; code and tables stay.
 fn wrapped(text: &str) -> String {
     let mut out = String::new();
     let mut is_code = false;

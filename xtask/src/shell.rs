@@ -1,4 +1,4 @@
-//! Running other programs from the root of the repository.
+//! Running other programs in the root of the repository.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
-/// The cargo that runs this program, as if it had been called by hand.
+/// The cargo that runs this program, as if called by hand.
 ///
 /// Cargo sets variables about its package for the programs that it runs. Build scripts that read
 /// those (ring's does) would run again with xtask's, and everything that depends on them would be
@@ -25,7 +25,7 @@ pub(crate) fn cargo() -> Command {
     as_by_hand(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// A program as if it had been called by hand, where it may call cargo.
+/// A program as if called by hand, which may call cargo.
 pub(crate) fn as_by_hand(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     let is_of_package = |name: &OsStr| {
@@ -43,10 +43,10 @@ pub(crate) fn target_dir() -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from)
 }
 
-/// Runs to the end with our own output.
+/// Runs to the end and shows the output.
 ///
 /// # Errors
-/// When the program cannot be started or fails.
+/// If the program cannot be started or fails.
 pub(crate) fn run(command: &mut Command) -> anyhow::Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", text(command)))?;
     ensure!(status.success(), "{} ended with {status}", text(command));
@@ -67,7 +67,7 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
 /// Runs cargo's build and returns its report on each program.
 ///
 /// # Errors
-/// As [`output`], and when cargo prints something else.
+/// The same as for [`output`], and if cargo prints unexpected output.
 pub(crate) fn programs(command: &mut Command) -> anyhow::Result<Vec<Value>> {
     let printed = output(command.args(["--locked", "--message-format=json"]))?;
     let messages: Result<Vec<Value>, _> = printed.lines().map(serde_json::from_str).collect();

@@ -1,5 +1,5 @@
 //! A long run: the tests with real processes and real faults, one after another until the time is
-//! up, with another seed each time.
+//! up, with a different seed each time.
 //!
 //! Owns the list of soaks and the table of results. The tests judge.
 
@@ -13,13 +13,13 @@ use anyhow::{Context as _, bail};
 
 use crate::shell::{self, cargo};
 
-/// The place of the table with `--save`.
+/// Where `--save` appends the table.
 const REPORT: &str = "docs/reliability.md";
 
 /// The options of a soak.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// For how long; the round that runs then is finished.
+    /// The duration; the round in progress is then finished.
     #[arg(long)]
     minutes: u64,
     /// Only faults of this name; may be repeated.
@@ -67,7 +67,7 @@ struct Line {
 /// Runs rounds until the time is up and prints the table.
 ///
 /// # Errors
-/// When a round failed; the command that repeats it has been printed.
+/// If a round failed; the command that repeats it has been printed.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let chosen = |fault: &&Fault| args.only.is_empty() || args.only.iter().any(|n| n == fault.name);
     let faults: Vec<&Fault> = FAULTS.iter().filter(chosen).collect();
@@ -115,8 +115,8 @@ fn round(fault: &Fault, seed: u64, line: &mut Line) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The sum of the counts before `word`, as in `20 crashes: 4100 rows, 3900 numbers …`. A dot for a test
-/// that has passed may be before it.
+/// The sum of the counts before `word`, as in `20 crashes: 4100 rows, 3900 numbers …`. The dot of a
+/// passed test may precede it.
 fn before(said: &str, word: &str) -> u64 {
     let last = |line: &str| Some(line.split_once(word)?.0.rsplit(' ').next()?.to_owned());
     let count = |line: &str| last(line)?.trim_start_matches('.').parse::<u64>().ok();

@@ -1,7 +1,7 @@
-//! All tests of the workspace, several programs of them at a time.
+//! All tests of the workspace, several programs at a time.
 //!
-//! Many tests wait: for servers, for lockouts, for links that are cut. `cargo test` runs one program
-//! after another, and the machine is idle for much of that time.
+//! Many tests wait: for servers, for lockouts, for links that are cut. `cargo test` runs one
+//! program after another, and the machine is idle for much of that time.
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -12,8 +12,8 @@ use anyhow::{Context as _, bail};
 
 use crate::shell::{self, as_by_hand, cargo, programs};
 
-/// Programs that take longest begin first, so that none of them runs alone in the end. This list
-/// only affects the time.
+/// The slowest programs start first, so that none of them runs alone at the end. This list only
+/// affects the time.
 const LONG: [&str; 7] =
     ["faults", "pages", "planted_bugs", "seeds", "network", "cluster", "haproxy"];
 
@@ -28,10 +28,10 @@ struct Program {
     folder: PathBuf,
 }
 
-/// Builds and runs all, documentation too.
+/// Builds and runs all tests, including documentation tests.
 ///
 /// # Errors
-/// If a build or a test fails: the program's output comes last.
+/// If a build or a test fails; the program's output comes last.
 pub(crate) fn run() -> anyhow::Result<()> {
     let programs = build()?;
     let at_once = thread::available_parallelism().map_or(1, usize::from) + WAITING;
@@ -57,7 +57,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     if failed.is_empty() { Ok(()) } else { bail!("{} programs of tests failed", failed.len()) }
 }
 
-/// Runs a program and shows its output, in one piece; returns the output if a test failed.
+/// Runs a program and shows its output as a whole; returns the output if a test failed.
 fn failure(program: &Program) -> Option<String> {
     let done = as_by_hand(&program.executable).current_dir(&program.folder).output();
     let (is_good, printed) = match done {

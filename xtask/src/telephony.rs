@@ -1,5 +1,5 @@
-//! Signatures and documents against the libraries of others: those of telephony providers sign requests and
-//! make answer documents, those of Standard Webhooks verify webhooks.
+//! Signatures and documents tested against other libraries: those of telephony providers sign
+//! requests and make answer documents, those of Standard Webhooks verify webhooks.
 
 use std::process::{Command, Stdio};
 
@@ -10,10 +10,10 @@ use crate::shell::{root, run, target_dir};
 /// Requests that each provider's library signs.
 const REQUESTS: &str = "1000";
 
-/// Installs the libraries if they are not there, and runs both.
+/// Installs the libraries if they are missing, and runs both.
 ///
 /// # Errors
-/// When a signature is refused, or accepted although something was changed.
+/// If a signature is refused, or accepted although something was changed.
 pub(crate) fn run_all() -> anyhow::Result<()> {
     let home = target_dir().join("telephony");
     let scripts = root().join("clients/telephony");

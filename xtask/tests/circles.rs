@@ -1,15 +1,16 @@
-//! Inside a crate, source files form no circles of imports: values at the bottom, users above.
+//! Inside a crate, source files form no circles of imports: values are at the bottom, their users
+//! above.
 //!
-//! A file depends on the modules that its `crate::` and `super::` paths lead to, re-exports
-//! followed. [`CIRCLES`] lists the remaining circles; the numbers only shrink.
+//! A file depends on the modules that its `crate::` and `super::` paths lead to, following
+//! re-exports. [`CIRCLES`] lists the remaining circles; the numbers only decrease.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// Files in the largest circle of each crate that still has one. Lower a number when the test asks
-/// for it.
+/// Files in the largest circle of each crate that still has one. Lower a number when the test
+/// requires it.
 const CIRCLES: &[(&str, usize)] = &[
     ("ringwell-admin", 12),
     ("ringwell-calls", 10),
@@ -200,7 +201,7 @@ fn module_at(src: &Path, file: &Path) -> Option<Module> {
     Some(module)
 }
 
-/// Without comments, and without a module of tests at the end, whose `super` is the file itself.
+/// Removes comments, and a module of tests at the end, whose `super` is the file itself.
 fn code(text: &str) -> String {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let lines = text.lines().map(|line| line.split("//").next().unwrap_or_default());
@@ -246,7 +247,8 @@ fn tree<I: Iterator<Item = char>>(
     }
 }
 
-/// The largest set of files that all depend on each other, at least one file; as sorted names.
+/// The largest set of files that all depend on each other, as sorted names; it has at least one
+/// file.
 fn largest_circle(sources: &Sources) -> Vec<String> {
     let uses: BTreeMap<&Module, BTreeSet<Module>> =
         sources.0.keys().map(|module| (module, sources.uses(module))).collect();

@@ -1,6 +1,8 @@
-//! Words that make a sentence read like a translation: they personify programs, or stand for a subject.
+//! Words that make a sentence read like a translation: they personify programs, or replace a
+//! subject.
 //!
-//! Pages for users and the specification have none of them, but for the list here, which only shrinks.
+//! Pages for users and the specification contain none of them, except for the list here, which only
+//! gets shorter.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 

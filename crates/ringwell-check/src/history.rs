@@ -1,10 +1,10 @@
 //! The contents of a history, apart from its notation.
 //!
-//! Owns the facts and direct conclusions from them: the version of a pool in force, the relation of
-//! the clocks, the times of faults. Judges nothing.
+//! Owns the facts and direct conclusions from them: which version of a pool applied, how the clocks
+//! relate, when faults happened. Judges nothing.
 //!
-//! Two sizes of facts: the [`Whole`] (batches, frames, pools), which stays in memory, and rows and
-//! records, which are in memory for a [`Part`] of the numbers at a time.
+//! There are two kinds of facts: the [`Whole`] (batches, frames, pools), which stays in memory, and
+//! rows and records, which are in memory for one [`Part`] of the numbers at a time.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::path::PathBuf;
@@ -13,17 +13,17 @@ use serde::{Deserialize, Serialize};
 
 /// Nanoseconds of a millisecond.
 pub(crate) const MS: i64 = 1_000_000;
-/// For this long after the end of a fault, overflow needs no other cause.
+/// The time after the end of a fault in which overflow needs no other cause.
 const RECOVERY: i64 = 10_000 * MS;
 
-/// The place of a line: file by index, line from 1.
+/// The position of a line: file by index, line from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct SourceLine {
     pub(crate) file: u32,
     pub(crate) line: u64,
 }
 
-/// The journal: node and shard.
+/// The identity of a journal: node and shard.
 pub(crate) type Owner = (String, u64);
 
 /// The facts of all files that stay in memory.
@@ -32,14 +32,14 @@ pub(crate) struct Whole {
     pub(crate) files: Vec<PathBuf>,
     pub(crate) lines: u64,
     pub(crate) unknown_lines: u64,
-    /// Deadline by the prefix of ids.
+    /// Deadlines by the prefix of ids.
     pub(crate) runs: BTreeMap<String, Option<i64>>,
     pub(crate) pools: BTreeMap<u64, Vec<Version>>,
     /// Monotonic nanoseconds and wall milliseconds.
     pub(crate) clocks: Vec<(i64, i64)>,
     pub(crate) faults: Vec<Fault>,
     pub(crate) batches: Vec<Batch>,
-    /// Batches whose id another one has.
+    /// Batches that have the same id as another one.
     pub(crate) doubled: Vec<u32>,
     /// Answers to ids that were never sent: id, time and place.
     pub(crate) strays: Vec<(String, i64, SourceLine)>,
@@ -47,16 +47,16 @@ pub(crate) struct Whole {
     pub(crate) retried: HashSet<Box<str>>,
     /// Pools of rows that got their overflow number.
     pub(crate) overflowing: BTreeSet<u64>,
-    /// Every node and shard that has a journal or a state, with its number among them.
+    /// Every node and shard with a journal or a state, with its index among them.
     pub(crate) owners: BTreeMap<Owner, u32>,
     pub(crate) journals: BTreeMap<Owner, Journal>,
-    /// Times in which pools handed out nothing: pool (`None`: all), from, until; shard time.
+    /// Times in which pools were held: pool (`None`: all), from, until; in shard time.
     pub(crate) holds: Vec<(Option<u64>, i64, i64)>,
     pub(crate) lookups: u64,
     pub(crate) states: BTreeMap<Owner, FinalState>,
 }
 
-/// A pool from `t` on.
+/// A version of a pool, valid from `t` on.
 #[derive(Debug)]
 pub(crate) struct Version {
     pub(crate) t: i64,
@@ -84,9 +84,9 @@ pub(crate) struct Batch {
     pub(crate) key: Option<Box<str>>,
     pub(crate) deadline_ms: Option<i64>,
     pub(crate) end: Option<End>,
-    /// A second end, which is a fault.
+    /// A second answer, which is a fault.
     pub(crate) second: Option<(i64, SourceLine)>,
-    /// The fault in the form of its answer.
+    /// The fault in the answer's form.
     pub(crate) misshapen: Option<Box<str>>,
 }
 
@@ -109,12 +109,13 @@ pub(crate) struct Journal {
     /// The times of the first and the last record.
     pub(crate) first_at: Option<i64>,
     pub(crate) last: Option<Last>,
-    /// The first record that does not continue its predecessor: words, time, and both places.
+    /// The first record that does not continue its predecessor: description, time, and both
+    /// positions.
     pub(crate) out_of_order: Option<(&'static str, i64, [SourceLine; 2])>,
     pub(crate) damaged: bool,
 }
 
-/// The record that a journal's next one has to follow.
+/// The record that precedes a journal's next one.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Last {
     pub(crate) place: SourceLine,
@@ -141,16 +142,17 @@ pub(crate) struct Frame {
     pub(crate) names_the_one_before: bool,
 }
 
-/// The facts about a server's state at its end.
+/// The facts about a server's final state.
 #[derive(Debug, Default)]
 pub(crate) struct FinalState {
-    /// The count of numbers that the shard reported, and the place of the report.
+    /// The count of numbers that the shard reported, and the position of the report.
     pub(crate) count: Option<(SourceLine, u64)>,
     /// The actual count.
     pub(crate) there: u64,
 }
 
-/// The facts about some numbers. A number's facts are all in one part, in the order of the files.
+/// The facts about some numbers. All facts about a number are in one part, in the order of the
+/// files.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     pub(crate) rows: Vec<Asked>,
@@ -160,7 +162,7 @@ pub(crate) struct Part {
     pub(crate) spans: Vec<Span>,
 }
 
-/// One fact, as it is stored until its part is judged.
+/// One fact, stored until its part is judged.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) enum Fact {
     Row(Asked),
@@ -204,7 +206,7 @@ pub(crate) enum Kind {
         lockout: i64,
         rid: Option<Box<str>>,
     },
-    /// The lockout ends at `until`; a release if `ends`. With `restored` no visitor has seen the
+    /// The lockout ends at `until`; a release if `ends`. With `restored`, no visitor has seen the
     /// allocation, and the allocation of that time is the newest again (0: none).
     Until {
         until: i64,
@@ -231,7 +233,7 @@ pub(crate) struct Lookup {
     pub(crate) found: Option<Box<str>>,
 }
 
-/// A number in a state that a server ended with.
+/// A number in the final state of a server.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct HeldAtEnd {
     /// The state's owner, by [`Whole::owners`].
@@ -243,7 +245,7 @@ pub(crate) struct HeldAtEnd {
     pub(crate) until: i64,
 }
 
-/// The time in which an allocation locked a number of its pool out.
+/// The time in which an allocation locked out a number of its pool.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Span {
     pub(crate) pool: u64,
@@ -251,7 +253,7 @@ pub(crate) struct Span {
     pub(crate) until: i64,
 }
 
-/// A row that was answered, with all that belongs to it.
+/// An answered row with everything that belongs to it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Row<'a> {
     pub(crate) batch: &'a Batch,
@@ -275,7 +277,7 @@ impl Whole {
         })
     }
 
-    /// Versions of a pool that may have been in service between two times.
+    /// Versions of a pool that may have applied between two times.
     pub(crate) fn versions(&self, pool: u64, from: i64, to: i64) -> impl Iterator<Item = &Version> {
         let all = self.pools.get(&pool).map_or(&[][..], Vec::as_slice);
         all.iter().enumerate().filter_map(move |(index, version)| {
@@ -284,7 +286,7 @@ impl Whole {
         })
     }
 
-    /// The wall clock at a monotonic moment, by the nearest line that has both.
+    /// The wall clock at a monotonic time, by the nearest line that has both.
     pub(crate) fn wall_ms(&self, t: i64) -> Option<i64> {
         let at = self.clocks.partition_point(|(mono, _)| *mono < t);
         let beside = [at.checked_sub(1), Some(at)].into_iter().flatten();
@@ -293,7 +295,7 @@ impl Whole {
         Some(wall + (t - mono).div_euclid(MS))
     }
 
-    /// The monotonic moment of a time by the wall clock.
+    /// The monotonic time of a wall clock's time.
     pub(crate) fn mono(&self, wall_ms: i64) -> Option<i64> {
         let (mono, wall) = self.clocks.iter().min_by_key(|(_, wall)| (wall - wall_ms).abs())?;
         Some(mono + (wall_ms - wall) * MS)
@@ -311,8 +313,8 @@ impl Whole {
         rid.split_once('-').is_some_and(|(run, _)| self.runs.contains_key(run))
     }
 
-    /// Since when the journals have everything, in shard time: later than the beginning of time
-    /// only if the oldest part of one has been dropped.
+    /// The shard time since which the journals are complete: later than the beginning only if the
+    /// oldest part of one has been dropped.
     pub(crate) fn horizon(&self) -> Option<i64> {
         let cut = self.journals.values().filter(|journal| !journal.is_whole());
         cut.filter_map(|journal| journal.first_at).max()

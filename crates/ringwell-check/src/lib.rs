@@ -1,11 +1,11 @@
-//! Judges histories: did a server hand numbers out as it promised?
+//! Judges histories: did a server keep its promises about numbers?
 //!
 //! Owns the rules C1 to C11 of docs/spec/checker.md. Shares no code with the server or the load
 //! generator, because it would repeat their mistakes. Knows nothing of command lines.
 //!
 //! Lines are read one by one. Batches, frames and pools are kept in memory; rows and records are
-//! stored in temporary files, by number, and judged one file after the other. Time is O(N log N) in
-//! the rows.
+//! stored in temporary files, by number, and judged one file after the other. The time is O(N log
+//! N) in the rows.
 
 mod history;
 mod line;
@@ -19,12 +19,12 @@ use std::path::PathBuf;
 pub use read::ReadError;
 pub use verdict::{Line, Rule, Summary, Verdict, Violation};
 
-/// Bytes of history whose rows and records are judged at once; they take about as much memory.
+/// The size of history whose rows and records are judged at once; they take about as much memory.
 const PART_BYTES: u64 = 64 << 20;
-/// A part is an open file, twice.
+/// Each part has an open file, twice.
 const PARTS_MAX: usize = 400;
 
-/// Judges the history that is in `files` together.
+/// Judges the history in `files` as a whole.
 ///
 /// # Errors
 /// [`ReadError`] names file and line of unreadable input.
@@ -35,7 +35,7 @@ pub fn check(files: &[PathBuf]) -> Result<Verdict, ReadError> {
     check_in(files, parts.min(PARTS_MAX))
 }
 
-/// The same in this many parts, which only changes the memory use.
+/// The same in this many parts, which changes only the memory use.
 fn check_in(files: &[PathBuf], parts: usize) -> Result<Verdict, ReadError> {
     let (whole, mut spill) = read::read(files, parts)?;
     let findings = rules::judge(&whole, &mut spill);

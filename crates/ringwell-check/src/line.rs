@@ -5,7 +5,7 @@
 use serde::Deserialize;
 use serde_json::Value;
 
-/// All members of all kinds. Unknown ones are passed over.
+/// All members of all kinds. Unknown members are ignored.
 #[derive(Debug, Default, Deserialize)]
 pub(crate) struct Line {
     pub(crate) k: String,
@@ -16,7 +16,7 @@ pub(crate) struct Line {
     pub(crate) pool: Option<u64>,
     pub(crate) lifetime_ms: Option<i64>,
     pub(crate) overflow: Option<String>,
-    /// Ranges of a pool, or how many numbers a state has.
+    /// Ranges of a pool, or the count of numbers in a state.
     pub(crate) numbers: Option<Value>,
     pub(crate) wall_ms: Option<i64>,
     pub(crate) id: Option<String>,
@@ -47,7 +47,7 @@ pub(crate) struct Line {
     pub(crate) locked_until_ms: Option<i64>,
     pub(crate) rid: Option<String>,
     pub(crate) outcome: Option<String>,
-    /// Parameters as the API decodes them.
+    /// Parameters in the form that the API decodes.
     pub(crate) par: Option<Value>,
 }
 

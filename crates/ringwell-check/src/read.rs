@@ -1,6 +1,6 @@
 //! Turns files into facts, line by line.
 //!
-//! Owns the required fields of each line. Skips unknown fields and a last line without its end, as
+//! Owns the required fields of each line. Skips unknown fields and an incomplete last line, as
 //! docs/spec/history.md requires. Never holds more than one line as text.
 
 mod answers;
@@ -17,7 +17,7 @@ use crate::history::{Batch, Fact, Fault, Lookup, SourceLine, Version, Whole};
 use crate::line::Line;
 use crate::spill::Spill;
 
-/// The format that this reads.
+/// The supported format version.
 const VERSION: u64 = 1;
 
 /// The reason why a history cannot be judged.
@@ -43,7 +43,7 @@ impl std::fmt::Display for ReadError {
 impl std::error::Error for ReadError {}
 
 impl ReadError {
-    /// Facts cannot be put aside, or not be got back.
+    /// Facts cannot be stored temporarily, or cannot be read back.
     pub(crate) fn of_spill(error: &io::Error) -> Self {
         let why = format!("facts of rows cannot be kept here: {error}");
         Self { path: std::env::temp_dir(), line: 0, why }
@@ -72,7 +72,7 @@ pub(crate) fn read(paths: &[PathBuf], parts: usize) -> Result<(Whole, Spill), Re
     reader.finish().map_err(|error| ReadError::of_spill(&error))
 }
 
-/// Gives each whole line to `take`, with its number.
+/// Passes each complete line to `take`, with its number.
 pub(crate) fn each_line(
     path: &Path,
     mut take: impl FnMut(u64, &[u8]) -> Result<(), ReadError>,
@@ -92,7 +92,7 @@ pub(crate) fn each_line(
     Ok(())
 }
 
-/// Facts as they come together.
+/// Facts as they are collected.
 struct Reader {
     whole: Whole,
     answers: Answers,
@@ -215,8 +215,8 @@ fn need<T>(member: Option<T>, name: &str) -> Result<T, String> {
     member.ok_or_else(|| format!("`{name}` is missing"))
 }
 
-/// A number as one integer: ten digits unchanged; with a `+`, the digits behind it plus 10^15,
-/// which no ten digits reach.
+/// A number as an integer: ten digits unchanged; with a `+`, the digits after it plus 10^15, which
+/// no ten digits reach.
 fn digits(text: &str) -> Result<u64, String> {
     const INTERNATIONAL: u64 = 1_000_000_000_000_000;
     let read = |text: &str| {

@@ -3,7 +3,7 @@
 //! Some rules judge the whole, some the numbers of one part after the other; cases that a part
 //! cannot decide (a row of another number, a pool's other numbers) are judged at the end, by
 //! `rest`. Invariant: a rule never blames a server for a point that the history leaves open; it
-//! reports that instead.
+//! reports the point instead.
 
 mod clients;
 mod joined;
@@ -49,13 +49,13 @@ pub(crate) fn judge(whole: &Whole, spill: &mut Spill) -> io::Result<Findings> {
     Ok(findings)
 }
 
-/// The rules, or parts of them, that lack their lines.
+/// The rules, or parts of them, for which the required lines are missing.
 fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
     let journals = whole.journals.is_empty();
     let pools = whole.pools.is_empty();
     let segments = whole.journals.values().all(|journal| journal.segments.is_empty());
     let alone = whole.states.keys().any(|owner| !whole.journals.contains_key(owner));
-    // In the order of the rules; for overflow the first missing one counts.
+    // In the order of the rules; for overflow the first missing kind of line counts.
     let missing = [
         (pools, Rule::Double, "by clients: there are no `cfg` lines"),
         (journals, Rule::Double, "by the journal: there are no `jrn` lines"),

@@ -1,7 +1,7 @@
-//! Facts that are put aside in files without a name until their part is judged.
+//! Facts that are stored in files without a name until their part is judged.
 //!
-//! Owns which part a fact belongs to. Independent of the meaning of facts. The contents of a part
-//! come back in the order in which they were stored.
+//! Owns the assignment of facts to parts. Independent of the meaning of facts. The contents of a
+//! part are returned in the order in which they were stored.
 
 use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read as _, Seek as _, Write as _};
@@ -11,7 +11,7 @@ use crate::history::{Fact, Part};
 /// Bytes that are written at once, for each part.
 const BUFFER: usize = 1 << 16;
 
-/// The files, one a part.
+/// The files, one per part.
 pub(crate) struct Spill {
     parts: Vec<BufWriter<File>>,
     frame: Vec<u8>,
@@ -25,7 +25,7 @@ impl Spill {
         Ok(Self { parts, frame: Vec::new() })
     }
 
-    /// Puts a fact aside, to all others with the same `by`.
+    /// Stores a fact together with all others that have the same `by`.
     pub(crate) fn put(&mut self, by: u64, fact: &Fact) -> io::Result<()> {
         self.frame.clear();
         self.frame = postcard::to_extend(fact, std::mem::take(&mut self.frame))
@@ -42,7 +42,7 @@ impl Spill {
         self.parts.len()
     }
 
-    /// Gives every fact of a part to `take`. A part may be read more than once.
+    /// Passes every fact of a part to `take`. A part may be read more than once.
     pub(crate) fn each(&mut self, part: usize, mut take: impl FnMut(Fact)) -> io::Result<()> {
         let part = &mut self.parts[part];
         part.flush()?;
@@ -62,7 +62,7 @@ impl Spill {
         }
     }
 
-    /// A part with all that it holds.
+    /// A part with all its facts.
     pub(crate) fn part(&mut self, part: usize) -> io::Result<Part> {
         let mut facts = Part::default();
         self.each(part, |fact| match fact {
@@ -76,7 +76,7 @@ impl Spill {
     }
 }
 
-/// Numbers of a pool follow each other: multiplied, they are spread.
+/// Numbers of a pool are consecutive; multiplication spreads them.
 fn index(by: u64, parts: usize) -> usize {
     let spread = by.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
     usize::try_from(spread).unwrap_or(0) % parts

@@ -15,7 +15,7 @@ fn judged(name: &str) -> Verdict {
     check(&[fixtures().join(format!("{name}.jsonl"))]).unwrap()
 }
 
-/// The verdict of the second opinion on each history: the violated rules.
+/// The verdict of the second checker on each history: the violated rules.
 fn second_opinion(histories: &[PathBuf]) -> Vec<String> {
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("second_opinion.py");
     let mut python = Command::new("python3");
@@ -25,7 +25,7 @@ fn second_opinion(histories: &[PathBuf]) -> Vec<String> {
     String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect()
 }
 
-/// The rules that each history violates, as the second opinion writes them. The count of parts must
+/// The rules that each history violates, in the form of the second checker. The count of parts must
 /// not change the verdict on a history.
 fn first_opinion(histories: &[PathBuf]) -> Vec<String> {
     let codes = |path: &PathBuf| {
@@ -211,7 +211,7 @@ fn several_files_in_any_order_are_one_history() {
     let (run, others) = text.split_once('\n').unwrap();
     let mut files = [format!("{run}\n"), format!("{run}\n")];
     for (index, line) in others.lines().rev().enumerate() {
-        // The journal's own lines have an order that counts: all of them stay in one file.
+        // The order of the journal's own lines matters, so all of them stay in one file.
         if !line.contains("\"jrn\"") {
             files[index % 2].extend([line, "\n"]);
         }

@@ -28,12 +28,12 @@ pub enum Rule {
     Deadline,
     /// C10: look-ups find who held the number.
     Attribution,
-    /// C11: the state at the end matches the records.
+    /// C11: the final state matches the records.
     Recovery,
 }
 
 impl Rule {
-    /// All of them.
+    /// All rules.
     pub const ALL: [Self; 11] = [
         Self::Double,
         Self::Lost,
@@ -48,7 +48,7 @@ impl Rule {
         Self::Recovery,
     ];
 
-    /// Its short name, as `C1`.
+    /// Its short name, such as `C1`.
     #[must_use]
     pub fn code(self) -> &'static str {
         ["C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9", "C10", "C11"][self as usize]
@@ -99,7 +99,7 @@ pub struct Line {
     pub text: String,
 }
 
-/// A promise that was not kept.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// The broken promise.
@@ -108,7 +108,7 @@ pub struct Violation {
     pub words: String,
     /// The lines that prove it.
     pub proof: Vec<Line>,
-    /// The fault that lies nearest, if there was one.
+    /// The nearest fault, if there was one.
     pub nearest_fault: Option<Line>,
 }
 
@@ -127,7 +127,7 @@ pub struct Summary {
     pub rows: usize,
     /// Rows that got the overflow number.
     pub overflow_rows: usize,
-    /// Different numbers that rows got for themselves.
+    /// Different numbers that rows got exclusively.
     pub numbers: usize,
     /// Records of journals.
     pub records: usize,
@@ -140,7 +140,7 @@ pub struct Summary {
 /// The verdict on a history.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict {
-    /// The violation that happened first; none if the history is clean.
+    /// The first violation; `None` if the history is clean.
     pub first: Option<Violation>,
     /// The count of violations of each rule.
     pub violations: BTreeMap<Rule, usize>,
@@ -153,7 +153,7 @@ pub struct Verdict {
     pub summary: Summary,
 }
 
-/// The verdict of a rule that is not judged completely.
+/// The verdict of a rule that is not completely judged.
 pub(crate) const WHOLLY: &str = "no ";
 
 impl Verdict {
@@ -163,7 +163,7 @@ impl Verdict {
             *violations.entry(finding.rule).or_default() += 1;
         }
         let first = findings.violations.iter().min_by_key(|finding| {
-            // Places and words, so that it does not count which part was looked at first.
+            // Positions and texts, so that the order of parts does not matter.
             (finding.t, finding.rule, &finding.places, &finding.words)
         });
         let first = first.map(|finding| proven(whole, finding)).transpose()?;

@@ -1,9 +1,9 @@
 //! The C ABI: the only module with unsafe code.
 //!
-//! Every function takes bytes and gives bytes, catches panics, and refuses pointers that are null
-//! or, where that matters, misaligned. Handles are numbers, so nothing here follows a pointer but
-//! into a caller's bytes and to a caller's [`Bytes`].
-//! Declared for C in `include/ringwell_embed.h`. Source: docs/spec/embed.md.
+//! Every function takes and returns bytes, catches panics, and refuses pointers that are null or,
+//! where that matters, misaligned. Handles are numbers, so the only pointers that are followed here
+//! are to a caller's bytes and to a caller's [`Bytes`]. Declared for C in
+//! `include/ringwell_embed.h`. Source: docs/spec/embed.md.
 #![allow(unsafe_code, reason = "this is the border to other languages")]
 
 use std::any::Any;
@@ -15,22 +15,22 @@ use ringwell_wire::RequestError;
 use crate::engine::{Embedded, text_of};
 use crate::slots::{self, ENGINES_MAX, NoEngine};
 
-/// Raised with each change that an older caller would not understand.
+/// Increased with each change that older callers would not understand.
 pub const ABI_VERSION: u32 = 1;
 
-/// It is done. Other positive values are the HTTP status of a refused batch.
+/// Success. Other positive values are the HTTP status of a refused batch.
 pub const OK: i32 = 0;
-/// A pointer is null, or a length cannot be.
+/// A pointer is null, or a length is impossible.
 pub const INVALID: i32 = -1;
 /// The engine was opened by another process: this one is its forked child.
 pub const FORKED: i32 = -2;
-/// A fault of the engine's. It answers nothing more; close it and open it again.
+/// An internal fault of the engine. It answers nothing more; close it and open it again.
 pub const PANICKED: i32 = -3;
-/// There is no engine by this handle: it was closed, or never opened.
+/// The handle is invalid: the engine was closed, or never opened.
 pub const CLOSED: i32 = -4;
 /// The engine cannot be opened: configuration, lock, or files.
 pub const NOT_OPENED: i32 = -5;
-/// Something is not stored.
+/// Some records are not stored.
 pub const NOT_STORED: i32 = -6;
 
 /// Bytes that the engine owns until [`ringwell_embed_free`].
@@ -57,16 +57,16 @@ impl Bytes {
     }
 }
 
-/// A status with the bytes that go with it.
+/// A status with its bytes.
 type Reply = (i32, Vec<u8>);
 
-/// The version of this interface: to be compared before anything else is called.
+/// The version of this interface; compare it before calling any other function.
 #[unsafe(no_mangle)]
 pub extern "C" fn ringwell_embed_abi_version() -> u32 {
     ABI_VERSION
 }
 
-/// Opens an engine: `options` is JSON. Writes its handle, or 0, and on failure the reason.
+/// Opens an engine; `options` is JSON. Writes its handle, or 0 and the reason on failure.
 ///
 /// # Safety
 /// `options` points to `options_len` readable bytes, `handle` and `out` to writable memory.
@@ -91,9 +91,9 @@ pub unsafe extern "C" fn ringwell_embed_open(
     status
 }
 
-/// Answers a batch: `body` in, its answer out. A positive status is that of a refusal, whose body
-/// is returned. `key`, unless null, is its idempotency key; `deadline_ms`, unless 0, replaces the
-/// configured deadline if it is sooner.
+/// Answers a batch: takes `body`, returns its answer. A positive status is that of a refusal, whose
+/// body is returned. `key`, unless null, is its idempotency key; `deadline_ms`, unless 0, replaces
+/// the configured deadline if it is sooner.
 ///
 /// # Safety
 /// `body` points to `body_len` readable bytes, `key` to `key_len` or is null, `out` to writable
@@ -135,7 +135,7 @@ pub unsafe extern "C" fn ringwell_embed_status(handle: u64, out: *mut Bytes) -> 
     unsafe { reply(out, || with(handle, |engine| (OK, engine.status()))) }
 }
 
-/// Stores the groups that wait because of a full disk. Everything else that was answered is stored
+/// Stores the groups that wait because of a full disk. All other answered records are stored
 /// already.
 ///
 /// # Safety
@@ -156,7 +156,7 @@ pub unsafe extern "C" fn ringwell_embed_snapshot(handle: u64, out: *mut Bytes) -
     unsafe { reply(out, || with(handle, |engine| stored(engine.snapshot()))) }
 }
 
-/// Closes an engine: takes a snapshot and lets go of its data. The handle is invalid afterwards in
+/// Closes an engine: takes a snapshot and releases its data. The handle is invalid afterwards in
 /// any case. In a forked child memory is leaked, the parent's files stay unchanged, and it returns
 /// `FORKED`.
 ///
@@ -168,7 +168,7 @@ pub unsafe extern "C" fn ringwell_embed_close(handle: u64, out: *mut Bytes) -> i
     unsafe { reply(out, || close(handle)) }
 }
 
-/// Lets go of bytes that another function has written to `out`, and empties `out`: a second time
+/// Frees bytes that another function has written to `out`, and empties `out`, so that a second call
 /// does nothing.
 ///
 /// # Safety
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
     }
 }
 
-/// A caller's bytes; `None` if there cannot be such.
+/// A caller's bytes; `None` if the pointer or length is invalid.
 ///
 /// # Safety
 /// `at` points to `len` bytes that are readable and stay unchanged until the function of the ABI
@@ -204,8 +204,8 @@ unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
     Some(unsafe { std::slice::from_raw_parts(at, len) })
 }
 
-/// Runs `work`, catches its panics, and writes its bytes to `out`. Without a place for them nothing
-/// is done: numbers must not be handed out for an answer that cannot be read.
+/// Runs `work`, catches its panics, and writes its bytes to `out`. If `out` is unusable, nothing is
+/// done, because numbers must not be handed out for an answer that cannot be read.
 ///
 /// # Safety
 /// `out` is null, misaligned, or points to writable memory for [`Bytes`].
@@ -216,7 +216,7 @@ unsafe fn reply(out: *mut Bytes, work: impl FnOnce() -> Reply) -> i32 {
     let outcome = catch_unwind(AssertUnwindSafe(work));
     let (status, bytes) = outcome.unwrap_or_else(|panic| (PANICKED, reason(panic.as_ref())));
     // SAFETY: checked above not to be null or misaligned; the caller says that it is writable. Its
-    // old contents are not dropped: they may never have been written.
+    // old contents are not dropped, because they may be uninitialized.
     unsafe { out.write(Bytes::owned(bytes)) };
     status
 }
@@ -225,7 +225,7 @@ fn invalid() -> Reply {
     (INVALID, b"a pointer is null, or a length is more than there can be".to_vec())
 }
 
-/// The text for a panic.
+/// The text of a panic's message.
 fn reason(panic: &(dyn Any + Send)) -> Vec<u8> {
     let text = text_of(panic);
     format!("a fault of the engine's: {text}; close it and open it again").into_bytes()
@@ -249,7 +249,7 @@ fn open(options: &[u8], handle: &mut u64) -> Reply {
 }
 
 fn bulk(handle: u64, body: &[u8], key: Option<&[u8]>, deadline_ms: u64) -> Reply {
-    // Another thread's call may be in progress: waiting for it counts.
+    // Another thread's call may be in progress, so waiting for it matters.
     let started = Instant::now();
     with(handle, |engine| {
         let configured = engine.deadline_ms();

@@ -1,4 +1,4 @@
-//! The engine of one data directory: opened, asked, closed.
+//! The engine of one data directory: opening, answering, closing.
 //!
 //! The calling thread waits for the disk. Invariant: the answer of a batch is made after its
 //! records are as durable as configured; rows whose records were not taken are overflow, and their
@@ -24,10 +24,10 @@ use crate::options::Options;
 use crate::shard::{NO_WRITES, Shard};
 use crate::upkeep::Upkeep;
 
-/// Bytes that a row's answer takes, about: room is made for all at once.
+/// The approximate bytes of a row's answer, for which memory is reserved at once.
 const ROW_ANSWER_BYTES: usize = 160;
 
-/// As in the server: a batch with this text in it fails by a panic.
+/// As in the server: a batch that contains this text fails by a panic.
 const DRILL: &str = "RINGWELL_DRILL_PANIC_ON";
 
 /// An engine with its files.
@@ -39,11 +39,11 @@ pub(crate) struct Embedded {
     durability: Durability,
     shard: Shard,
     upkeep: Upkeep,
-    /// Room for one batch, used again by the next.
+    /// Memory for one batch, reused for the next.
     batch: Batch,
     plans: Vec<Plan>,
     outcomes: Vec<Outcome>,
-    /// Digest of the batch that was read, if it may be sent again.
+    /// The digest of the current batch, if it is repeatable.
     retry: Option<[u8; 16]>,
     /// The corrections of time or damage at the start.
     notes: Vec<String>,
@@ -51,7 +51,7 @@ pub(crate) struct Embedded {
     rows: u64,
     faults: u64,
     pub(crate) drill: Option<Vec<u8>>,
-    /// Held to the end.
+    /// Locked until the engine is closed.
     lock: Option<DataLock>,
     /// The time of the last check.
     lock_seen: Millis,
@@ -115,7 +115,7 @@ impl Embedded {
         // Holds for doubts are in the open group.
         let _ = engine.shard.commit();
         match engine.upkeep.snapshot(&mut engine.shard) {
-            // No record says that lockouts were lengthened: the snapshot must.
+            // No record shows that lockouts were lengthened, so the snapshot must.
             Err(error) if doubts.lengthened.is_some() => {
                 return Err(format!(
                     "the snapshot that must say that lockouts run longer: {error}"
@@ -132,12 +132,12 @@ impl Embedded {
         Ok(engine)
     }
 
-    /// The deadline of a batch that names none, in milliseconds.
+    /// The deadline of a batch without its own, in milliseconds.
     pub(crate) fn deadline_ms(&self) -> u64 {
         u64::try_from(self.config.deadline.as_millis()).unwrap_or(u64::MAX)
     }
 
-    /// Reads a batch: nothing is changed by that. With `key` it may be sent again.
+    /// Reads a batch without changing anything. With `key` the batch is repeatable.
     ///
     /// # Errors
     /// [`RequestError`] if it is not a batch, or the key is too long.
@@ -154,8 +154,8 @@ impl Embedded {
         Ok(())
     }
 
-    /// Answers the batch that was read, of `body_bytes` bytes. One that waits past its deadline
-    /// gets overflow numbers.
+    /// Answers the current batch, of `body_bytes` bytes. A batch that waits past its deadline gets
+    /// overflow numbers.
     pub(crate) fn answer(&mut self, body_bytes: usize, deadline: Instant) -> Vec<u8> {
         let is_late = Instant::now() > deadline;
         let now = self.shard.now();
@@ -186,7 +186,7 @@ impl Embedded {
         out
     }
 
-    /// Ends the journal if the data directory may be another process's by now.
+    /// Ends the journal if another process may be using the data directory by now.
     fn check_lock(&mut self, now: Millis) {
         let Some(lock) = self.lock.as_ref().filter(|_| now.since(self.lock_seen) >= LOCK_LOOK)
         else {
@@ -199,7 +199,7 @@ impl Embedded {
         }
     }
 
-    /// Serves the rows; always says `true`.
+    /// Serves the rows; always returns `true`.
     fn serve(&mut self, now: Millis) -> bool {
         let retry = self.retry;
         let text = self.batch.text();
@@ -251,7 +251,7 @@ impl Embedded {
     /// Takes a snapshot, so that the next start reads little.
     ///
     /// # Errors
-    /// The file that could not be written. The one before stays.
+    /// The file that could not be written. Then the previous one stays.
     pub(crate) fn snapshot(&mut self) -> Result<(), String> {
         self.upkeep.snapshot(&mut self.shard)
     }
@@ -259,15 +259,16 @@ impl Embedded {
     /// Stores the open group, takes a snapshot and unlocks the data directory.
     ///
     /// # Errors
-    /// Records are not stored. No answer depended on them.
+    /// Some records are not stored. No answer depended on them.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.flush()?;
-        // Without it the next start reads more of the journal, and that is all.
+        // Without it the next start only reads more of the journal.
         let _ = self.snapshot();
         Ok(())
     }
 
-    /// In a forked child: lets go of memory and files, and changes nothing, as all is the parent's.
+    /// In a forked child: releases memory and files, and changes nothing, because everything
+    /// belongs to the parent.
     pub(crate) fn abandon(self) {
         self.upkeep.abandon();
     }
@@ -296,7 +297,7 @@ impl Embedded {
             trouble: self.shard.trouble.as_deref(),
             notes: &self.notes,
         };
-        // Text and numbers: there is nothing that cannot be JSON.
+        // It contains only text and numbers, so it is always valid JSON.
         serde_json::to_vec(&status).unwrap_or_default()
     }
 

@@ -1,7 +1,7 @@
 //! The options of an engine: JSON that names a configuration file, or contains the ring pools.
 //!
-//! Owns the names of the members. The directory has the rules on pools and settings. No environment
-//! variable is read: the process belongs to another program.
+//! Owns the names of the members. The directory owns the rules on pools and settings. Environment
+//! variables are not read, because the process belongs to another program.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use ringwell_journal::Durability;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// There is one shard: two would need threads to be of use.
+/// There is one shard, because two would need threads.
 const SHARDS: u16 = 1;
 
-/// A segment that is begun is filled with zeros while a caller waits, so it is shorter than a
-/// server's may be.
+/// A new segment is filled with zeros while a caller waits, so it is shorter than a server's may
+/// be.
 const SEGMENT_BYTES_MAX: u64 = 8 << 20;
 
 /// A longer deadline counts as none.
@@ -49,7 +49,7 @@ impl Options {
     /// Reads them, and the configuration file if one is named.
     ///
     /// # Errors
-    /// All that is wrong, as text that shows no key.
+    /// All faults, as text that contains no key.
     pub(crate) fn read(json: &[u8]) -> Result<Self, String> {
         let given: OptionsJson<'_> = serde_json::from_slice(json)
             .map_err(|error| format!("the options are invalid: {error}"))?;

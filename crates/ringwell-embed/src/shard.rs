@@ -1,7 +1,8 @@
-//! The shard and its journal: sealed groups of the engine are stored before it continues.
+//! The shard and its journal: stores the engine's sealed groups before it continues.
 //!
-//! Invariant: groups are stored in order. One that found the disk full waits, and until it is
-//! stored nothing is handed out; after any other failure nothing is, until the data is opened again.
+//! Invariant: groups are stored in order. If the disk is full, a group waits, and nothing is handed
+//! out until it is stored; after any other failure nothing is handed out until the data is opened
+//! again.
 
 use ringwell_core::Millis;
 use ringwell_driver::store::{Inline, Store};
@@ -27,11 +28,11 @@ pub(crate) struct Shard {
     pub(crate) store: Inline<OsFiles>,
     clock: Clock,
     durability: Durability,
-    /// A group for which there was no room, and when it was tried last.
+    /// A group for which there was no room, and the time of its last attempt.
     unstored: Option<(Group, Millis)>,
     /// The last error, for status reports.
     pub(crate) trouble: Option<String>,
-    /// Room for the next group.
+    /// Memory for the next group.
     spare: Vec<u8>,
 }
 
@@ -47,7 +48,7 @@ impl Shard {
         self.engine.at(self.clock.now())
     }
 
-    /// The clocks as they stand.
+    /// The current readings of the clocks.
     pub(crate) fn clocks(&self) -> Clocks {
         self.clock.clocks()
     }
@@ -57,10 +58,10 @@ impl Shard {
         self.durability != Durability::Memory
     }
 
-    /// Stores the open group. In memory this waits until it is worth a group.
+    /// Stores the open group. In memory this waits until the group is large enough.
     ///
     /// # Errors
-    /// The reason why the journal refuses: no answer that it covers may leave.
+    /// The reason why the journal refuses; no answer that depends on the group may be sent.
     pub(crate) fn commit(&mut self) -> Result<(), Refusal> {
         if self.has_files() {
             return self.store_pending();
@@ -81,7 +82,7 @@ impl Shard {
         }
     }
 
-    /// Tries a group again that found the disk full, unless that was a moment ago.
+    /// Tries again to store a group that found the disk full, unless it was tried just before.
     pub(crate) fn retry(&mut self) {
         let now = self.now();
         if self.unstored.as_ref().is_some_and(|(_, tried)| now.since(*tried) >= RETRY) {
@@ -110,7 +111,7 @@ impl Shard {
         Ok(())
     }
 
-    /// Nothing is handed out any more, until the data is opened again.
+    /// Nothing is handed out any more until the data is opened again.
     pub(crate) fn fail(&mut self, trouble: String) {
         self.trouble = Some(trouble);
         self.engine.refuse(Some(Refusal::JournalFailed));
@@ -135,8 +136,8 @@ impl Shard {
         Err(refusal)
     }
 
-    /// The journal did not take the rows' records: their numbers are free again, and they become
-    /// overflow.
+    /// The journal did not accept the rows' records: their numbers are free again, and the rows
+    /// become overflow.
     pub(crate) fn give_up(&mut self, now: Millis, refusal: Refusal, outcomes: &mut [Outcome]) {
         for outcome in outcomes {
             if let Outcome::Allocated { number } | Outcome::Kept { number } = *outcome {
@@ -157,7 +158,7 @@ impl Shard {
         }
         let carried = self.engine.counts().carried;
         self.carry(&oldest)?;
-        // Records are of a size, more or less.
+        // Records have roughly the same size.
         let carried = self.engine.counts().carried - carried;
         if carried > oldest.records().count() as u64 / 2 {
             self.store.memory().inspect(|memory| memory.keep_more(oldest.body.len() as u64));
@@ -166,7 +167,7 @@ impl Shard {
     }
 
     /// Copies the records of a group that still matter to the journal's end. The copies are stored
-    /// with the next records: separate frames would take more room than they had before.
+    /// with the next records, because separate frames would take more room than they had before.
     pub(crate) fn carry(&mut self, group: &Group) -> Result<(), Refusal> {
         let mut records = group.records();
         loop {

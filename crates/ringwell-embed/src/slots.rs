@@ -1,11 +1,12 @@
-//! The engines of a process, by handles that cannot dangle.
+//! The engines of a process, behind handles that cannot dangle.
 //!
-//! A handle is a number: the process that opened the engine, a count, and a place in a table. A
-//! handle that was closed, invented, or inherited by a forked child is therefore recognised without
-//! touching freed memory, and without waiting for a lock whose holder stayed in the parent.
+//! A handle is a number made of the process that opened the engine, a count, and an index into a
+//! table. A handle that was closed, invented, or inherited by a forked child is therefore
+//! recognised without touching freed memory, and without waiting for a lock whose holder stayed in
+//! the parent.
 //!
-//! Invariant: a place is locked only by a thread that is inside a call, and in a forked child only
-//! if it can be had at once.
+//! Invariant: only a thread inside a call locks an entry, and in a forked child only if that is
+//! possible at once.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
@@ -15,19 +16,19 @@ use crate::engine::Embedded;
 /// The most engines of a process at a time.
 pub(crate) const ENGINES_MAX: usize = 64;
 
-/// Bits of a handle below the process: place and count.
+/// The bits of a handle below the process: index and count.
 const PLACE_BITS: u32 = 8;
 const COUNT_BITS: u32 = 24;
 
 static TABLE: [Mutex<Place>; ENGINES_MAX] = [const { Mutex::new(Place::EMPTY) }; ENGINES_MAX];
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
-/// A place of the table.
+/// An entry of the table.
 #[derive(Debug)]
 pub(crate) struct Place {
     handle: u64,
     engine: Option<Embedded>,
-    /// A call ended by a panic after it had begun to change the engine.
+    /// A panic ended a call after it had begun to change the engine.
     is_broken: bool,
 }
 
@@ -46,11 +47,11 @@ impl Place {
     const EMPTY: Self = Self { handle: 0, engine: None, is_broken: false };
 }
 
-/// Puts an engine into the table; gives it back if that is full.
+/// Adds an engine to the table; returns it if that is full.
 pub(crate) fn put(engine: Embedded) -> Result<u64, Box<Embedded>> {
     let pid = std::process::id();
     for (at, place) in (0..).zip(&TABLE) {
-        // Locked places are in use, here or by a thread that a fork has left behind.
+        // Locked entries are in use, here or by a thread that a fork has left behind.
         let Some(mut place) = try_lock(place) else { continue };
         let is_inherited = place.engine.is_some() && process_of(place.handle) != pid;
         if place.engine.is_some() && !is_inherited {
@@ -67,7 +68,7 @@ pub(crate) fn put(engine: Embedded) -> Result<u64, Box<Embedded>> {
     Err(Box::new(engine))
 }
 
-/// Asks an engine. `work` gets the engine; if it panics, the engine is broken from then on.
+/// Calls an engine. `work` receives the engine; if it panics, the engine is broken from then on.
 pub(crate) fn with<T>(handle: u64, work: impl FnOnce(&mut Embedded) -> T) -> Result<T, NoEngine> {
     let mut place = find(handle)?;
     if place.is_broken {
@@ -75,14 +76,14 @@ pub(crate) fn with<T>(handle: u64, work: impl FnOnce(&mut Embedded) -> T) -> Res
     }
     let Place { engine, is_broken, .. } = &mut *place;
     let engine = engine.as_mut().ok_or(NoEngine::Closed)?;
-    // Stays so if `work` panics.
+    // It stays set if `work` panics.
     *is_broken = true;
     let result = work(engine);
     *is_broken = false;
     Ok(result)
 }
 
-/// Takes an engine out of the table, broken or not. In another process than its own it is dropped
+/// Removes an engine from the table, broken or not. In another process than its own it is dropped
 /// if that is possible at once.
 pub(crate) fn take(handle: u64) -> Result<(Embedded, bool), NoEngine> {
     if process_of(handle) == std::process::id() {
@@ -104,7 +105,7 @@ fn find(handle: u64) -> Result<MutexGuard<'static, Place>, NoEngine> {
         return Err(if handle == 0 { NoEngine::Closed } else { NoEngine::Forked });
     }
     let place = place_of(handle).ok_or(NoEngine::Closed)?;
-    // A panic in a call is remembered by `is_broken`.
+    // `is_broken` records a panic in a call.
     let place = place.lock().unwrap_or_else(PoisonError::into_inner);
     if place.handle == handle { Ok(place) } else { Err(NoEngine::Closed) }
 }

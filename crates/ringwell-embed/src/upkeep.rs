@@ -1,8 +1,7 @@
-//! The journal's work beside answering, a piece after each batch: snapshots, and dropping old
-//! segments.
+//! The journal's maintenance, a piece after each batch: snapshots, and dropping old segments.
 //!
 //! A server has tasks for this. Here a caller waits for each piece of the driver's maintenance. A
-//! failure is noted and tried again later; nothing stops for it.
+//! failure is recorded and retried later; nothing stops because of it.
 
 use ringwell_core::Millis;
 use ringwell_driver::maintenance::{Carry, ROUND, Rounds, Snapshot};
@@ -11,7 +10,8 @@ use ringwell_os::OsFiles;
 
 use crate::shard::{NO_WRITES, Shard};
 
-/// Groups of an old segment in a piece: more than a batch writes, so that the end is reached.
+/// The count of groups of an old segment in a piece: more than a batch writes, so that the end is
+/// reached.
 const GROUPS_A_PIECE: u64 = 4;
 
 /// The number of the only shard.
@@ -42,7 +42,7 @@ impl Upkeep {
     /// Does one piece of the pending work.
     ///
     /// # Errors
-    /// The work that could not be done now.
+    /// The work that failed now.
     pub(crate) fn step(&mut self, shard: &mut Shard) -> Result<(), String> {
         if shard.engine.refusal().is_some() {
             return Ok(());
@@ -61,15 +61,15 @@ impl Upkeep {
         self.looked_at = now;
         let Some(journal) = shard.store.files() else { return Ok(()) };
         let wants_snapshot = self.rounds.wants_snapshot(journal, now);
-        // Both: in a busy hour there is a snapshot to be taken each time.
+        // Both, because in a busy hour a snapshot is due each time.
         self.old = self.rounds.expired(journal, now, shard.clocks());
         if wants_snapshot { self.begin(shard) } else { Ok(()) }
     }
 
-    /// Takes a whole snapshot now.
+    /// Takes a complete snapshot now.
     ///
     /// # Errors
-    /// The file that could not be written. The one before stays.
+    /// The file that could not be written. Then the previous one stays.
     pub(crate) fn snapshot(&mut self, shard: &mut Shard) -> Result<(), String> {
         if !shard.has_files() {
             return Ok(());
@@ -82,7 +82,7 @@ impl Upkeep {
         Ok(())
     }
 
-    /// In a forked child: the open file is the parent's.
+    /// In a forked child, because the open file belongs to the parent.
     pub(crate) fn abandon(self) {
         std::mem::forget(self.snapshot);
     }
@@ -109,18 +109,18 @@ impl Upkeep {
             self.old = Some(old);
             return Ok(());
         }
-        // The copies first.
+        // The copies must be stored first.
         shard.store_pending().map_err(|_| NO_WRITES)?;
         let Some(journal) = shard.store.files() else { return Ok(()) };
         self.rounds.carried(journal, &old);
-        // More may have expired: look again with the next batch.
+        // More may have expired, which the next batch checks.
         self.looked_at = Millis::ZERO;
         let dropped = journal.drop_segment(old.part);
         dropped.map_or(Ok(()), |dropped| dropped.put_away()).map_err(|e| e.to_string())
     }
 }
 
-/// Takes a piece; `None` once the snapshot is published.
+/// Writes a piece; returns `None` once the snapshot is published.
 fn go_on(mut snapshot: Draft, shard: &mut Shard) -> Result<Option<Draft>, String> {
     if !snapshot.piece(&mut shard.engine) {
         if snapshot.is_full() {

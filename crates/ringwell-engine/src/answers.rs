@@ -1,11 +1,11 @@
-//! Answers to rows of repeatable batches, so that a batch that is sent again gets the same answer
-//! and uses up no numbers.
+//! Answers to rows of repeatable batches, so that a repeated batch gets the same answer and uses up
+//! no numbers.
 //!
-//! Bounded twice: by age and by count. If there are too many, the pool that has the most loses its
-//! oldest, so that no pool's key can make another pool's rows forgotten before its own. Grows in small
-//! steps: more than a thousand tables double one by one. Owns no rule about numbers: whether one may still be
-//! given is the engine's to say.
-//! Source: docs/spec/allocation.md, "Batches sent twice".
+//! Bounded twice: by age and by count. If there are too many, the pool with the most loses its
+//! oldest, so that use of one pool's key cannot make another pool's rows be forgotten first. Grows
+//! in small steps: more than a thousand tables double one by one. Owns no rule about numbers: the
+//! engine decides whether one may still be given. Source: docs/spec/allocation.md, "Batches sent
+//! twice".
 
 mod queue;
 
@@ -24,11 +24,11 @@ use queue::Queue;
 /// The minimum time for which an answer is remembered, unless there are too many.
 pub const ANSWER_AGE: Millis = Millis(25 * 60 * 60 * 1000);
 
-/// Tables by row. One that is full moves its rows to a larger one at once, so none may have many: of a
+/// Tables by row. A full table moves its rows to a larger one at once, so none may have many: of a
 /// million rows, which is the default, 800. A table has room for 896 before it doubles.
 const PARTS: usize = 1250;
 
-/// The part of an outcome to remember; nothing if the shard could not decide, since a repeat may
+/// The part of an outcome to remember; nothing if the shard could not decide, because a repeat may
 /// succeed.
 pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
     match outcome {
@@ -42,8 +42,8 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     by_row: Vec<HashMap<RowKey, Remembered>>,
-    /// The part that holds a row. It is not known outside, so no client can fill one alone. A quick hash does:
-    /// clients choose no row keys, which are digests.
+    /// The part that holds a row. It is not known to clients, so none can fill a single part. A
+    /// fast hash is sufficient, because clients do not choose row keys, which are digests.
     places: RandomState,
     /// In the order in which they were given. A row that was answered again has two entries; the
     /// first is skipped because its time differs.
@@ -54,8 +54,8 @@ pub(crate) struct Answers {
     queued: usize,
     remembered: usize,
     rows_max: usize,
-    /// The rows of the newest allocations, by the positions of their records, which rise: as many as
-    /// can be undone.
+    /// The rows of the newest allocations, by the rising positions of their records: as many as can
+    /// be undone.
     allocated: VecDeque<(Position, RowKey)>,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Answers {
 #[derive(Clone, Copy, Debug)]
 struct Remembered {
     at: Millis,
-    /// Zero, which is not a number: the overflow number. With [`NEW`].
+    /// Zero, which is not a number, for the overflow number. Combined with [`NEW`].
     number: u64,
 }
 
@@ -71,8 +71,8 @@ struct Remembered {
 /// number has at most fifteen digits.
 const NEW: u64 = 1 << 63;
 
-/// As [`Remembered::number`]: the row's answer has been forgotten, and its entry in a queue not yet
-/// dropped.
+/// A value of [`Remembered::number`]: the row's answer has been forgotten, and its entry in a queue
+/// not yet dropped.
 const FORGOTTEN: u64 = NEW;
 
 impl Remembered {
@@ -97,9 +97,10 @@ impl Remembered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswersPlace {
     pool: PoolId,
-    /// From this answer of the pool on.
+    /// The index of the pool's answer to start from.
     from: u64,
-    /// To this one, so that a pool that is answered faster than this is walked ends too.
+    /// The index at which to stop, so that the walk also ends for a pool that is answered faster
+    /// than it proceeds.
     end: u64,
 }
 
@@ -143,7 +144,7 @@ impl Answers {
         self.insert(pool, row, Remembered::new(now, answer));
     }
 
-    /// As [`Self::remember`], of a number that is handed out `now`.
+    /// Like [`Self::remember`], for a number that is handed out `now`.
     pub(crate) fn remember_new(&mut self, now: Millis, pool: PoolId, row: RowKey, answer: Answer) {
         let Remembered { at, number } = Remembered::new(now, answer);
         self.insert(pool, row, Remembered { at, number: number | NEW });
@@ -162,7 +163,7 @@ impl Answers {
         }
     }
 
-    /// The record of an allocation for `row` lies at `position`.
+    /// Records that the allocation for `row` has its record at `position`.
     pub(crate) fn allocated(&mut self, position: Position, row: RowKey) {
         if self.allocated.len() == RECENT_MAX {
             self.allocated.pop_front();
@@ -176,13 +177,13 @@ impl Answers {
         place.ok().map(|place| self.allocated[place].1)
     }
 
-    /// Whether a row's number was handed out to it, and the row has not been repeated since. `false`
-    /// also if that is not known any more.
+    /// Whether a row's number was handed out to it, and the row has not been repeated since. Also
+    /// `false` if that is not known any more.
     pub(crate) fn is_new(&self, row: RowKey) -> bool {
         self.known(row).is_some_and(|known| known.number & NEW != 0)
     }
 
-    /// Forgets the answer to a row. Its entry in a queue stays, and is passed over.
+    /// Forgets the answer to a row. Its entry in a queue stays, and is skipped.
     pub(crate) fn forget(&mut self, row: RowKey) {
         let place = self.place(row);
         let known = self.by_row.get_mut(place).and_then(|part| part.get_mut(&row));
@@ -206,7 +207,7 @@ impl Answers {
             oldest = self.by_pool.get(&pool).and_then(Queue::first);
         }
         while self.queued > self.rows_max {
-            // Among pools with equally many answers, not the one that has only the newest row.
+            // Among pools with equally many answers, not the one that only has the newest row.
             let is_new = |of: &PoolId| *of == pool && self.len_of(pool) == 1;
             let mut longest = self.by_length.iter().rev().map(|(_, pool)| *pool);
             let other = { longest.clone() }.find(|pool| !is_new(pool));
@@ -215,7 +216,7 @@ impl Answers {
         }
     }
 
-    /// The queue of `pool` was `before` rows long, and is `now` rows long.
+    /// Updates the class of `pool`, whose queue length changes from `before` to `now`.
     fn reclass(&mut self, pool: PoolId, before: usize, now: usize) {
         if class(before) != class(now) {
             self.by_length.remove(&(class(before), pool));
@@ -251,7 +252,7 @@ impl Answers {
         usize::try_from(hash).unwrap_or_default()
     }
 
-    /// Forgets all answers, but not which rows allocations were made for.
+    /// Forgets all answers, but keeps the rows of allocations.
     pub(crate) fn clear(&mut self) {
         let allocated = std::mem::take(&mut self.allocated);
         *self = Self { allocated, ..Self::new(self.rows_max) };
@@ -268,7 +269,7 @@ impl Answers {
         })
     }
 
-    /// The beginning of a walk; `None` if there is nothing.
+    /// The beginning of a walk; `None` if there are no answers.
     pub(crate) fn first(&self) -> Option<AnswersPlace> {
         self.pool_after(Bound::Unbounded)
     }
@@ -280,8 +281,8 @@ impl Answers {
     }
 
     /// Adds about `count` answers of a walk to `out`; returns the position at which it continues.
-    /// Answers dropped since then are left out, and so are answers given since the walk reached
-    /// their pool.
+    /// Answers dropped since are omitted, and so are answers given after the walk reached their
+    /// pool.
     pub(crate) fn piece(
         &self,
         place: AnswersPlace,
@@ -302,7 +303,7 @@ impl Answers {
             if to < end {
                 return Some(AnswersPlace { from: to, ..place });
             }
-            // A pool costs a look too.
+            // A pool has a cost too.
             left = left.saturating_sub((to - from).max(1));
             place = self.pool_after(Bound::Excluded(pool))?;
         }
@@ -315,8 +316,8 @@ impl Answers {
     }
 }
 
-/// Lengths that count as equal when a pool is chosen that loses a row: so a change of one row seldom
-/// changes a class.
+/// The class of a length: lengths of one class count as equal when a pool is chosen to lose a row,
+/// so that a change of one row seldom changes a class.
 fn class(len: usize) -> usize {
     if len < 64 { len } else { 63 + len / 64 }
 }

@@ -26,8 +26,8 @@ impl Engine {
 
     /// Appends copies of those allocations in `old` that are still the newest of their number.
     /// Stops early if the open group is full, and returns `false`: call again with the same
-    /// iterator once the group is sealed. The original may be dropped only after the group that
-    /// gathers now is durable. `clocks` are the clocks recorded in the group `old`.
+    /// iterator once the group is sealed. The original may be dropped only after the open group is
+    /// durable. `clocks` are the clocks recorded in the group `old`.
     ///
     /// # Errors
     /// [`DecodeError`] if the body cannot be read; records before the fault have been copied.
@@ -71,8 +71,8 @@ impl Engine {
             allocated_at: old.allocated_at,
             locked_until: newest.locked_until,
             clocks: old.clocks,
-            // In its current form: another shard may have reported the visitor since. No visitor
-            // comes back to a number whose lockout is over.
+            // In its current form, because another shard may have reported the visitor since. No
+            // visitor returns to a number whose lockout is over.
             visitor: visitor.filter(|_| !newest.is_free(now)),
             params: old.params,
         });

@@ -1,5 +1,5 @@
-//! Shard time beside the clocks of the machine: how a start continues from the clocks in a journal,
-//! and how shard time rejoins the wall clock.
+//! Shard time and the clocks of the machine: how a start continues from the clocks in a journal,
+//! and how shard time approaches the wall clock.
 //!
 //! Within one boot of the machine, the time since boot runs evenly even if the wall clock is set,
 //! so a start knows exactly how long the process was away. After another boot only the wall clock
@@ -9,14 +9,14 @@
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Tip};
 
-/// A wall clock that is further ahead of the journal than this after a boot is not believed.
+/// A wall clock that is further ahead of the journal than this after a boot is not trusted.
 pub const CLOCK_GAP_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// A wall clock that differs by less than this has not been set: reading two clocks in turn takes
 /// time.
 pub const WALL_STEP_MIN: Millis = Millis(5);
 
-/// Shard time rejoins the wall clock by one millisecond in this many: 500 parts in a million.
+/// Shard time approaches the wall clock by one millisecond in this many: 500 parts in a million.
 const SLEW_ONE_IN: u64 = 2_000;
 
 /// Shard time moves by one millisecond when this much time has passed since its last move.
@@ -36,14 +36,14 @@ pub struct Reading {
 /// The times in one shard's files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Recorded {
-    /// The newest time that has certainly come; zero if nothing is recorded.
+    /// The newest time that has certainly passed; zero if nothing is recorded.
     pub last_at: Millis,
-    /// The clocks then, if they were noted.
+    /// The clocks at that time, if they were recorded.
     pub clocks: Option<Clocks>,
 }
 
 impl Recorded {
-    /// The facts at the end of a journal.
+    /// The data at the end of a journal.
     #[must_use]
     pub fn at_end(tip: &Tip) -> Self {
         Self { last_at: tip.last_at, clocks: tip.clocks }
@@ -61,9 +61,8 @@ impl Reading {
     /// The clocks from which all shards of the process continue.
     ///
     /// Shard time continues by the time since boot if a shard has recorded it in this boot;
-    /// otherwise by the time since the newest record according to the wall clock. It never falls. A
-    /// journal of format 1 noted no clocks: then the wall clock counts, unless the journal is ahead
-    /// of it.
+    /// otherwise by the wall clock's time since the newest record. It never falls. A journal of
+    /// format 1 recorded no clocks; then the wall clock counts, unless the journal is ahead of it.
     #[must_use]
     pub fn resume(&self, recorded: &[Recorded]) -> Clocks {
         let newest = recorded.iter().map(|it| it.last_at).max().unwrap_or_default();
@@ -87,7 +86,8 @@ impl Reading {
     }
 }
 
-/// The clocks after the wall clock was read again: `seen` is the wall clock less the time since boot.
+/// The clocks after the wall clock was read again: `seen` is the wall clock less the time since
+/// boot.
 #[must_use]
 pub fn observed(clocks: Clocks, seen: i64) -> Clocks {
     let is_set = seen.abs_diff(clocks.wall_offset) >= WALL_STEP_MIN.0;
@@ -95,8 +95,8 @@ pub fn observed(clocks: Clocks, seen: i64) -> Clocks {
 }
 
 /// The clocks with shard time moved towards the wall clock by a millisecond. No sooner than
-/// [`SLEW_EVERY`] after the last time, and only once if it has been longer: a lockout's allowance
-/// must not be used up at once.
+/// [`SLEW_EVERY`] after the last time, and only once if it has been longer, because a lockout's
+/// allowance must not be used up at once.
 #[must_use]
 pub fn slewed(clocks: Clocks) -> Clocks {
     let moved = clocks.wall_less_shard().signum();
@@ -104,14 +104,14 @@ pub fn slewed(clocks: Clocks) -> Clocks {
 }
 
 /// The time for which a number must be locked to be locked for `lifetime` in true time: shard time
-/// is in whole milliseconds, rounded down, and may run ahead of true time while it rejoins the wall
-/// clock.
+/// is in whole milliseconds, rounded down, and may run ahead of true time while it approaches the
+/// wall clock.
 #[must_use]
 pub fn lockout(lifetime: Millis) -> Millis {
     lifetime + Millis(lifetime.0.div_ceil(SLEW_ONE_IN)) + Millis(1)
 }
 
-/// The lifetime that a [`lockout`] is for.
+/// The lifetime that belongs to a [`lockout`].
 #[must_use]
 pub fn lifetime(lockout: Millis) -> Millis {
     let Millis(scaled) = lockout.since(Millis(1));

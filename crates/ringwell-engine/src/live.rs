@@ -1,15 +1,15 @@
 //! Tracks which groups still hold a number's newest record, so that the others can be dropped
 //! unread.
 //!
-//! Counts for the newest groups only; of older ones, and of those from before the start, nothing
-//! is known, and they have to be looked through. Counts may be too high, never too low.
+//! Counts only the newest groups; older ones, and those from before the start, are unknown and must
+//! be read. Counts may be too high, never too low.
 
 use std::collections::VecDeque;
 
 use ringwell_core::Position;
 use ringwell_journal::position_parts;
 
-/// Groups that are counted: four bytes each.
+/// The count of groups that are tracked, at four bytes each.
 const GROUPS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
@@ -25,8 +25,8 @@ impl Live {
         Self { first: gathering, counts: VecDeque::new() }
     }
 
-    /// A number's newest record is at `newest` now. The one before is not needed any more if it
-    /// `is_replaced`; a keep-alive or release leaves the allocation's own record in use.
+    /// Records that a number's newest record is now at `newest`. The previous one is not needed any
+    /// more if it `is_replaced`; a keep-alive or release leaves the allocation's own record in use.
     #[inline]
     pub(crate) fn moved(&mut self, previous: Position, newest: Position, is_replaced: bool) {
         if is_replaced && let Some(count) = self.count(position_parts(previous).0) {
@@ -45,14 +45,15 @@ impl Live {
         }
     }
 
-    /// A number's newest record is at `position` again, or is needed beside the newest.
+    /// Records that a number's newest record is at `position` again, or is needed in addition to
+    /// the newest.
     pub(crate) fn again(&mut self, position: Position) {
         if let Some(count) = self.count(position_parts(position).0) {
             *count += 1;
         }
     }
 
-    /// Whether some number's newest record may be in `group`.
+    /// Whether the newest record of any number may be in `group`.
     pub(crate) fn may_hold_any(&self, group: u64) -> bool {
         let index = group.checked_sub(self.first).and_then(|index| usize::try_from(index).ok());
         index.and_then(|index| self.counts.get(index)).is_none_or(|count| *count > 0)

@@ -1,8 +1,8 @@
 //! A shard's snapshot, taken in pieces between batches, so that it never stalls the shard.
 //!
-//! The pieces are of different moments. This is harmless: the journal is replayed from the group
+//! The pieces are from different times. This is harmless: the journal is replayed from the group
 //! that was open when the first piece was taken, and every number takes only newer records. The
-//! snapshot is of use once the open group when the last piece is taken is durable.
+//! snapshot can be used once the group that is open when the last piece is taken is durable.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot};
 use ringwell_journal::{ForeignTimeEntry, HoldEntry, NumberEntry, SnapshotWriter};
@@ -10,31 +10,31 @@ use ringwell_journal::{ForeignTimeEntry, HoldEntry, NumberEntry, SnapshotWriter}
 use crate::answers::AnswersPlace;
 use crate::engine::Engine;
 
-/// Slots and answers that one piece looks at: some ten microseconds of a shard's time.
+/// Slots and answers that one piece covers: some ten microseconds of a shard's time.
 const PIECE_ENTRIES: u32 = 1024;
 
 /// The progress of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SnapshotStep {
-    /// Go on with the numbers of this pool.
+    /// Continue with the numbers of this pool.
     Numbers {
         /// The pool, as its index within the shard.
         pool: u32,
         /// From this slot on; from the pool's first slot if this one no longer belongs to the pool.
         slot: u32,
     },
-    /// Go on with numbers that are in no pool any more, from those after this one on.
+    /// Continue with retired numbers, after this one.
     Retired(Option<PromoNumber>),
-    /// Go on with numbers that changes of pools have moved since the first piece, and that may
+    /// Continue with numbers that changes of pools have moved since the first piece, and that may
     /// have been missed: from this one on.
     Moved(usize),
     /// Continue with times by other clocks, and with the holds.
     Holds,
-    /// Go on with the answers remembered. Later answers are in the journal. The end is fixed at the
-    /// first piece, so that the snapshot of a shard that answers faster than it is written ends as
-    /// well.
+    /// Continue with the remembered answers. Later answers are in the journal. The end is fixed at
+    /// the first piece, so that the snapshot of a shard that answers faster than it is written ends
+    /// as well.
     Answers(AnswersPlace),
-    /// Nothing is missing.
+    /// Everything has been written.
     Done,
 }
 
@@ -44,7 +44,7 @@ impl SnapshotStep {
 }
 
 impl Engine {
-    /// Writes one piece into `out`; says where the next one begins.
+    /// Writes one piece into `out`; returns where the next one begins.
     #[must_use]
     pub fn snapshot(&mut self, step: SnapshotStep, out: &mut SnapshotWriter) -> SnapshotStep {
         if step == SnapshotStep::FIRST {
@@ -58,7 +58,7 @@ impl Engine {
                 for (number, allocated_at, local_at) in self.shard.foreign_times() {
                     out.foreign_time(&ForeignTimeEntry { number, allocated_at, local_at });
                 }
-                // Includes expired holds: a move needs to know which allocations they have
+                // Includes expired holds, because a move needs to know which allocations they have
                 // outlasted.
                 for (pool, until) in self.shard.holds(Millis::ZERO) {
                     out.hold(&HoldEntry { pool, until });
@@ -86,7 +86,7 @@ impl Engine {
             if end < slots.end {
                 return SnapshotStep::Numbers { pool, slot: end };
             }
-            // A pool without numbers costs a look too.
+            // A pool without numbers has a cost too.
             left = left.saturating_sub((end - start).max(1));
             pool += 1;
             if left == 0 {
@@ -110,7 +110,7 @@ impl Engine {
         last.map_or(SnapshotStep::Moved(0), |last| SnapshotStep::Retired(Some(last)))
     }
 
-    /// Earlier entries are superseded: a reader takes the last one.
+    /// Earlier entries are superseded, because a reader uses the last one.
     fn snapshot_moved(&mut self, from: usize, out: &mut SnapshotWriter) -> SnapshotStep {
         let moved = self.moved.as_deref().unwrap_or_default();
         let end = moved.len().min(from + PIECE_ENTRIES as usize);

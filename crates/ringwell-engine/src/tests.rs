@@ -1,4 +1,4 @@
-//! The engine against its promises: replay, snapshots, history, repeated batches.
+//! The engine's promises: replay, snapshots, history, repeated batches.
 
 use proptest::prelude::*;
 use ringwell_core::{
@@ -49,7 +49,7 @@ enum Input {
     Release {
         slot: u32,
     },
-    /// The answer of the allocation this many before the last did not leave.
+    /// The answer of the allocation this many before the last was not sent.
     Withdraw {
         before: usize,
     },
@@ -135,7 +135,7 @@ impl Rig {
             Input::Withdraw { before } => self.withdraw(before),
             Input::Put { pool, size, shared: at } => self.put(pool, size, at),
             Input::Adopt { shared: at, lockout, behind } => {
-                // Its state here is older: it has been away.
+                // Its state here is older, because it has been in another shard.
                 self.now = self.now + Millis(2);
                 let now = self.engine.at(self.now);
                 let (number, position) = (shared(at), Position::NONE);
@@ -204,8 +204,8 @@ impl Rig {
     }
 }
 
-/// The engine's state of every number. Visitors are left out: where a number left a pool and came
-/// back, a restart knows the one who has it, and the shard that went on does not.
+/// The engine's state of every number. Omits visitors: if a number left a pool and returned, a
+/// restart knows its visitor, and the shard that continued does not.
 fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
     let own = (1..=3).flat_map(|pool| (0..6).map(move |at| FIRST + pool * 100 + at));
     let own = own.map(|number| PromoNumber::from_e164(number).unwrap());
@@ -219,7 +219,7 @@ fn state(engine: &Engine) -> Vec<(Option<Slot>, Option<Millis>, Option<u32>)> {
         .collect()
 }
 
-/// The next allocations, independent of the structures behind them.
+/// The next allocations, independent of the data structures.
 fn future(rig: &mut Rig) -> Vec<Outcome> {
     (0..60_u32)
         .map(|i| {
@@ -294,7 +294,7 @@ proptest! {
         let mut rig = Rig::new();
         let from = from.min(inputs.len());
         inputs[..from].iter().for_each(|input| rig.apply(input));
-        // The open group is the first to be replayed; seal all older ones.
+        // The open group is the first to be replayed, so all older ones are sealed.
         rig.apply(&Input::Seal);
         let mut writer = SnapshotWriter::new(&snapshot_header(&rig.engine));
         let replay_from = rig.engine.group();
@@ -331,7 +331,7 @@ proptest! {
             // An allocation of another shard has the time of that shard's clock.
             let is_foreign = |before: &Held| before.pool.is_none();
             prop_assert!(before.is_none_or(|b| is_foreign(&b) || b.allocated_at < *at));
-            // As late as possible while no other visitor has seen the number.
+            // At the last time when no other visitor has seen the number.
             let later = rig.history[place + 1..].iter().find(|(other, ..)| other == number);
             let late = later.map_or(rig.now, |(_, next, _)| *next - Millis(1)).max(*at);
             let held = rig.attribution(&rig.engine, *number, late).unwrap();
@@ -401,7 +401,8 @@ fn a_snapshot_holds_all_numbers_that_are_in_no_pool_any_more_in_several_pieces()
     assert_eq!(numbers, (1..=3000).collect::<Vec<_>>());
 }
 
-/// The number goes out of shard 0, then of shard 1 and is kept alive there, then of shard 0 again.
+/// The number goes out from shard 0, then from shard 1 and is kept alive there, then from shard 0
+/// again.
 #[test]
 fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
     let mut rig = Rig::new();

@@ -7,10 +7,10 @@ use serde_json::value::RawValue;
 
 use crate::memory::bounded;
 
-/// Rows point to at most a hundred bytes for two bytes of body, `1,`; room for rows is doubled.
+/// A row takes at most a hundred bytes for two bytes of body, `1,`; memory for rows is doubled.
 const MEMORY_TIMES: u64 = 200;
 
-/// Any body: both readers of JSON agree, only JSON is taken, and the response to it is JSON with
+/// Any body: both readers of JSON agree, only JSON is accepted, and the response to it is JSON with
 /// as many rows and the same ids.
 pub fn bulk(body: &[u8]) {
     let small =
@@ -37,7 +37,7 @@ pub(crate) fn parse(body: &[u8], limits: &Limits) -> Result<Batch, RequestError>
     batch.parse(Bytes::copy_from_slice(body), limits).map(|()| batch)
 }
 
-/// The same body with a stranger in front, whose name has an escape: the fast reader gives up.
+/// The same body preceded by an unknown member whose name has an escape: the fast reader gives up.
 fn carefully(body: &[u8]) -> Option<Vec<u8>> {
     let start = body.iter().position(|byte| !b" \t\r\n".contains(byte))?;
     let inside = body[start..].strip_prefix(b"{")?;
@@ -48,7 +48,7 @@ fn is_json(body: &[u8]) -> bool {
     std::str::from_utf8(body).is_ok_and(|text| serde_json::from_str::<&RawValue>(text).is_ok())
 }
 
-/// Rows in words: their requests, or their errors.
+/// Rows as text: their requests, or their errors.
 pub(crate) fn words(batch: &Batch) -> Vec<String> {
     let text = |span: Span| {
         let bytes = span.of(batch.text());
@@ -88,7 +88,8 @@ fn check_response(batch: &Batch) {
     }
     response.finish();
     let text = String::from_utf8(out).unwrap();
-    // Numbers that no machine type can hold are echoed unchanged, so only the outline is read.
+    // Numbers that no machine type can represent are echoed unchanged, so only the structure is
+    // read.
     let outline: Result<serde_json::Map<String, Value>, _> = serde_json::from_str(&text);
     let Ok(outline) = outline else {
         assert!(is_json(text.as_bytes()), "the response is not JSON: {text}");

@@ -1,7 +1,7 @@
 //! A journal on a disk that damages it, and the allowed results of recovery.
 //!
-//! Owns the judgement: a true prefix or a refusal, and no answered frame is dropped silently unless
-//! the damage left no evidence of it.
+//! Owns the judgement: the result must be a true prefix or a refusal, and no answered frame may be
+//! dropped silently unless the damage left no evidence of it.
 
 mod damage;
 mod sample;
@@ -17,7 +17,7 @@ use ringwell_journal::{
     Verdict, recover,
 };
 
-/// Before the header of a frame comes the stamp of its block.
+/// The stamp of its block precedes a frame's header.
 pub const STAMP_BYTES: usize = 8;
 /// Bytes of a frame's header.
 pub const HEADER_BYTES: usize = 64;
@@ -47,11 +47,11 @@ impl Segments for Files {
 /// The result of recovering a damaged journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Outcome {
-    /// Every frame is there.
+    /// All frames were recovered.
     Whole,
     /// The end is lost without any evidence.
     Cut,
-    /// The end is lost, and recovery said so: numbers are held.
+    /// The end is lost, and recovery reported it: numbers are held.
     Doubted,
     /// The shard does not start.
     Refused,
@@ -131,8 +131,9 @@ fn judge_prefix(sample: &Sample, files: &Files, recovered: &Recovered, seen: &[G
     Outcome::Cut
 }
 
-/// Whether a frame may look as if it had never been wholly written: the file ends in it, or a stamp
-/// is missing, that of the first block along with the header, or that of another block.
+/// Whether a frame may look as if it had never been completely written: the file ends in it, or a
+/// stamp is missing, either that of the first block along with the header, or that of another
+/// block.
 fn is_torn(old: &[&[u8]], new: &[&[u8]]) -> bool {
     if new.iter().any(|block| block.len() < BLOCK_BYTES) {
         return true;
@@ -152,7 +153,7 @@ fn has_header(old: &[u8], new: &[u8]) -> bool {
     new.len() == BLOCK_BYTES && old[header.clone()] == new[header]
 }
 
-/// A snapshot sets the required length of the journal: no frame is dropped then, not even one
+/// A snapshot sets the required length of the journal: no frame may be dropped then, not even one
 /// without a trace.
 fn judge_with_snapshot(sample: &Sample, files: &Files) {
     let through = sample.groups.len() as u64;

@@ -8,7 +8,7 @@ use ringwell_directory::{Cluster, ClusterMap, Config, Directory, Fault, Override
 use tempfile::TempDir;
 
 thread_local! {
-    /// One folder for all tries of a thread: making one costs more than reading the files.
+    /// One folder for all tries of a thread, because making one costs more than reading the files.
     static FOLDER: RefCell<Option<TempDir>> = const { RefCell::new(None) };
 }
 
@@ -26,7 +26,8 @@ fn load_config(path: &std::path::Path) -> Result<(Config, Directory), Vec<Fault>
     load(path, |_| None, Overrides::default(), 2)
 }
 
-/// Any configuration: it is refused with faults that have a place, or its pools are consistent.
+/// Any configuration: either it is refused with faults that have a position, or its pools are
+/// consistent.
 pub fn config(text: &[u8]) {
     let path = file("ringwell.toml", text);
     match load_config(&path) {
@@ -35,7 +36,7 @@ pub fn config(text: &[u8]) {
     }
 }
 
-/// The pools of a list, if it is taken.
+/// The pools of a list, if it is accepted.
 pub(crate) fn read_list(text: &[u8]) -> Option<Directory> {
     let config = file("csv.toml", b"data = \"data\"\nring_pools = \"pools.csv\"\n");
     file("pools.csv", text);
@@ -56,8 +57,8 @@ pub fn pools_csv(text: &[u8]) {
     assert!(again.pools().eq(directory.pools()));
 }
 
-/// Any cluster file: nodes and programs without the secret read the same map, and the secret is
-/// shown nowhere.
+/// Any cluster file: nodes and programs without the secret read the same map, and no output
+/// contains the secret.
 pub fn cluster(text: &[u8]) {
     let path = file("cluster.toml", text);
     let map = ClusterMap::load(&path);

@@ -1,11 +1,11 @@
 //! The properties that hold for any bytes from a stranger or a disk: one function a target, which
 //! panics if its property fails.
 //!
-//! The fuzzer (`fuzz/`) looks for bytes that break them; `cargo test` tries all bytes that it once
-//! found worth keeping (`fuzz/corpus`), without it. Each target asserts more than the absence of
-//! panics: input is written back unchanged, two readers of one language agree, memory is bounded by
-//! the length of the input, and a damaged journal gives a true prefix or a refusal. Knows nothing
-//! of the fuzzer. Source: docs/reliability.md, "Fuzzing".
+//! The fuzzer (`fuzz/`) looks for bytes that break them; `cargo test` tries all bytes from the
+//! fuzzer's corpus (`fuzz/corpus`), without the fuzzer. Each target asserts more than the absence
+//! of panics: input is written back unchanged, two readers of one language agree, memory is bounded
+//! by the length of the input, and a damaged journal gives a true prefix or a refusal. Knows
+//! nothing of the fuzzer. Source: docs/reliability.md, "Fuzzing".
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 #![expect(clippy::missing_panics_doc, reason = "every target panics if what it says is broken")]
@@ -31,10 +31,10 @@ pub use query::{legacy, suffix};
 pub use record::record;
 pub use snapshot::snapshot;
 
-/// The function that takes the bytes to try.
+/// A function that takes the bytes to try.
 pub type Target = fn(&[u8]);
 
-/// All targets by the names that they have in `fuzz/`.
+/// All targets, with their names in `fuzz/`.
 pub const TARGETS: [(&str, Target); 13] = [
     ("bulk", bulk),
     ("cluster", cluster),

@@ -1,6 +1,6 @@
 //! The memory that a reader takes for its input.
 
-/// Calls `read`, which may allocate `times` the `input` plus 64 KiB at any one moment.
+/// Calls `read`, which may allocate at most `times` the `input` plus 64 KiB at any time.
 pub(crate) fn bounded<T>(input: usize, times: u64, read: impl FnOnce() -> T) -> T {
     let mut result = None;
     let info = allocation_counter::measure(|| result = Some(read()));

@@ -6,8 +6,8 @@ use ringwell_wire::{Ask, Batch, Limits, Route, RowError, VISITOR_BYTES_MAX, para
 
 use crate::batch::{parse, words};
 
-/// Any text as `api_suffix`: it is read as a plain reading of the specification has it, and the
-/// single request with the same query asks for the same.
+/// Any text as `api_suffix`: it is read as by a simple implementation of the specification, and the
+/// single request with the same query has the same result.
 pub fn suffix(text: &[u8]) {
     let Ok(text) = std::str::from_utf8(text) else { return };
     let body = serde_json::json!({"requests": [{"api_suffix": text}]}).to_string();
@@ -93,7 +93,7 @@ fn plainly(text: &str) -> Option<(PoolId, &str, &str)> {
     Some((PoolId(id), pool, query))
 }
 
-/// Takes the query apart pair by pair.
+/// Splits the query pair by pair.
 fn check_ask(ask: &Ask, text: &[u8], query: &str) {
     let pairs: Vec<&str> = query.split('&').collect();
     let place = pairs.iter().rposition(|pair| pair.starts_with("ring_pool_key="));

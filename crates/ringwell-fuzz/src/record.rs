@@ -5,17 +5,17 @@ use ringwell_journal::{Record, Records, Tip, Writer, position};
 
 use crate::memory::bounded;
 
-/// The group that the body is taken for.
+/// The group whose body it is assumed to be.
 const N: u64 = 9;
 const BASE: Millis = Millis(1_700_000_000_000);
 
-/// Any body: readable records are written back as the same bytes, and a place that no record gave
+/// Any body: readable records are written back as the same bytes, and a position without a record
 /// does no harm.
 pub fn record(body: &[u8]) {
     let read = || Records::new(N, BASE, body).collect::<Result<Vec<_>, _>>();
     let records = bounded(body.len(), 400, read);
     for offset in (0..body.len()).step_by(1 + body.len() / 64) {
-        // Reading at a wrong place may find a record or none.
+        // Reading at a wrong position may find a record or none.
         let _ = Records::new(N, BASE, body).at(position(N, offset));
     }
     let Ok(records) = records else { return };
@@ -37,7 +37,7 @@ pub fn record(body: &[u8]) {
     }
     let again: Result<Vec<_>, _> = group.records().map(|r| r.map(|(_, record)| record)).collect();
     let wanted: Vec<_> = records.iter().map(|(_, record)| *record).collect();
-    // With another base, positions and so `previous` may differ.
+    // With another base, positions and therefore `previous` may differ.
     assert!(!begins_with_group(&records) || again == Ok(wanted));
 }
 

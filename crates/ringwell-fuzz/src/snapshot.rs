@@ -1,4 +1,4 @@
-//! A snapshot: raw bytes, chunks whose checksums were made right, or a good one with damage.
+//! A snapshot: raw bytes, chunks with corrected checksums, or a good one with damage.
 
 use std::convert::Infallible;
 
@@ -33,7 +33,7 @@ struct Contents {
 }
 
 /// Any file: it is refused, or its contents can be written and read again. Damage to a good one is
-/// found. The first byte says which of the three it is.
+/// detected. The first byte selects one of the three.
 pub fn snapshot(bytes: &[u8]) {
     let Some((&form, bytes)) = bytes.split_first() else { return };
     match form % 3 {
@@ -44,7 +44,7 @@ pub fn snapshot(bytes: &[u8]) {
 }
 
 fn check(file: &[u8]) {
-    // A chunk's payload is read as a whole, and may be 512 KiB.
+    // A chunk's payload is read as a whole, and may have 512 KiB.
     let read = || bounded(file.len() + (1 << 19), 8, || read(file));
     let Ok((through, contents)) = read() else { return };
     let again = read_back(through, &contents);
@@ -57,7 +57,8 @@ fn read_back(through: u64, contents: &Contents) -> Contents {
     again
 }
 
-/// A chunk for each piece: a byte for its kind, one for how many entries it claims, and its length.
+/// A chunk for each piece: a byte for its kind, one for the claimed count of entries, and its
+/// length.
 fn forged(mut bytes: &[u8]) -> Vec<u8> {
     let mut file = SnapshotWriter::new(&HEADER).take(Vec::new());
     let mut entries = 0_u64;
@@ -86,7 +87,7 @@ fn forged(mut bytes: &[u8]) -> Vec<u8> {
     [file, head.to_vec(), end].concat()
 }
 
-/// Pieces of three bytes: a place and its change; an odd byte at the end cuts the file.
+/// Pieces of three bytes: a position and its change; an odd byte at the end truncates the file.
 fn check_damaged(bytes: &[u8]) {
     let contents = sample();
     let good = write(THROUGH, &contents);

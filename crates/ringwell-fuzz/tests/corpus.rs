@@ -1,4 +1,4 @@
-//! Every input that the fuzzer once found worth keeping, tried again without the fuzzer.
+//! Every input of the fuzzer's corpus, tried again without the fuzzer.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn every_committed_input_holds() {
         paths.sort();
         assert!(paths.len() >= 10, "{name} has only {} inputs", paths.len());
         for path in paths {
-            // Stands on the screen if the target panics.
+            // Shown if the target panics.
             println!("{}", path.display());
             target(&std::fs::read(path).unwrap());
         }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use ringwell_fuzz::disk::{Damage, HEADER_BYTES, Outcome, STAMP_BYTES, Sample, judge, sample};
 use ringwell_journal::{BLOCK_BYTES, SEGMENT_HEADER_BYTES};
 
-/// Bytes of a segment's header that say something, with their checksum.
+/// The used bytes of a segment's header, with their checksum.
 const SEGMENT_FIELDS_BYTES: usize = 96;
 
 #[derive(Default)]
@@ -27,7 +27,7 @@ impl Tally {
     }
 }
 
-/// The offset and the length of each header, with the stamps of all blocks.
+/// The offset and the length of each header, and the stamps of all blocks.
 fn headers(sample: &Sample) -> Vec<(u64, usize, usize)> {
     let mut found: Vec<_> =
         sample.files.0.keys().map(|segno| (*segno, 0, SEGMENT_FIELDS_BYTES)).collect();
@@ -92,7 +92,7 @@ fn several_faults_at_once_lose_nothing_in_silence() {
         let count = 1 + usize::from(random()[0] % 4);
         let faults = std::iter::repeat_with(|| {
             let [mut kind, segment, low, high, first, second, ..] = random();
-            // Frames whose checksums were made right are the fuzzer's.
+            // Frames with corrected checksums are left to the fuzzer.
             if kind % 7 == 6 {
                 kind -= 6;
             }

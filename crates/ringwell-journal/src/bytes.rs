@@ -1,20 +1,20 @@
 //! Writing into a small buffer and reading from a slice, with every bound checked.
 //!
-//! Varints are LEB128: seven bits a byte, lowest first. A reader takes the shortest form only, so
+//! Varints are LEB128: seven bits a byte, lowest first. A reader accepts only the shortest form, so
 //! that a value has one encoding.
 
-/// A group's records while they gather. Room for the next one is reserved before it is written, so
-/// that its bytes are checked once; that room holds bytes of earlier groups, or zeros.
+/// The records of the open group. Room for the next one is reserved before it is written, so that
+/// its bytes are checked once; that room holds bytes of earlier groups, or zeros.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Body {
     bytes: Vec<u8>,
     len: usize,
-    /// The final length of the previous one.
+    /// The final length of the previous group.
     usual: usize,
 }
 
 impl Body {
-    /// The room grows by at least this much more than is asked for.
+    /// The room grows by at least this much more than is requested.
     const GROWTH: usize = 4_096;
 
     pub(crate) fn len(&self) -> usize {
@@ -29,7 +29,7 @@ impl Body {
         &self.bytes[..self.len]
     }
 
-    /// At least `wanted` bytes behind the used ones.
+    /// Ensures at least `wanted` bytes after the used ones.
     #[inline]
     pub(crate) fn room(&mut self, wanted: usize) -> &mut [u8] {
         if self.bytes.len() - self.len < wanted {
@@ -42,22 +42,22 @@ impl Body {
     fn grow(&mut self, wanted: usize) {
         let growth = wanted + Self::GROWTH;
         if self.bytes.is_empty() {
-            // Asked for as a whole, zeros cost nothing.
+            // Zeros that are requested as a whole cost nothing.
             self.bytes = vec![0; self.usual + growth];
         } else {
-            // Grows no further than needed: new room has to be filled, and untouched memory costs
-            // nothing.
+            // Grows no further than needed, because new room has to be filled, and untouched memory
+            // costs nothing.
             self.bytes.resize(self.len + growth, 0);
         }
     }
 
-    /// The next `count` bytes have been written, and count from now on.
+    /// Marks the next `count` bytes as written.
     #[inline]
     pub(crate) fn advance(&mut self, count: usize) {
         self.len += count;
     }
 
-    /// Returns the used bytes, and starts again in `spare`.
+    /// Returns the used bytes, and continues with `spare`.
     pub(crate) fn take(&mut self, spare: Vec<u8>) -> Vec<u8> {
         let mut bytes = std::mem::replace(&mut self.bytes, spare);
         self.usual = std::mem::take(&mut self.len);
@@ -66,12 +66,12 @@ impl Body {
     }
 }
 
-/// Room for a header. A word behind the current length is always within the buffer: nothing to
-/// check.
+/// Reserves room for a header. A word after the current length is always within the buffer, so
+/// nothing is checked.
 pub(crate) const ROOM: usize = u8::MAX as usize + size_of::<u64>();
 
-/// Header of one record while it is put together, in the place where it will stay. Written bytes
-/// are never read again: a wide load of bytes that narrow stores have just written stalls.
+/// The header of one record, built in its final place. Written bytes are never read again, because
+/// a wide load of bytes that narrow stores have just written would stall.
 pub(crate) struct Scratch<'a> {
     bytes: &'a mut [u8; ROOM],
     /// At most [`Self::BYTES`].
@@ -91,7 +91,7 @@ impl<'a> Scratch<'a> {
         usize::from(self.len)
     }
 
-    /// Writes a word of which the first `count` bytes count: the next write overwrites the others.
+    /// Writes a word of which the first `count` bytes count; the next write overwrites the others.
     #[inline(always)]
     fn word(&mut self, word: u64, count: u8) {
         let at = usize::from(self.len);
@@ -137,7 +137,7 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// Two varints, one behind the other: where both are short their bits are spread at the same time.
+    /// Two consecutive varints; if both are short, their bits are spread at the same time.
     #[inline(always)]
     pub(crate) fn varints(&mut self, first: u64, second: u64) {
         if (first | second) >= 1 << 28 {
@@ -161,7 +161,7 @@ impl<'a> Scratch<'a> {
         }
     }
 
-    /// Up to four bytes at once, because their count is hard to foresee.
+    /// Up to four bytes at once, because their count is hard to predict.
     #[inline(always)]
     fn short_varint(&mut self, value: u32) {
         let (goes_on, len) = SHORT_VARINTS[(value | 1).ilog2() as usize];
@@ -178,7 +178,7 @@ impl<'a> Scratch<'a> {
     }
 }
 
-/// Seven bits a byte instead of eight, of each half of a word that has 28 of 32 bits.
+/// Spreads seven bits to a byte, in each half of a word with 28 of 32 bits.
 #[inline]
 const fn spread(halves: u64) -> u64 {
     let fours = halves & 0x3FFF_0000_3FFF | (halves & 0x0FFF_C000_0FFF_C000) << 2;
@@ -201,7 +201,7 @@ const SHORT_VARINTS: [(u32, u8); 32] = {
     all
 };
 
-/// Reads on through a slice; `None` as soon as something is not there.
+/// Reads from a slice; returns `None` as soon as bytes are missing.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a> {
     rest: &'a [u8],

@@ -1,8 +1,8 @@
-//! The clocks of a machine, as noted beside shard time when a group was sealed.
+//! The clocks of a machine, recorded with shard time when a group is sealed.
 //!
-//! Shard time never falls and is never stepped, so it says little about the calendar. Each group
-//! carries the time since the machine was booted, which runs evenly, and the wall clock, which an
-//! operator or a time server may set at any moment. Source: docs/spec/journal.md, "Clocks".
+//! Shard time never falls and is never stepped, so it does not give the calendar time. Each group
+//! contains the time since the machine was booted, which runs evenly, and the wall clock, which an
+//! operator or a time server may set at any time. Source: docs/spec/journal.md, "Clocks".
 
 use ringwell_core::Millis;
 
@@ -13,7 +13,7 @@ pub(crate) const CLOCKS_BYTES: usize = 24;
 /// milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Clocks {
-    /// Identifies the boot of the machine; never zero. Times since boot can be compared only within
+    /// Identifies the boot of the machine; never zero. Times since boot are comparable only within
     /// one boot.
     pub boot: u64,
     /// Shard time less the time since boot.
@@ -55,7 +55,7 @@ impl Clocks {
         out
     }
 
-    /// Reads them back; `None` if they name no boot, which means that there are none.
+    /// Reads them back; `None` if the boot is zero, which means that there are none.
     pub(crate) fn decode(bytes: [u8; CLOCKS_BYTES]) -> Option<Self> {
         let [boot, shard, wall] = [0, 8, 16].map(|at| {
             let mut field = [0; 8];
@@ -73,7 +73,7 @@ pub fn shifted(at: Millis, by: i64) -> Millis {
     Millis(at.0.saturating_add_signed(by))
 }
 
-/// Clocks noted at the shard time `at` and valid until then: the end of a segment.
+/// The clocks recorded at the shard time `at` and valid until then: the end of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Noted {
     /// The shard time.
@@ -83,9 +83,9 @@ pub struct Noted {
 }
 
 /// The wall clock's lead over shard time when a group with the clocks `then` was sealed, by present
-/// knowledge: a wall clock that was corrected since counts as it was last set, for all events since
-/// the machine was booted. `now` are the current clocks. A group of format 1 has no clocks: then
-/// shard time is taken for the wall clock.
+/// knowledge: if a wall clock was corrected since, its last setting applies to all events since the
+/// boot. `now` are the current clocks. A group of format 1 has no clocks; shard time is then used
+/// as the wall clock.
 pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,
@@ -98,10 +98,10 @@ pub fn wall_less_shard(
     last.unwrap_or(then).wall_offset.saturating_sub(then.shard_offset)
 }
 
-/// As [`wall_less_shard`] of something that happened at the shard time `at`, and was recorded at
-/// `recorded_at` in a group with the clocks `then`. It may have been in an earlier boot: then the
-/// clocks of that boot count, if `noted`, of all shards of the node, has them. A boot's shard time is
-/// later than any that was noted before it.
+/// Like [`wall_less_shard`], for an event at the shard time `at` that was recorded at `recorded_at`
+/// in a group with the clocks `then`. It may have happened in an earlier boot; the clocks of that
+/// boot then apply, if `noted`, from all shards of the node, has them. A boot's shard time is later
+/// than any that was recorded before it.
 pub fn wall_less_shard_at(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
@@ -113,8 +113,8 @@ pub fn wall_less_shard_at(
     wall_less_shard(earlier.or(then), now, noted)
 }
 
-/// If a wall clock was set ahead, or was further ahead than this when the machine had been booted,
-/// it counts for the age of history only after this time: dropped history does not come back.
+/// If a wall clock was set ahead, or was further ahead than this after a boot, it counts for the
+/// age of history only after this time, because dropped history cannot be restored.
 pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// The wall clock at the shard time `now`, as far as it is trusted for the age of history. `clocks`
@@ -126,7 +126,7 @@ pub fn believed_wall(
 ) -> Millis {
     let since_boot = clocks.since_boot(now);
     let here = noted.clone().filter(|noted| noted.clocks.boot == clocks.boot);
-    // The newest, however old it is: nothing has been noted since.
+    // The newest, however old it is, because nothing has been recorded since.
     let recent = here.enumerate().filter(|(index, then)| {
         *index == 0 || since_boot.since(then.clocks.since_boot(then.at)) < BELIEF
     });

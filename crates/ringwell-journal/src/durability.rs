@@ -1,15 +1,15 @@
-//! The durability of a record at the time its answer leaves.
+//! The durability of a record at the time its answer is sent.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The event that a group must reach before its answers may leave.
+/// The condition that a group must reach before its answers may be sent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Durability {
     /// On the disk: survives a power cut.
     #[default]
     Disk,
-    /// With the operating system: survives the death of the process, not of the machine.
+    /// Stored by the operating system: survives the death of the process, not of the machine.
     Os,
     /// In the process only: survives nothing. For benchmarks and tests.
     Memory,

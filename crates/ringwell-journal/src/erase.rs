@@ -1,7 +1,7 @@
-//! Parameters that are overwritten where they lie: other bytes take their place, with which the group's
-//! checksum stays the same, and so its hash and every group after it.
+//! Overwriting parameters in place with bytes that keep the group's checksum, and therefore its
+//! hash and every later group, unchanged.
 //!
-//! The checksum finds damage by chance; it was never meant to hold against intent. Pure.
+//! The checksum detects accidental damage; it was never meant to resist intent. Does no I/O.
 //! Source: docs/spec/journal.md, "Erasure".
 
 use std::ops::Range;
@@ -12,7 +12,7 @@ use crate::record::{DecodeError, Record, Records};
 /// Shorter parameters cannot keep their 32-bit checksum.
 pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES;
 
-/// The beginning of erased parameters if there is room: a name that look-ups leave out.
+/// The prefix of erased parameters if there is room: a name that look-ups omit.
 const HEAD: &[u8] = b"ringwell_visitor=";
 const PATCH_BYTES: usize = 4;
 /// CRC-32C, lowest bit first.
@@ -36,7 +36,7 @@ const fn table() -> [u32; 256] {
     table
 }
 
-/// The ranges in a group's body of the parameters of those allocations that `wanted` names.
+/// The ranges of the parameters in a group's body, for those allocations that `wanted` selects.
 ///
 /// # Errors
 /// [`DecodeError`] if the body cannot be read.
@@ -61,8 +61,8 @@ pub fn parameters_in(
     Ok(found)
 }
 
-/// Overwrites `range` of `body` without changing its checksum. `false`, and nothing is changed, if
-/// the range is shorter than [`ERASABLE_BYTES_MIN`].
+/// Overwrites `range` of `body` without changing its checksum. Returns `false` and changes nothing
+/// if the range is shorter than [`ERASABLE_BYTES_MIN`].
 pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     if range.len() < ERASABLE_BYTES_MIN {
         return false;
@@ -80,7 +80,8 @@ pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     true
 }
 
-/// The bytes of a frame in its file that hold `range` of its body: offset in the frame, and which bytes.
+/// The bytes of a frame in its file that contain `range` of its body: offset in the frame, and the
+/// bytes.
 #[must_use]
 pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<usize>)> {
     let mut pieces: Vec<(usize, Range<usize>)> = Vec::new();
@@ -94,7 +95,7 @@ pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<us
     pieces
 }
 
-/// The state before `bytes` that leads to `state` behind them.
+/// The state before `bytes` that leads to `state` after them.
 fn backward(state: u32, bytes: &[u8]) -> u32 {
     bytes.iter().rev().fold(state, |state, byte| {
         let index = index_of(state);
@@ -118,7 +119,7 @@ fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
     })
 }
 
-/// The table entry that the last byte added: each entry has another highest byte.
+/// The table entry that the last byte added: each entry has a different highest byte.
 fn index_of(state: u32) -> usize {
     let highest = state.to_be_bytes()[0];
     TABLE.iter().position(|entry| entry.to_be_bytes()[0] == highest).unwrap_or(0)

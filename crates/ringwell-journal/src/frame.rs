@@ -1,11 +1,11 @@
-//! A group as it lies in a file: blocks with stamps, a header with its own checksum.
+//! A group in the form stored in a file: blocks with stamps, and a header with its own checksum.
 //!
-//! A frame is a run of blocks of [`BLOCK_BYTES`]. Each begins with a stamp made of the segment's
-//! salt, the group's number and the block's index; the rest of the blocks, taken together, holds
-//! the header, the body and zeros. A new salt is drawn each time a file is used, so that a frame
-//! left over in a recycled file is never taken as new. The stamps distinguish a frame that was
-//! never wholly written (a power cut: no answer was sent) from one that was written and has rotted.
-//! Source: docs/spec/journal.md, "Frames".
+//! A frame is a run of blocks of [`BLOCK_BYTES`]. Each block begins with a stamp computed from the
+//! segment's salt, the group's number and the block's index; the other bytes of the blocks together
+//! contain the header, the body and zeros. A new salt is drawn each time a file is used, so that an
+//! old frame in a recycled file is never read as a new one. The stamps distinguish a frame that was
+//! never completely written (a power cut: no answer was sent) from one that was written and has
+//! been damaged. Source: docs/spec/journal.md, "Frames".
 
 use std::fmt;
 
@@ -15,8 +15,8 @@ use crate::bytes::Cursor;
 use crate::clocks::{CLOCKS_BYTES, Clocks};
 use crate::group::{Group, GroupHeader};
 
-/// Frames begin and end on multiples of this. Disks write at least 512 bytes as one, file
-/// systems and page caches work in 4,096.
+/// Frames begin and end on multiples of this. Disks write at least 512 bytes atomically; file
+/// systems and page caches work in units of 4,096.
 pub const BLOCK_BYTES: usize = 4096;
 
 const STAMP_BYTES: usize = 8;
@@ -30,7 +30,7 @@ const PLAIN_MAGIC: [u8; 4] = *b"RPfr";
 /// Odd, so that stamps of one frame never repeat: 2^64 divided by the golden ratio.
 const STAMP_STEP: u64 = 0x9E37_79B9_7F4A_7C15;
 
-/// A frame's header, checked: the group's header, and where the frame ends.
+/// A checked header of a frame: the group's header, and the frame's length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FrameHeader {
     /// The identity of the group.
@@ -39,12 +39,12 @@ pub struct FrameHeader {
     pub bytes: usize,
 }
 
-/// The reason why there is no frame, or no usable one.
+/// The reason why there is no usable frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameFault {
     /// Part of it was never written: a stamp is missing.
     NotWritten,
-    /// It was written, all stamps are there, and it has changed since.
+    /// It was written completely, and has changed since.
     Rotten,
 }
 
@@ -90,7 +90,7 @@ pub fn encode_frame(group: &Group, salt: u64, out: &mut [u8]) {
 }
 
 /// Reads the header of the frame that begins with `block`. `expected` is the number of the group
-/// that should be there, `None` where any will do.
+/// that should be there, `None` if any is accepted.
 ///
 /// # Errors
 /// [`FrameFault`]; without `expected` always [`FrameFault::NotWritten`].
@@ -99,7 +99,8 @@ pub fn decode_header(
     salt: u64,
     expected: Option<u64>,
 ) -> Result<FrameHeader, FrameFault> {
-    // A header whose own checksum holds is there, even if its block's stamp has rotted.
+    // If a header's own checksum is right, the header is valid even if its block's stamp is
+    // damaged.
     if let Some(header) = read_header(block, salt) {
         return Ok(header);
     }
@@ -126,12 +127,12 @@ pub fn decode_body(
         let part = (len - body.len()).min(BLOCK_BYTES - skip);
         body.extend_from_slice(&block[skip..skip + part]);
     }
-    // The checksum covers the whole body: if it holds, every block is present, even if its stamp is
-    // wrong.
+    // The checksum covers the whole body: if it is right, every block is present, even if its stamp
+    // is wrong.
     if body.len() == len && crc32c::crc32c(body) == header.group.body_crc {
         return Ok(());
     }
-    // The first block is there, or its header could not have been read.
+    // The first block is present, because its header was read.
     let written = (0_u64..)
         .zip(frame.chunks_exact(BLOCK_BYTES))
         .skip(1)
@@ -147,7 +148,7 @@ fn stamp(salt: u64, n: u64, index: u64) -> u64 {
     (salt ^ n).wrapping_add(index.wrapping_mul(STAMP_STEP))
 }
 
-/// Whether `block` is the block of that index in the frame of group `n`, whole or not.
+/// Whether `block` is the block of that index in the frame of group `n`, intact or not.
 #[must_use]
 pub fn has_stamp(block: &[u8], salt: u64, n: u64, index: u64) -> bool {
     block.starts_with(&stamp(salt, n, index).to_le_bytes())

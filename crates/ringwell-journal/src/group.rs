@@ -1,10 +1,9 @@
 //! The open group, and the sealed groups that wait to be stored.
 //!
-//! Knows nothing of how groups are stored. Each sealed group carries its epoch, a dense number and
-//! the hash of the group before it, so that any ordered store (segments of files, a replicated
-//! log with one message a group) can be checked for gaps, doubles and forks.
-//! Invariant: numbers are dense, times never fall, epochs never fall.
-//! Source: docs/spec/journal.md, "Groups".
+//! Does not know how groups are stored. Each sealed group has its epoch, a dense number and the
+//! hash of the previous group, so that any ordered store (segments of files, a replicated log with
+//! one message per group) can be checked for gaps, duplicates and forks. Invariant: numbers are
+//! dense, and times and epochs never fall. Source: docs/spec/journal.md, "Groups".
 
 use ringwell_core::{Millis, Position};
 
@@ -13,18 +12,18 @@ use crate::clocks::{Clocks, Noted};
 use crate::place::{BODY_BYTES_MAX, behind, position, position_parts, start_of};
 use crate::record::{DecodeError, Record, Records};
 
-/// A group with a body this long takes no further batch. The rest up to [`BODY_BYTES_MAX`], 384
-/// KiB, has room for nearly every batch; a longer one continues in the next group.
+/// A group whose body has this length accepts no further batch. The rest up to [`BODY_BYTES_MAX`],
+/// 384 KiB, has room for nearly every batch; a longer one continues in the next group.
 pub const GROUP_FULL_BYTES: usize = 640 * 1024;
 
-/// The end of a journal: the facts about earlier groups that the next group needs.
+/// The end of a journal: the data on earlier groups that the next group needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tip {
     /// Number of the next group.
     pub next_n: u64,
     /// Hash of the last group; zero before the first.
     pub prev_hash: u64,
-    /// Epoch of the last group, or of the groups to come.
+    /// Epoch of the last group, or of the next groups.
     pub epoch: u64,
     /// Time of the last record.
     pub last_at: Millis,
@@ -32,7 +31,7 @@ pub struct Tip {
     pub clocks: Option<Clocks>,
 }
 
-/// All that identifies a group, and commits its body.
+/// The identity of a group, including a hash of its body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupHeader {
     /// Dense number, from one.
@@ -49,12 +48,12 @@ pub struct GroupHeader {
     pub body_crc: u32,
     /// Hash of the group before it; zero for the first.
     pub prev_hash: u64,
-    /// The clocks when it was sealed; `None` for a group of format 1, which did not note them.
+    /// The clocks when it was sealed; `None` for a group of format 1, which did not record them.
     pub clocks: Option<Clocks>,
 }
 
 impl GroupHeader {
-    /// Whether a group can have this header, independent of its neighbours.
+    /// Whether the header is valid, independent of its neighbours.
     pub(crate) fn is_sane(&self) -> bool {
         let len = usize::try_from(self.body_len);
         self.n > 0
@@ -117,7 +116,7 @@ impl Tip {
 
 impl GroupHeader {
     /// The identity of this group that the next one records: the first eight bytes of BLAKE3 over
-    /// every field. The body counts through its CRC32C, and so do the clocks: with 52 bytes the
+    /// all fields. The body is covered through its CRC32C, and so are the clocks: with 52 bytes the
     /// hash takes one round of BLAKE3, as with the 48 of format 1.
     #[must_use]
     pub fn hash(&self) -> u64 {
@@ -148,7 +147,7 @@ impl Group {
         Records::new(self.header.n, self.header.at, &self.body)
     }
 
-    /// The one record at `place`.
+    /// The record at `place`.
     ///
     /// # Errors
     /// [`DecodeError`] if no record of this group begins there.
@@ -158,20 +157,20 @@ impl Group {
 }
 
 impl Writer {
-    /// Goes on where a journal ends. The caller has raised the epoch.
+    /// Continues at the end of a journal. The caller has raised the epoch.
     #[must_use]
     pub fn new(tip: Tip) -> Self {
         let start = start_of(tip.next_n);
         Self { tip, clocks: None, base: Millis::ZERO, body: Body::default(), start }
     }
 
-    /// The clocks as they stand now, for the groups that are sealed from now on. Before the first
-    /// call groups have format 1.
+    /// The current readings of the clocks, for the groups that are sealed from now on. Before the
+    /// first call groups have format 1.
     pub fn set_clocks(&mut self, clocks: Clocks) {
         self.clocks = Some(clocks);
     }
 
-    /// The clocks as they stood last; `None` if they are not known yet.
+    /// The last readings of the clocks; `None` if they are not known yet.
     #[must_use]
     pub fn clocks(&self) -> Option<Clocks> {
         self.clocks
@@ -189,7 +188,7 @@ impl Writer {
         assert!(at >= self.tip.last_at, "shard time went backwards");
         if self.body.is_empty() {
             self.base = at;
-            // Once a group: its number fits.
+            // Runs once per group, so its number fits.
             self.start = position(self.tip.next_n, 0);
         }
         let place = record.encode(self.start, self.base, &mut self.body);
@@ -212,7 +211,7 @@ impl Writer {
         BODY_BYTES_MAX - self.body.len() >= bytes
     }
 
-    /// Bytes of the records that gather.
+    /// Bytes of the records in the open group.
     #[inline]
     #[must_use]
     pub fn pending_bytes(&self) -> usize {
@@ -236,21 +235,21 @@ impl Writer {
         self.tip.next_n
     }
 
-    /// The base of the open group; its time is that of the newest record.
+    /// The base of the open group, with the time of the newest record.
     #[must_use]
     pub fn tip(&self) -> Tip {
         self.tip
     }
 
-    /// Time of the newest record, here or before.
+    /// Time of the newest record, here or earlier.
     #[inline]
     #[must_use]
     pub fn last_at(&self) -> Millis {
         self.tip.last_at
     }
 
-    /// Closes the open group, if it has records. The next group is collected in `spare`,
-    /// whose contents are ignored; without a group `spare` is only dropped.
+    /// Seals the open group, if it has records. The next group is collected in `spare`, whose
+    /// contents are ignored; if there is no group, `spare` is dropped.
     #[must_use]
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
         if self.body.is_empty() {

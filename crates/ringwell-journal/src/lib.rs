@@ -1,9 +1,9 @@
 //! The journal of one shard: records, groups, frames, recovery and snapshots, as bytes.
 //!
-//! A shard appends **records** to the **group** that is gathering. Sealing turns the group into
-//! something to be stored, with a dense number `n` from 1 and the hash of the group before it;
-//! while one is being stored the next one gathers. Stored in a file, a group is a **frame** in a
-//! **segment**. A **snapshot** bounds how many frames a restart has to read.
+//! A shard appends **records** to the open **group**. Sealing a group gives it a dense number `n`
+//! from 1 and the hash of the previous group; while one group is being stored, the next one
+//! collects records. Stored in a file, a group is a **frame** in a **segment**. A **snapshot**
+//! limits the count of frames that a restart has to read.
 //!
 //! Bytes in, bytes out: knows nothing of files, clocks, threads or the rules of allocation. All
 //! input is checked and refused with an error, never with a panic, even if this version wrote it.

@@ -1,8 +1,8 @@
 //! A group as one message of a log that machines share.
 //!
-//! The message names its shard and journal, and the process that wrote it, and carries the group's
-//! header and body under their checksums. The group's number is the message's place in the log.
-//! Source: docs/spec/log.md.
+//! The message names its shard, its journal, and the process that wrote it, and contains the
+//! group's header and body with their checksums. The group's number is the message's position in
+//! the log. Source: docs/spec/log.md.
 
 mod packing;
 
@@ -21,7 +21,7 @@ use packing::{PLAIN, ZSTD, unpack};
 const MAGIC: [u8; 4] = *b"RPm1";
 const HEADER_BYTES: usize = 120;
 
-/// Bytes that the longest message takes.
+/// The length of the longest message.
 pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + BODY_BYTES_MAX;
 
 /// The sender of a message, and its destination.
@@ -31,26 +31,26 @@ pub struct Author {
     pub shard: u32,
     /// The journal's identity, drawn when its first group was made.
     pub journal: [u8; 16],
-    /// The process, drawn when it opened the shard.
+    /// The process's identity, drawn when it opened the shard.
     pub incarnation: [u8; 16],
 }
 
 /// The reason why a message cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageFault {
-    /// It is not a Ringwell message, or comes from a newer version.
+    /// It is not a Ringwell message, or is from a newer version.
     Foreign,
     /// It has changed since it was written.
     Damaged,
 }
 
-/// Writes the message of a group, with its body as it is.
+/// Writes the message of a group with its body uncompressed.
 #[must_use]
 pub fn encode_message(author: &Author, group: &Group) -> Vec<u8> {
     encode(author, &group.header, PLAIN, &group.body)
 }
 
-/// Writes the message of a group, with its body packed if that makes it shorter.
+/// Writes the message of a group, with its body compressed if that makes it shorter.
 #[must_use]
 pub fn encode_packed_message(packer: &mut Packer, author: &Author, group: &Group) -> Vec<u8> {
     match packer.pack(&group.body) {

@@ -4,7 +4,7 @@
 
 use ringwell_core::Position;
 
-/// A group's body is never longer, so that an offset takes [`OFFSET_BITS`] bits.
+/// The longest body of a group, so that an offset takes [`OFFSET_BITS`] bits.
 pub const BODY_BYTES_MAX: usize = 1 << OFFSET_BITS;
 
 const OFFSET_BITS: u32 = 20;
@@ -12,7 +12,7 @@ const OFFSET_BITS: u32 = 20;
 /// The position of the record that begins at `offset` in the body of group `n`.
 ///
 /// # Panics
-/// If `offset` lies outside of every body, or `n` has more than 44 bits: the writer counts both.
+/// If `offset` is outside of every body, or `n` has more than 44 bits; the writer counts both.
 #[inline]
 #[must_use]
 pub const fn position(n: u64, offset: usize) -> Position {
@@ -21,7 +21,7 @@ pub const fn position(n: u64, offset: usize) -> Position {
     Position(n << OFFSET_BITS | offset as u64)
 }
 
-/// As [`position`] at offset 0, of a number that has not been checked yet.
+/// Like [`position`] at offset 0, for a number that has not been checked yet.
 pub(crate) const fn start_of(n: u64) -> Position {
     Position(n << OFFSET_BITS)
 }
@@ -40,7 +40,7 @@ pub(crate) const fn behind(start: Position, offset: usize) -> Position {
 #[inline]
 #[must_use]
 pub const fn position_parts(position: Position) -> (u64, usize) {
-    // The mask leaves 20 bits, which fit any usize.
+    // The mask leaves 20 bits, which fit in any usize.
     #[expect(clippy::cast_possible_truncation, reason = "masked to 20 bits")]
     let offset = (position.0 & (BODY_BYTES_MAX as u64 - 1)) as usize;
     (position.0 >> OFFSET_BITS, offset)

@@ -1,7 +1,7 @@
-//! One record: something that happened to a promo number, a pool or a row, and its encoding.
+//! One record, an event of a promo number, a pool or a row; and its encoding.
 //!
-//! Kind byte, flags byte, then varints and fixed fields without alignment. Times are written as the
-//! distance from the group's first record, `previous` as the distance in groups: so an `Allocate`
+//! Kind byte, flags byte, then varints and fixed fields without alignment. Times are encoded as the
+//! distance from the group's first record, `previous` as the distance in groups, so an `Allocate`
 //! takes about twenty bytes before its parameters. Invariant: [`Records`] reads every record back
 //! exactly as [`Record::encode`] wrote it. Source: docs/spec/journal.md, "Records".
 
@@ -15,25 +15,25 @@ use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 use crate::bytes::Scratch;
 use crate::clocks::Clocks;
 
-/// Longest parameters of one record, both slices and the `&` between them.
+/// The longest parameters of one record: both slices and the `&` between them.
 pub const PARAMS_BYTES_MAX: usize = 16 * 1024;
 
-/// A record takes at most this and its parameters.
+/// The most bytes of a record without its parameters.
 pub const RECORD_OVERHEAD_MAX: usize = Scratch::BYTES;
 
-/// One row of a batch that the client may send again.
+/// One row of a repeatable batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RowKey {
     /// Digest of the client's idempotency key.
     pub batch: [u8; 16],
-    /// The row in the batch, counted from zero.
+    /// The index of the row in the batch.
     pub row: u16,
 }
 
-/// Something that happened in a shard, at `at` in shard time.
+/// An event of a shard, at `at` in shard time.
 ///
 /// `slot` is a hint: the index of the number in the shard when the record was written. `previous`
-/// is the record before it for the same number, so that a number's history is a chain.
+/// is the previous record of the same number, so that a number's history is a chain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Record<'a> {
     /// A number was handed out.
@@ -48,17 +48,17 @@ pub enum Record<'a> {
         number: PromoNumber,
         /// Length of the lockout that begins at `at`.
         lockout: Millis,
-        /// The record before it for this number, or [`Position::NONE`].
+        /// The previous record of this number, or [`Position::NONE`].
         previous: Position,
         /// The visitor who may ask for the same number again.
         visitor: Option<VisitorId>,
-        /// The row that gets the same answer if it is sent again.
+        /// The row that gets the same answer if it is repeated.
         idempotency: Option<RowKey>,
-        /// Raw parameters: both slices with an `&` between them if neither is empty. Read back as
-        /// the first slice alone. At most [`PARAMS_BYTES_MAX`] bytes together.
+        /// Raw parameters: both slices with an `&` between them if neither is empty. Read back as a
+        /// single first slice. At most [`PARAMS_BYTES_MAX`] bytes together.
         params: [&'a [u8]; 2],
     },
-    /// A visitor came back and keeps the number.
+    /// A visitor returned and keeps the number.
     Extend {
         /// The time.
         at: Millis,
@@ -68,9 +68,9 @@ pub enum Record<'a> {
         slot: u32,
         /// The time when the lockout ends now.
         until: Millis,
-        /// The record before it for this number.
+        /// The previous record of this number.
         previous: Position,
-        /// A record of the same allocation further back, so that a look-up need not read all the
+        /// An earlier record of the same allocation, so that a look-up need not read all the
         /// keep-alives between; [`Position::NONE`] if that is `previous`.
         allocation: Position,
     },
@@ -84,28 +84,27 @@ pub enum Record<'a> {
         slot: u32,
         /// The time when the lockout ends now.
         until: Millis,
-        /// The record before it for this number.
+        /// The previous record of this number.
         previous: Position,
-        /// No visitor saw the number's newest allocation, so this one is its newest again. Then
-        /// `previous` leads past the undone one.
+        /// No visitor saw the number's newest allocation, so this one is its newest again.
+        /// `previous` then leads past the undone one.
         restored: Option<Restored>,
-        /// The row that the allocation was made for: if the row is sent again, it gets a new
-        /// answer.
+        /// The row that the allocation was made for: if the row is repeated, it gets a new answer.
         forgotten: Option<RowKey>,
     },
     /// A row of a repeatable batch was answered without a new allocation.
     Answer {
         /// The time.
         at: Millis,
-        /// The pool that was asked.
+        /// The requested pool.
         pool: PoolId,
         /// The row.
         row: RowKey,
-        /// The number that its visitor held already; `None`: the pool's overflow number.
+        /// The number that its visitor held already; `None` for the pool's overflow number.
         number: Option<PromoNumber>,
     },
-    /// Copy of an allocation that is still its number's newest: its segment is about to be
-    /// dropped.
+    /// A copy of an allocation that is still its number's newest, made because its segment is about
+    /// to be dropped.
     Carry {
         /// The time when the copy was made.
         at: Millis,
@@ -119,14 +118,14 @@ pub enum Record<'a> {
         allocated_at: Millis,
         /// The time when its lockout ends.
         locked_until: Millis,
-        /// The clocks of the group that it was handed out in; `None` if that was of format 1.
+        /// The clocks of the original allocation's group; `None` if that was of format 1.
         clocks: Option<Clocks>,
         /// The visitor who may ask for the same number again.
         visitor: Option<VisitorId>,
         /// Raw parameters, as in `Allocate`.
         params: [&'a [u8]; 2],
     },
-    /// A number's newest allocation, as another shard knew it that had the number before. The
+    /// A number's newest allocation, reported by another shard that had the number before. The
     /// allocation's own record, with the parameters, stays in that shard's journal.
     Adopt {
         /// The time when this shard took it over.
@@ -139,31 +138,31 @@ pub enum Record<'a> {
         allocated_at: Millis,
         /// The time when its lockout ends.
         locked_until: Millis,
-        /// The time at which it was handed out by this node's clock, which comparisons use.
+        /// The time of the allocation by this node's clock, which comparisons use.
         local_at: Millis,
         /// The visitor who may ask for the same number again.
         visitor: Option<VisitorId>,
-        /// The record before it for this number in this journal, or [`Position::NONE`].
+        /// The previous record of this number in this journal, or [`Position::NONE`].
         previous: Position,
     },
     /// Nothing goes out before `until`: part of the history is in doubt.
     Hold {
         /// The time.
         at: Millis,
-        /// The pool, or all of the shard's.
+        /// The pool, or all pools of the shard.
         pool: Option<PoolId>,
         /// The time when numbers go out again.
         until: Millis,
     },
-    /// Time passed and nothing else happened: keeps the clock's high-water mark fresh.
+    /// Time passed without other events: keeps the clock's high-water mark current.
     Tick {
         /// The time.
         at: Millis,
     },
 }
 
-/// An earlier allocation becomes a number's newest again, because no visitor has seen the one after
-/// it. All are zero if there was none.
+/// An earlier allocation becomes a number's newest again, because no visitor has seen the later
+/// one. All are zero if there was none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
     /// The time when it was made.
@@ -186,20 +185,20 @@ mod kind {
     pub(super) const ADOPT: u8 = 8;
 }
 
-/// Second byte of each record: which of its optional fields are there.
+/// Second byte of each record: the optional fields that are present.
 mod flag {
     pub(super) const PREVIOUS: u8 = 1;
     pub(super) const VISITOR: u8 = 1 << 1;
     pub(super) const IDEMPOTENCY: u8 = 1 << 2;
     pub(super) const PARAMS: u8 = 1 << 3;
     pub(super) const NUMBER: u8 = 1 << 4;
-    /// Of a `Hold`.
+    /// Flag of a `Hold`.
     pub(super) const POOL: u8 = 1 << 5;
-    /// Flag of the other records that have a number: its code has seven bytes, not five.
+    /// Flag of the other records with a number: its code has seven bytes instead of five.
     pub(super) const LONG_NUMBER: u8 = 1 << 5;
-    /// Of a `Release`.
+    /// Flag of a `Release`.
     pub(super) const RESTORED: u8 = 1 << 6;
-    /// Of a `Carry`.
+    /// Flag of a `Carry`.
     pub(super) const CLOCKS: u8 = 1 << 6;
     pub(super) const ALLOCATION: u8 = 1 << 7;
 }

@@ -1,10 +1,10 @@
 //! Reading a journal back after a restart, and deciding whether it can be trusted.
 //!
 //! Walks the frames in order, checks that each continues its predecessor, and passes them to a
-//! visitor. At the end it distinguishes a write that never finished from damage. Never changes
-//! anything. Invariant: the visitor sees a true prefix of the journal, without gaps. Groups that it
-//! does not see were never answered, or the verdict says that they may have been, or there is an
-//! error. Source: docs/spec/journal.md, "Recovery".
+//! visitor. At the end it distinguishes an unfinished write from damage. Never changes anything.
+//! Invariant: the visitor sees a true prefix of the journal, without gaps. Groups that it does not
+//! see were never answered, or the verdict says that they may have been, or there is an error.
+//! Source: docs/spec/journal.md, "Recovery".
 
 mod error;
 mod walk;
@@ -21,19 +21,19 @@ use crate::group::{GroupHeader, Tip};
 use crate::record::DecodeError;
 use crate::segment::{SEGMENT_HEADER_BYTES, SegmentHeader};
 
-/// The source of the segments.
+/// A source of segments.
 pub trait Segments {
     /// The reason why data could not be read.
     type Error: std::error::Error;
 
-    /// The segments that there are, in any order.
+    /// The existing segments, in any order.
     ///
     /// # Errors
     /// An error of the storage.
     fn list(&self) -> Result<Vec<SegmentFile>, Self::Error>;
 
-    /// Reads from `offset` of a segment into `out`; returns how many bytes there were, which is
-    /// less than asked for only at the segment's end.
+    /// Reads from `offset` of a segment into `out`; returns the count of bytes, which is less than
+    /// requested only at the segment's end.
     ///
     /// # Errors
     /// An error of the storage.
@@ -56,7 +56,7 @@ pub struct RecoveryPlan {
     pub shard: u32,
     /// The first frame that the visitor receives.
     pub from: u64,
-    /// The facts of the snapshot that was loaded.
+    /// The data of the snapshot that was loaded.
     pub snapshot: Option<SnapshotMark>,
 }
 
@@ -67,7 +67,7 @@ pub struct SnapshotMark {
     pub journal: [u8; 16],
     /// Hash of the frame before the first one to replay.
     pub prev_hash: u64,
-    /// The last frame that the snapshot may cover: the journal must reach it.
+    /// The last frame that the snapshot may cover, which the journal must reach.
     pub through: u64,
 }
 
@@ -78,7 +78,7 @@ pub struct Recovered {
     pub tip: Tip,
     /// The journal's identity; `None` if it does not exist yet.
     pub journal: Option<[u8; 16]>,
-    /// The finding at the end of the journal.
+    /// What was found at the end of the journal.
     pub verdict: Verdict,
     /// All segments, oldest first.
     pub segments: Vec<SegmentInfo>,
@@ -100,18 +100,19 @@ impl Recovered {
 /// The end of a journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The last frame, and nothing behind it.
+    /// The last frame, followed by nothing.
     Clean,
-    /// A frame that was never wholly written: no answer was sent. The journal ends before it.
+    /// A frame that was never completely written: no answer was sent. The journal ends before it.
     Torn(Cut),
-    /// A frame that was written and has rotted. It may have been answered, so nothing may go out
-    /// of the shard's pools for one lockout: the first record of the next group must be a `Hold`.
+    /// A frame that was written and has been damaged. It may have been answered, so nothing may go
+    /// out of the shard's pools for one lockout: the first record of the next group must be a
+    /// `Hold`.
     Rotten(Cut),
 }
 
 impl Recovered {
-    /// Whether the end of the journal was answered and is lost: the engine must hold all pools
-    /// for one lockout, and that must be the first record that it appends.
+    /// Whether answered data at the end of the journal is lost: the engine must hold all pools for
+    /// one lockout, and that must be the first record that it appends.
     #[must_use]
     pub fn is_in_doubt(&self) -> bool {
         matches!(self.verdict, Verdict::Rotten(_))
@@ -158,18 +159,18 @@ pub struct SegmentInfo {
     pub next_n: u64,
     /// Time of its last record, or of the record before the segment if it has none.
     pub last_at: Millis,
-    /// The offset of its first frame, and at the end the offset behind its last one; `None` if it
-    /// was not read.
+    /// The offset of its first frame, and later the offset after its last one; `None` if it was not
+    /// read.
     pub offsets: Option<Vec<u64>>,
 }
 
-/// Reads the journal of `plan` and shows `visit` each frame from `plan.from` on.
+/// Reads the journal of `plan` and passes each frame from `plan.from` on to `visit`.
 ///
-/// Segments that end before `plan.from` are not read, only their heads. `visit` returns an error
-/// if it cannot read a record.
+/// Of segments that end before `plan.from`, only the heads are read. `visit` returns an error if it
+/// cannot read a record.
 ///
 /// # Errors
-/// [`RecoverError`]: the shard must not start.
+/// [`RecoverError`]; then the shard must not start.
 pub fn recover<S: Segments>(
     store: &S,
     plan: &RecoveryPlan,
@@ -236,7 +237,7 @@ fn heads<S: Segments>(
     Ok(infos)
 }
 
-/// The segment to begin with: the last that begins at `plan.from` or before.
+/// The segment to begin with: the last that begins at or before `plan.from`.
 fn start<E>(
     segments: &[SegmentInfo],
     plan: &RecoveryPlan,
@@ -278,7 +279,8 @@ struct Recovery<'a, S, V> {
     segments: Vec<SegmentInfo>,
     tip: Tip,
     visit: V,
-    /// A rotten frame at which the journal was cut in an earlier start that wrote nothing yet.
+    /// A damaged frame at which the journal was cut by an earlier start that has not written
+    /// anything.
     doubt: Option<Cut>,
     frames: u64,
 }
@@ -324,7 +326,7 @@ where
     }
 
     /// The segment to go back to. If no frame followed the snapshot, and the walk began with a
-    /// segment that starts right there, the segment before it may end with a rotten frame at which
+    /// segment that starts right there, the previous segment may end with a damaged frame at which
     /// an earlier start has cut.
     fn unread_before(&self, first: usize) -> Option<usize> {
         let begins_at = |info: &SegmentInfo| info.header.tip.next_n;
@@ -363,7 +365,7 @@ where
         }
     }
 
-    /// Goes on from the last frame of a segment to the next segment, if that continues it.
+    /// Continues from the last frame of a segment to the next segment, if that continues it.
     fn pass_over(
         &mut self,
         cut: Cut,
@@ -430,7 +432,7 @@ where
         })
     }
 
-    /// The journal must reach the snapshot's end, or positions would be used twice.
+    /// The journal must reach the snapshot's end, because positions would otherwise be used twice.
     fn check_end(&self) -> Result<(), RecoverError<S::Error>> {
         let needed = self.plan.snapshot.map_or(0, |mark| mark.through);
         let through = needed.max(self.plan.from.saturating_sub(1));

@@ -1,6 +1,6 @@
-//! The head of a segment: which part of whose journal the file holds.
+//! The head of a segment: the journal, and the part of it, that the file contains.
 //!
-//! Takes the file's first block; frames follow. A new one is drawn each time a file is used.
+//! Takes the file's first block; frames follow. A new salt is drawn each time a file is used.
 //! Source: docs/spec/journal.md, "Segments".
 
 use std::fmt;
@@ -28,11 +28,11 @@ const END_MAGIC: [u8; 8] = *b"RPsegend";
 pub struct SegmentHeader {
     /// The shard whose journal it is.
     pub shard: u32,
-    /// Drawn when the journal was created: keeps segments of two journals apart.
+    /// Drawn when the journal was created; distinguishes segments of two journals.
     pub journal: [u8; 16],
     /// Number of the segment, from one; also the file's name.
     pub segno: u64,
-    /// Drawn when the file was taken into use: keeps its old and new frames apart.
+    /// Drawn when the file was taken into use; distinguishes its old and new frames.
     pub salt: u64,
     /// The end of the journal before the first frame. `tip.next_n` is the first frame's number.
     pub tip: Tip,
@@ -44,9 +44,9 @@ pub struct SegmentHeader {
 /// The first block is not the head of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SegmentFault {
-    /// It does not begin as one.
+    /// It does not begin with the magic bytes of a head.
     Magic,
-    /// Its checksum does not hold.
+    /// Its checksum is wrong.
     Checksum,
     /// It was written by a newer version of the program.
     Version(u32),
@@ -87,7 +87,7 @@ impl SegmentHeader {
         Self::fields(block).ok_or(SegmentFault::Magic)?
     }
 
-    /// `None` if the block is too short or begins otherwise.
+    /// `None` if the block is too short or begins differently.
     fn fields(block: &[u8]) -> Option<Result<Self, SegmentFault>> {
         let mut cursor = Cursor::new(block.get(..PLAIN_FIELDS_BYTES + 4)?);
         if cursor.array()? != MAGIC {
@@ -141,8 +141,8 @@ impl SegmentHeader {
     }
 }
 
-/// The block that ends a segment whose file was cut behind it: frame `n` was never wholly written
-/// there. Written over the first block of the part to be cut off, before it is cut.
+/// The block that ends a segment whose file was cut after it: frame `n` was never completely
+/// written there. Written over the first block of the part to be cut off, before the cut.
 #[must_use]
 pub fn encode_end(salt: u64, n: u64) -> [u8; BLOCK_BYTES] {
     let mut block = [0; BLOCK_BYTES];

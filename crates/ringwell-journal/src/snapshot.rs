@@ -1,8 +1,8 @@
-//! A shard's state at some moment, so that a restart reads little of the journal.
+//! A shard's state at one time, so that a restart reads little of the journal.
 //!
 //! A header, then typed chunks of entries with a checksum each, then an end with BLAKE3 over
 //! everything. Entries have a fixed width: ten million are read in about a second. A snapshot may
-//! be taken in pieces while the shard goes on: an entry counts only if the journal has no newer
+//! be taken in pieces while the shard continues: an entry counts only if the journal has no newer
 //! record for its number, so the container itself need not be consistent. It may be published only
 //! when every record that it can cover is stored: see [`Snapshot::through`]. Knows nothing of
 //! files. Source: docs/spec/journal.md, "Snapshots".
@@ -29,37 +29,38 @@ const MAGIC: [u8; 8] = *b"RPsnapsh";
 const HEADER_BYTES: usize = PLAIN_HEADER_BYTES + 16;
 const PLAIN_HEADER_BYTES: usize = 96;
 const CHUNK_HEADER_BYTES: usize = 16;
-/// A chunk is closed when it is this long; readers accept twice as much.
+/// The length at which a chunk is closed; readers accept twice as much.
 const CHUNK_BYTES: usize = 256 * 1024;
 const CHUNK_BYTES_MAX: usize = 2 * CHUNK_BYTES;
 
-/// The facts at the beginning of a snapshot.
+/// The data at the beginning of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SnapshotHeader {
     /// The shard.
     pub shard: u32,
-    /// The journal that it goes with.
+    /// The journal that it belongs to.
     pub journal: [u8; 16],
     /// The first frame that has to be replayed on it.
     pub replay_from: u64,
     /// Hash of the frame before that.
     pub prev_hash: u64,
-    /// Epoch in which it was taken.
+    /// The epoch in which it was taken.
     pub epoch: u64,
     /// Shard time at which it was begun.
     pub created_at: Millis,
-    /// The clock's high-water mark then: shard time never falls below it.
+    /// The clock's high-water mark at that time: shard time never falls below it.
     pub last_at: Millis,
-    /// About how many number entries follow: for reserving memory, not to be relied on.
+    /// The approximate count of number entries that follow, for reserving memory; not to be relied
+    /// on.
     pub numbers: u64,
-    /// The clocks then; `None` in one of format 1.
+    /// The clocks at that time; `None` in format 1.
     pub clocks: Option<Clocks>,
 }
 
-/// The facts about a snapshot once its end was read and its hash holds.
+/// The data on a snapshot after its end was read and its hash verified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Snapshot {
-    /// The facts at its beginning.
+    /// The data at its beginning.
     pub header: SnapshotHeader,
     /// The last frame that it may cover. The journal must reach it.
     pub through: u64,
@@ -78,7 +79,7 @@ pub struct NumberEntry {
     pub allocated_at: Millis,
     /// The time when its lockout ends.
     pub locked_until: Millis,
-    /// The newest record that touched it.
+    /// The newest record about it.
     pub position: Position,
     /// The visitor who may ask for the same number again.
     pub visitor: Option<VisitorId>,
@@ -94,7 +95,7 @@ pub struct AnswerEntry {
     /// The answer.
     pub answer: Answer,
     /// The requested pool; zero, which no pool has, if it is unknown. Snapshots of versions before
-    /// 2026-11-22 do not say.
+    /// 2026-11-22 do not contain it.
     pub pool: PoolId,
 }
 
@@ -112,9 +113,9 @@ pub enum Answer {
 pub struct ForeignTimeEntry {
     /// The number.
     pub number: PromoNumber,
-    /// When it was handed out, by the other clock.
+    /// The time by the other clock.
     pub allocated_at: Millis,
-    /// By this node's.
+    /// The time by this node's clock.
     pub local_at: Millis,
 }
 
@@ -128,7 +129,7 @@ pub struct HoldEntry {
 }
 
 impl Snapshot {
-    /// The facts that recovery has to check.
+    /// The data that recovery has to check.
     #[must_use]
     pub fn mark(&self) -> SnapshotMark {
         let SnapshotHeader { journal, prev_hash, .. } = self.header;
@@ -149,11 +150,11 @@ mod kind {
     pub(super) const END: u32 = 255;
 }
 
-/// Bytes of a promo number's code with country code 1, and of any.
+/// Bytes of a promo number's code with country code 1, and of any other.
 const NUMBER_BYTES: usize = 5;
 const LONG_NUMBER_BYTES: usize = 7;
 
-/// An entry of a chunk: always as many bytes, and only one way to write a value.
+/// An entry of a chunk: has a fixed width, and only one encoding for a value.
 pub trait Entry: Sized {
     /// Number of the kind of chunk.
     const KIND: u32;
@@ -168,17 +169,17 @@ pub trait Entry: Sized {
     /// Appends exactly [`Self::BYTES`], with a number of `number_bytes`.
     fn encode(&self, number_bytes: usize, out: &mut Vec<u8>);
 
-    /// Reads an entry back, by its width; `None` if `bytes` hold no valid one.
+    /// Reads an entry back by its width; `None` if `bytes` contain no valid one.
     fn decode(bytes: &[u8]) -> Option<Self>;
 }
 
-/// No number has the code zero, so it stands for none.
+/// No number has the code zero, so zero means none.
 fn encode_number(number: Option<PromoNumber>, number_bytes: usize, out: &mut Vec<u8>) {
     let code = number.map_or(0, PromoNumber::to_code);
     out.extend_from_slice(&code.to_le_bytes()[..number_bytes]);
 }
 
-/// A number's code, of an entry whose width is `bytes` and that has `usual` ones usually.
+/// A number's code, in an entry of `bytes` bytes whose usual width is `usual`.
 fn decode_code(cursor: &mut Cursor<'_>, (bytes, usual): (usize, usize)) -> Option<u64> {
     if bytes > usual { cursor.uint::<LONG_NUMBER_BYTES>() } else { cursor.uint::<NUMBER_BYTES>() }
 }
@@ -217,12 +218,12 @@ impl Entry for NumberEntry {
     }
 }
 
-/// An answer whose pool is not known.
+/// An answer whose pool is unknown.
 pub(crate) struct PoollessAnswer(AnswerEntry);
 
 impl Entry for PoollessAnswer {
     const KIND: u32 = kind::ANSWERS;
-    /// The writer takes [`AnswerEntry`] for longer numbers.
+    /// The writer uses [`AnswerEntry`] for longer numbers.
     const LONG_KIND: u32 = kind::ANSWERS;
     const BYTES: usize = AnswerEntry::BYTES - 8;
 

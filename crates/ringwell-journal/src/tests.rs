@@ -21,7 +21,7 @@ struct Fixture {
     /// The clocks in its groups; `None` in format 1.
     clocks: Option<Clocks>,
     numbers: fn(u64) -> PromoNumber,
-    /// The row that its release makes forgotten.
+    /// The row whose answer its release removes.
     forgotten: Option<RowKey>,
 }
 
@@ -80,7 +80,7 @@ fn number(last: u64) -> PromoNumber {
     PromoNumber::from_e164(18_005_550_100 + last).unwrap()
 }
 
-/// The first is of Germany, the second of the Bahamas, the third as long as any.
+/// The first is from Germany, the second from the Bahamas, the third of maximum length.
 fn number_of_the_world(last: u64) -> PromoNumber {
     let all = [493_012_345_678, 12_425_550_142, 999_000_000_000_001];
     PromoNumber::from_e164(all[usize::try_from(last - 1).unwrap()]).unwrap()
@@ -203,7 +203,7 @@ fn segments(fixture: &Fixture) -> [Vec<u8>; 2] {
     [first, second]
 }
 
-/// The state of its two numbers in the third group, the last before the snapshot.
+/// The state of its two numbers in the third group, the last one before the snapshot.
 fn numbers(fixture: &Fixture) -> Vec<NumberEntry> {
     let group = &groups(fixture)[2];
     let entry = |read: Result<(Position, Record<'_>), DecodeError>| match read.unwrap() {
@@ -226,7 +226,7 @@ fn answers(fixture: &Fixture) -> [AnswerEntry; 2] {
             row: RowKey { batch: BATCH, row },
             at: Millis(AT + 6),
             answer,
-            // As the fixture's version wrote them.
+            // In the form that the fixture's version wrote.
             pool: PoolId(0),
         }
     })

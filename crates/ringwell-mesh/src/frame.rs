@@ -1,9 +1,9 @@
 //! The frames that shards of different processes exchange, and their checks.
 //!
 //! Owns the bytes of version 1, of version 2, which has numbers of all countries, and of version 3,
-//! which gives back numbers that can be asked for again. A frame has the lowest version that can
-//! say it. Knows nothing of HTTP, which carries the frames, of connections and their secret, or of
-//! the owners of pools. Invariants: no bytes make a reader panic, or allocate more than a small
+//! which can give back repeatable numbers. A frame has the lowest version that can express its
+//! contents. Knows nothing of HTTP, which carries the frames, of connections and their secret, or
+//! of the owners of pools. Invariants: no bytes make a reader panic, or allocate more than a small
 //! multiple of their own length; a value has one encoding; a truncated frame is refused. Source:
 //! docs/spec/link.md.
 
@@ -24,7 +24,7 @@ pub const VERSION: u8 = 3;
 /// The first version whose answers may have numbers of countries other than code 1.
 pub const NUMBERS_OF_THE_WORLD: u8 = 2;
 
-/// The version of *unanswered* frames whose numbers can be asked for again.
+/// The version of *unanswered* frames whose numbers can be requested again.
 const UNANSWERED_KEPT: u8 = 3;
 
 /// Second byte of a frame.
@@ -35,11 +35,11 @@ mod kind {
     pub(super) const PING: u8 = 4;
 }
 
-/// Bits that say which optional fields are there.
+/// Bits that mark the optional fields that are present.
 mod flag {
-    /// Of an ask: its batch may be sent again.
+    /// Flag of an ask: its batch is repeatable.
     pub(super) const RETRY: u8 = 1;
-    /// Of a row: the visitor may ask for the same number again.
+    /// Flag of a row: the visitor may ask for the same number again.
     pub(super) const VISITOR: u8 = 1;
 }
 
@@ -71,23 +71,24 @@ const ANSWER_ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX;
 /// The largest contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Rows, or numbers.
+    /// The most rows, or numbers.
     pub rows_max: usize,
-    /// Parameters of one row: both parts, and the `&` between them if neither is empty.
+    /// The most bytes of one row's parameters: both parts, and the `&` between them if neither is
+    /// empty.
     pub params_bytes_max: usize,
 }
 
 /// Asks a shard for the rows of one batch that it owns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// Whom it is for.
+    /// The shard that receives it.
     pub shard: u16,
-    /// After this many milliseconds the sender no longer waits for the answer. A length, not a
-    /// point of time: clocks of two machines need not agree.
+    /// The milliseconds after which the sender no longer waits for the answer. A duration, not a
+    /// point in time, because the clocks of two machines may differ.
     pub remaining_ms: u32,
-    /// The map of buckets by which the caller chose this shard.
+    /// The version of the map by which the caller chose this shard.
     pub map_version: u64,
-    /// Digest of a batch that may be sent again.
+    /// The digest of a repeatable batch.
     pub retry: Option<[u8; 16]>,
 }
 
@@ -96,9 +97,9 @@ pub struct Ask {
 pub struct AskRow<'a> {
     /// The pool to take a number from.
     pub pool: PoolId,
-    /// Its number in the batch; rises from row to row.
+    /// Its index in the batch; rises from row to row.
     pub row: u16,
-    /// The parameters as the client sent them, in two parts, as `&` belongs between them.
+    /// The parameters as the client sent them, in two parts that belong on the two sides of an `&`.
     pub params: [&'a [u8]; 2],
     /// The visitor who may ask for the same number again.
     pub visitor: Option<VisitorId>,
@@ -107,50 +108,50 @@ pub struct AskRow<'a> {
 /// One row of an [`Ask`] that was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReadRow {
-    /// As in [`AskRow`].
+    /// The same as in [`AskRow`].
     pub pool: PoolId,
-    /// As in [`AskRow`].
+    /// The same as in [`AskRow`].
     pub row: u16,
     /// The offsets in the frame of the two parts of the parameters.
     pub params: [Range<usize>; 2],
-    /// As in [`AskRow`].
+    /// The same as in [`AskRow`].
     pub visitor: Option<VisitorId>,
 }
 
 /// The outcome of one row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RowAnswer {
-    /// A number was handed out now, and it cannot be asked for again.
+    /// A number was handed out now, and it cannot be requested again.
     Allocated {
         /// The number.
         number: PromoNumber,
     },
-    /// A number, new or not, that can be asked for again.
+    /// A number, new or not, that can be requested again.
     Kept {
         /// The number.
         number: PromoNumber,
     },
     /// Every number is locked out.
     Exhausted {
-        /// When the next one comes free, in the owner's time.
+        /// The time when the next one comes free, in the owner's time.
         until: Millis,
     },
     /// The owner's journal has no room at the moment.
     JournalFull,
     /// The owner's journal failed; only a restart helps.
     JournalFailed,
-    /// The row's time was up before it was served.
+    /// The row's time was over before it was served.
     Late,
     /// The owner has more to do than it may queue.
     Busy,
-    /// This shard does not own the pool: one of the two has an old map.
+    /// This shard does not own the pool: one of the two nodes has an old map.
     Moved,
 }
 
 /// Answers an [`Ask`], row for row and in its order, or a ping, without rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
-    /// When the owner took the rows up, in its time.
+    /// The time when the owner processed the rows, in its time.
     pub at: Millis,
     /// The version of the owner's map.
     pub map_version: u64,
@@ -171,7 +172,7 @@ pub struct Unanswered {
     pub numbers: Vec<PromoNumber>,
 }
 
-/// Appends an ask to `out`. `rows` must be as long as it says, and within the owner's limit:
+/// Appends an ask to `out`. `rows` must have the count that it reports, within the owner's limit;
 /// otherwise the owner refuses the frame.
 pub fn write_ask<'a>(
     out: &mut Vec<u8>,
@@ -230,10 +231,10 @@ pub fn write_answer(out: &mut Vec<u8>, answer: &Answer) {
     }
 }
 
-/// Reads the answer to an ask for `rows_wanted` rows; of a ping, for none.
+/// Reads the answer to an ask for `rows_wanted` rows; for a ping, that is zero.
 ///
 /// # Errors
-/// [`FrameError`]: the first rule that `bytes` break. Another number of rows is one.
+/// [`FrameError`]: the first rule that `bytes` break. A different count of rows breaks a rule.
 pub fn read_answer(bytes: &[u8], rows_wanted: usize) -> Result<Answer, FrameError> {
     let mut frame = Reader::open(bytes, kind::ANSWER)?;
     let at = Millis(frame.int("time")?);
@@ -278,14 +279,14 @@ pub fn read_unanswered(bytes: &[u8], limits: &Limits) -> Result<Unanswered, Fram
     Ok(Unanswered { shard, allocated_at, kept, numbers })
 }
 
-/// Appends to `out` the question how `shard` is. It goes the way of its rows, and the answer is an
+/// Appends a ping of `shard` to `out`. It takes the same path as rows, and the answer is an
 /// [`Answer`] without rows.
 pub fn write_ping(out: &mut Vec<u8>, shard: u16) {
     put_start(out, 1, kind::PING);
     put_varint(out, u64::from(shard));
 }
 
-/// Reads which shard is asked how it is.
+/// Reads which shard a ping is for.
 ///
 /// # Errors
 /// [`FrameError`]: the first rule that `bytes` break.
@@ -297,7 +298,7 @@ pub fn read_ping(bytes: &[u8]) -> Result<u16, FrameError> {
 }
 
 impl Limits {
-    /// No frame that an owner takes is longer: the limit for a request's body.
+    /// The longest frame that an owner accepts: the limit for a request's body.
     #[must_use]
     pub const fn frame_bytes_max(&self) -> usize {
         let row = self.params_bytes_max.saturating_add(ROW_BYTES_MAX);
@@ -306,15 +307,14 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 500 rows, as many as a batch may have, and 16 KiB a row, as much as a record of the journal
-    /// holds.
+    /// 500 rows, the most in a batch, at 16 KiB a row, the most in a record of the journal.
     fn default() -> Self {
         Self { rows_max: 500, params_bytes_max: 16 * 1024 }
     }
 }
 
 impl RowAnswer {
-    /// The number that it brings.
+    /// The number in it.
     #[must_use]
     pub const fn number(&self) -> Option<PromoNumber> {
         match self {

@@ -1,9 +1,11 @@
-//! Pacing of one link: whether a row's sub-request may go to its owner now, must wait, or overflows.
+//! Pacing of one link: whether a row's sub-request may be sent to its owner now, must wait, or
+//! overflows.
 //!
 //! Owns the window of one link (one calling shard to one owning shard): how many sub-requests may
-//! be in flight, how many are in flight or wait for a place, and when a shut link is tried again.
-//! Independent of clocks, timers, sockets and rows: the user of the link keeps the sub-requests and
-//! the waiting ones, and reports events with their times. Time is the time since any fixed origin.
+//! be in flight, how many are in flight or wait for a slot, and when a shut link is tried again.
+//! Independent of clocks, timers, sockets and rows: the user of the link keeps the sent and the
+//! waiting sub-requests, and reports events with their times. Time is the time since any fixed
+//! origin.
 //!
 //! Invariants: the window is 0 (shut) or lies between 1 and `window_max`; at most `window_max`
 //! sub-requests are in flight; nothing is sent and nothing waits while the link is shut. The same
@@ -13,35 +15,37 @@
 
 use core::time::Duration;
 
-/// The shortest pause before a ping: a gap of zero would turn a shut link into a busy loop.
+/// The shortest pause before a ping, because a gap of zero would turn a shut link into a busy loop.
 const GAP_FLOOR: Duration = Duration::from_millis(1);
 
-/// The pause before a ping is drawn from this many permille of the gap, both ends included, so
-/// that the callers of an owner that comes back do not all try it in the same moment.
+/// The pause before a ping is drawn from this range of permille of the gap, both ends included, so
+/// that the callers of an owner that returns do not all try it at the same time.
 const JITTER_PERMILLE: core::ops::RangeInclusive<u64> = 800..=1200;
 
-/// The numbers of the pacing. Source of the defaults: docs/spec/pacing.md, "Parameters".
+/// The parameters of the pacing. Source of the defaults: docs/spec/pacing.md, "Parameters".
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Pacing {
-    /// Time limit of a sub-request. Kept by the driver, which may give less if the batch has less.
+    /// Time limit of a sub-request. Enforced by the driver, which may allow less if the batch has
+    /// less time.
     pub deadline: Duration,
-    /// An answer later than this is slow; the driver reports it without waiting for the answer.
+    /// The time after which an answer is slow; the driver reports it without waiting for the
+    /// answer.
     pub slow: Duration,
-    /// Sub-requests that may be in flight at first. Taken as at least 1, at most `window_max`.
+    /// The initial limit of sub-requests in flight. Limited to the range from 1 to `window_max`.
     pub window_start: u16,
-    /// Sub-requests that may ever be in flight. Taken as at least 1.
+    /// The greatest limit of sub-requests in flight. At least 1.
     pub window_max: u16,
-    /// The time for which a row waits for a slot before it overflows. Kept by the driver.
+    /// The time for which a row waits for a slot before it overflows. Enforced by the driver.
     pub wait: Duration,
     /// The most rows that may wait for a slot at the same time.
     pub waiting_max: u16,
-    /// The pause before the first ping of a shut link. Taken as at least a millisecond.
+    /// The pause before the first ping of a shut link. At least a millisecond.
     pub gap_min: Duration,
-    /// The longest pause between pings, before its jitter. Taken as at least `gap_min`.
+    /// The longest pause between pings, before its jitter. At least `gap_min`.
     pub gap_max: Duration,
-    /// This many fast answers in a row bring the pause back to `gap_min`.
+    /// The count of consecutive fast answers that resets the pause to `gap_min`.
     pub fast_in_a_row: u32,
-    /// If the caller's own loop was later than this, bad verdicts of that moment are void.
+    /// If the caller's own loop was later than this, bad results at that time do not count.
     pub stall: Duration,
 }
 
@@ -65,9 +69,9 @@ impl Default for Pacing {
 /// The decision on a sub-request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// Send it: it is in flight from now on, to be ended by exactly one [`Window::ended`].
+    /// Send it: it is in flight from now on, until exactly one call of [`Window::ended`].
     Send,
-    /// No place is free: it waits, until [`Window::next_waiting`] lets it go, it gives up after
+    /// No slot is free: it waits until [`Window::next_waiting`] releases it, it gives up after
     /// [`Pacing::wait`] ([`Window::gave_up`]), or the link shuts.
     Wait,
     /// Answer its rows with the overflow number now. Nothing is counted.
@@ -77,16 +81,16 @@ pub enum Admission {
 /// The reason why rows overflow without having been sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shed {
-    /// The link is shut: its owner was slow again and again.
+    /// The link is shut: its owner was slow repeatedly.
     Shut,
-    /// Too many wait already, or the driver reports that the wait ended before a place was free.
+    /// Too many wait already, or the driver reports that the wait ended before a slot was free.
     Full,
 }
 
 /// The end of a sub-request or a ping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
-    /// The owner answered with rows, however late.
+    /// The owner answered with rows, even if late.
     Answered,
     /// The owner refused, or answered with a server error.
     Refused,
@@ -99,18 +103,18 @@ pub enum Ending {
 /// The order of the calls: [`ask`](Self::ask) for every sub-request; [`slow`](Self::slow) at most
 /// once and [`ended`](Self::ended) exactly once for every one that was sent. After each `ended` and
 /// `pinged`, call [`next_waiting`](Self::next_waiting) until it says no. After each `slow` and
-/// `ended`, look at [`is_shut`](Self::is_shut): when the link has shut, everything that waited
+/// `ended`, check [`is_shut`](Self::is_shut): when the link has shut, everything that waited
 /// overflows at once with [`Shed::Shut`]. It is no longer counted here, so do not call
-/// [`gave_up`](Self::gave_up) for it. While the link is shut, a ping goes out when
-/// [`ping_at`](Self::ping_at) says.
+/// [`gave_up`](Self::gave_up) for it. While the link is shut, send a ping when
+/// [`ping_at`](Self::ping_at) is due.
 #[derive(Clone, Debug)]
 pub struct Window {
     pacing: Pacing,
     state: WindowState,
     in_flight: u32,
     waiting: u32,
-    /// The pause before the next ping, without its jitter. Outlives an opening, so that an owner
-    /// that opens and shuts again and again is tried less and less often.
+    /// The pause before the next ping, without its jitter. Kept when the link opens, so that an
+    /// owner whose link opens and shuts repeatedly is tried less and less often.
     gap: Duration,
     fast_in_a_row: u32,
     last_ping: Option<Duration>,
@@ -129,18 +133,18 @@ enum Ping {
     Underway,
 }
 
-/// An ending as evidence about the owner.
+/// What an end says about the owner.
 enum Verdict {
     Fast,
     Slow,
-    /// The caller itself was late: this says nothing about the owner.
+    /// The caller itself was late, so this says nothing about the owner.
     Void,
 }
 
 impl Window {
-    /// An open window with `window_start` places. Values of `pacing` that lie outside the bounds
-    /// its fields name are moved to the nearest bound. `seed` feeds the jitter of the pings: links
-    /// to one owner should have different ones.
+    /// An open window with `window_start` slots. Values of `pacing` outside the bounds in its
+    /// fields' comments are moved to the nearest bound. `seed` determines the jitter of the pings:
+    /// links to one owner should have different ones.
     #[must_use]
     pub fn new(mut pacing: Pacing, seed: u64) -> Self {
         pacing.window_max = pacing.window_max.max(1);
@@ -159,7 +163,7 @@ impl Window {
         }
     }
 
-    /// Asks for a place for one sub-request. A new one never overtakes those that already wait.
+    /// Requests a slot for one sub-request. A new one never overtakes those that already wait.
     pub fn ask(&mut self, _now: Duration) -> Admission {
         if self.is_shut() {
             Admission::Overflow(Shed::Shut)
@@ -174,8 +178,8 @@ impl Window {
         }
     }
 
-    /// Gives a free place to one that waits: true means that it is in flight now and must be sent,
-    /// the oldest first.
+    /// Gives a free slot to a waiting sub-request; `true` means that the oldest one is in flight
+    /// now and must be sent.
     pub fn next_waiting(&mut self) -> bool {
         let goes = self.waiting > 0 && self.has_place();
         if goes {
@@ -185,26 +189,26 @@ impl Window {
         goes
     }
 
-    /// A waiting one has gone: its wait is over, or its batch was dropped.
+    /// Removes a waiting sub-request whose wait is over, or whose batch was dropped.
     pub fn gave_up(&mut self) {
         debug_assert!(self.waiting > 0, "nobody waits");
-        // A driver that miscounts costs places for a while; it must not cost the shard.
+        // A driver that miscounts loses slots for a while; the shard must not fail.
         self.waiting = self.waiting.saturating_sub(1);
     }
 
-    /// A sub-request in flight has had no answer for [`Pacing::slow`]. Told once for each, without
-    /// waiting for its end. `lag` is how late the caller's own loop was in this moment.
+    /// Reports that a sub-request in flight has had no answer for [`Pacing::slow`]. Called once for
+    /// each, without waiting for its end. `lag` is the delay of the caller's own loop at this time.
     pub fn slow(&mut self, now: Duration, lag: Duration) {
         if lag <= self.pacing.stall {
             self.cut(now);
         }
     }
 
-    /// A sub-request ended, `took` after it was sent.
+    /// Reports that a sub-request ended, `took` after it was sent.
     ///
-    /// A fast answer lets the window grow; a slow one, a refusal or a loss cuts it, unless
-    /// [`slow`](Self::slow) was already called for it (`was_told_slow`), as each sub-request counts
-    /// once. `lag` is how late the caller's own loop was in this moment.
+    /// A fast answer lets the window grow; a slow one, a refusal or a loss reduces it, unless
+    /// [`slow`](Self::slow) was already called for it (`was_told_slow`), because each sub-request
+    /// counts once. `lag` is the delay of the caller's own loop at this time.
     pub fn ended(
         &mut self,
         now: Duration,
@@ -214,9 +218,9 @@ impl Window {
         was_told_slow: bool,
     ) {
         debug_assert!(self.in_flight > 0, "nothing is in flight");
-        // The one that ends is counted: with a window of 1 nothing else is ever in flight.
+        // The ending one is included, because with a window of 1 nothing else is ever in flight.
         let in_flight = self.in_flight;
-        // A driver that miscounts costs places for a while; it must not cost the shard.
+        // A driver that miscounts loses slots for a while; the shard must not fail.
         self.in_flight = self.in_flight.saturating_sub(1);
         if was_told_slow {
             return;
@@ -234,7 +238,7 @@ impl Window {
         matches!(self.state, WindowState::Shut(_))
     }
 
-    /// The time when the next ping is due. None while the link is open or a ping is on its way.
+    /// The time when the next ping is due. `None` while the link is open or a ping is in flight.
     #[must_use]
     pub fn ping_at(&self) -> Option<Duration> {
         match self.state {
@@ -243,17 +247,17 @@ impl Window {
         }
     }
 
-    /// A ping is on its way. It must pass through the owner's engine and end by one
-    /// [`pinged`](Self::pinged), at [`Pacing::deadline`] at the latest.
+    /// Records that a ping was sent. It must pass through the owner's engine, and
+    /// [`pinged`](Self::pinged) must be called exactly once, at [`Pacing::deadline`] at the latest.
     pub fn ping_sent(&mut self, _now: Duration) {
         if self.is_shut() {
             self.state = WindowState::Shut(Ping::Underway);
         }
     }
 
-    /// A ping ended, `took` after it was sent. A fast one opens the link with one place; a slow one
-    /// doubles the pause before the next; one that ended while the caller itself was late
-    /// (`lag`) is repeated after the same pause.
+    /// Reports that a ping ended, `took` after it was sent. A fast one opens the link with one
+    /// slot; a slow one doubles the pause before the next; one that ended while the caller itself
+    /// was late (`lag`) is repeated after the same pause.
     pub fn pinged(&mut self, now: Duration, took: Duration, ending: Ending, lag: Duration) {
         self.last_ping = Some(took);
         if !self.is_shut() {
@@ -269,7 +273,7 @@ impl Window {
         }
     }
 
-    /// The window: 0 when the link is shut, else from 1 to `window_max`. Its whole part is the
+    /// The window: 0 when the link is shut, else from 1 to `window_max`. Its integer part is the
     /// number of sub-requests that may be in flight.
     #[must_use]
     pub fn window(&self) -> f64 {
@@ -279,20 +283,20 @@ impl Window {
         }
     }
 
-    /// Sub-requests that were sent and have not ended. More than the window for a while after a
-    /// cut, which takes nothing back.
+    /// The count of sub-requests that were sent and have not ended. Exceeds the window for a while
+    /// after a cut, because nothing is taken back.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight
     }
 
-    /// Sub-requests that wait for a place.
+    /// The count of sub-requests that wait for a slot.
     #[must_use]
     pub fn waiting(&self) -> u32 {
         self.waiting
     }
 
-    /// The duration of the last ping, with any end. None before the first.
+    /// The duration of the last ping, whatever its result. `None` before the first.
     #[must_use]
     pub fn last_ping(&self) -> Option<Duration> {
         self.last_ping
@@ -312,7 +316,7 @@ impl Window {
         }
     }
 
-    /// A fast answer came while `in_flight` were in flight, itself included.
+    /// Handles a fast answer that arrived while `in_flight` were in flight, including itself.
     fn grow(&mut self, in_flight: u32) {
         let WindowState::Open { window } = &mut self.state else {
             return; // Only a ping opens a link: this was sent before the owner turned slow.
@@ -346,7 +350,7 @@ impl Window {
     }
 }
 
-/// Sebastiano Vigna's splitmix64: eight bytes of state are enough to keep callers apart.
+/// Sebastiano Vigna's splitmix64: eight bytes of state are enough to make callers differ.
 #[derive(Clone, Debug)]
 struct SplitMix64(u64);
 
@@ -359,7 +363,7 @@ impl SplitMix64 {
         mixed ^ (mixed >> 31)
     }
 
-    /// `gap`, moved by up to a fifth in either direction.
+    /// `gap`, changed by up to a fifth in either direction.
     fn spread(&mut self, gap: Duration) -> Duration {
         let (least, most) = (*JITTER_PERMILLE.start(), *JITTER_PERMILLE.end());
         #[expect(clippy::cast_possible_truncation, reason = "at most 1,200")]

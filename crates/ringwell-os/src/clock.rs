@@ -7,7 +7,8 @@ use ringwell_driver::clock;
 use ringwell_engine::{Clocks, Reading, Recorded};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Goes on while the machine sleeps. On macOS, where an engine in a gem runs, that is the monotonic clock.
+/// Time since boot, which continues while the machine sleeps. On macOS, where an engine in a gem
+/// runs, that is the monotonic clock.
 #[cfg(target_os = "linux")]
 const SINCE_BOOT: ClockId = ClockId::Boottime;
 #[cfg(not(target_os = "linux"))]
@@ -36,7 +37,7 @@ impl Clock {
         Self::going_on(reading.resume(recorded), reading.since_boot)
     }
 
-    /// A clock that continues from these, read at that time since boot.
+    /// A clock that continues from these readings, taken at that time since boot.
     #[must_use]
     pub fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
         Self(clock::Clock::going_on(clocks, since_boot))
@@ -48,21 +49,21 @@ impl Clock {
         self.0.now(boot_time())
     }
 
-    /// The clocks as they stand.
+    /// The current readings of the clocks.
     #[must_use]
     pub fn clocks(&self) -> Clocks {
         self.0.clocks(boot_time(), wall_time())
     }
 
-    /// Without the machine.
+    /// Clocks without a machine, for tests.
     #[must_use]
     pub fn shard_time(&self) -> clock::Clock {
         self.0.clone()
     }
 }
 
-/// Time that has passed since some moment, to a few milliseconds: enough for limits of seconds,
-/// and a fifth of the price of an exact reading.
+/// Time since some origin, to a few milliseconds: precise enough for limits of seconds, and a fifth
+/// of the cost of an exact reading.
 #[must_use]
 pub fn coarse_time() -> Duration {
     read(COARSE)

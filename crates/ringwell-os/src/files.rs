@@ -12,7 +12,8 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::platform;
 
-/// New files belong to their owner alone. Parameters of visitors and keys are in these files.
+/// New files are accessible to their owner alone. These files contain parameters of visitors and
+/// keys.
 pub(crate) const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
 
@@ -173,7 +174,7 @@ impl OsFile {
 pub fn create_directory(path: &Path) -> Result<(), FileError> {
     if path.is_dir() {
         return match path.parent().map_or(Ok(()), sync_names) {
-            // Then another process made it.
+            // Another process made it first.
             Err(error) if error.source.kind() == io::ErrorKind::PermissionDenied => Ok(()),
             flushed => flushed,
         };
@@ -185,7 +186,7 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         made => {
             made.context("create", path)?;
-            // With any umask.
+            // Regardless of the umask.
             let private = Permissions::from_mode(DIRECTORY_MODE);
             fs::set_permissions(path, private).context("restrict", path)?;
         }
@@ -223,7 +224,7 @@ fn open_direct(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(flags).open(path)
 }
 
-/// Whether a file system opens files for direct writes and then does not do them.
+/// Whether a file system opens files for direct writes but then fails to do them.
 fn refuses_direct(error: &io::Error) -> bool {
     error.raw_os_error() == Some(Errno::INVAL.raw_os_error())
 }

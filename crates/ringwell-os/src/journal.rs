@@ -120,14 +120,13 @@ impl Store for Journal {
     async fn drop_part(&self, part: Part) -> Result<(), FileError> {
         let Some(dropped) = self.handle.drop_segment(part) else { return Ok(()) };
         let (done, put_away) = oneshot::channel();
-        // Waiting for the directory to be on the disk must not happen here or delay a waiting
-        // group.
+        // Flushing the directory must not happen here or delay a waiting group.
         let thread = Builder::new().name("journal-drop".to_owned());
         let spawned = thread.spawn(move || drop(done.send(dropped.put_away())));
         if let Err(error) = spawned {
             return Err(FileError::new("start a thread for", self.handle.directory(), error));
         }
-        // Without an answer it has panicked: the next start looks at the file again.
+        // Without an answer it has panicked: the next start checks the file again.
         put_away.await.unwrap_or(Ok(()))
     }
 
@@ -173,7 +172,7 @@ impl Flusher {
     fn run(mut self, groups: &Receiver<Group>) {
         for group in groups {
             let appended = self.store(group);
-            // The shard's thread has ended if there is no listener.
+            // If there is no receiver, the shard's thread has ended.
             let _ = self.appended.send(appended);
         }
     }

@@ -1,5 +1,5 @@
-//! The operating system behind the traits of the driver: files, the threads that store groups, locks
-//! and probes.
+//! The operating system behind the traits of the driver: files, the threads that store groups,
+//! locks and probes.
 //!
 //! Owns direct writes, modes of files, and the errors that count as a full disk. Independent of the
 //! contents of files.

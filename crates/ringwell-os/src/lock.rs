@@ -1,7 +1,8 @@
 //! The lock that keeps two processes out of one data directory.
 //!
-//! Two locks: on the directory itself, and on a file in it that names the owner. The file's lock
-//! alone goes with the file: if that is removed, the next process makes another and has its lock.
+//! Two locks: on the directory itself, and on a file in it that names the owner. The lock on the
+//! file alone is not enough: if the file is removed, the next process makes another one and locks
+//! that.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read};
@@ -23,13 +24,13 @@ const PID_BYTES_MAX: usize = 20;
 #[derive(Debug)]
 pub struct DataLock {
     path: PathBuf,
-    /// The locks go with the open files; also when the process dies.
+    /// The locks are released with the open files, also when the process dies.
     file: File,
-    /// `None` where the file system locks no directories.
+    /// `None` if the file system cannot lock directories.
     _directory: Option<File>,
 }
 
-/// The data directory cannot be had.
+/// The data directory cannot be locked.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Another process serves from it.
@@ -40,14 +41,14 @@ pub enum LockError {
         /// The file's text about its owner.
         pid: String,
     },
-    /// There is something else in the lock's place.
+    /// Something else is at the lock's path.
     #[error(
         "{} is no lock of this program: it must be a plain file with a process number. Nothing was \
          written to it; move it away",
         path.display()
     )]
     Foreign {
-        /// The found file.
+        /// The file found.
         path: PathBuf,
     },
     /// The lock's file cannot be used.
@@ -56,8 +57,8 @@ pub enum LockError {
 }
 
 impl DataLock {
-    /// Makes the directory if it is not there, and takes its lock. Follows no symlink to the lock,
-    /// and changes no file that is not one.
+    /// Makes the directory if it is missing, and locks it. Follows no symlink to the lock, and
+    /// changes no file that is not one.
     ///
     /// # Errors
     /// [`LockError`]
@@ -97,7 +98,7 @@ impl DataLock {
         let pid = format!("{:\n<PID_BYTES_MAX$}", std::process::id());
         file.write_all_at(pid.as_bytes(), 0).context("write", &path)?;
         let lock = Self { path, file, _directory: directory };
-        // Somebody may have removed it before it was locked.
+        // Another process may have removed it before it was locked.
         if lock.is_held() { Ok(lock) } else { Err(LockError::Foreign { path: lock.path }) }
     }
 
@@ -127,7 +128,7 @@ pub struct ReadLock {
 }
 
 impl ReadLock {
-    /// Takes a lock that others who read may take too. Changes nothing: the lock's file may be
+    /// Takes a lock that other readers may take too. Changes nothing: the lock's file may be
     /// missing, and the file system need not support locks.
     ///
     /// # Errors

@@ -1,4 +1,5 @@
-//! Calls that only Linux has: writes past the page cache, advice about it, magic numbers of file systems.
+//! Calls that only Linux has: writes past the page cache, advice about it, magic numbers of file
+//! systems.
 //!
 //! Servers run on Linux. The engine in a gem runs on macOS too: there a journal is flushed after each write,
 //! and no file system is reported as doubtful.
@@ -27,7 +28,7 @@ pub(crate) fn read_past_cache(file: &File) {
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn read_past_cache(_: &File) {}
 
-/// Name of the directory's file system, where it is one that keeps no promise.
+/// Name of the directory's file system, if it is one that does not keep its promises.
 #[cfg(target_os = "linux")]
 pub(crate) fn doubtful_file_system(directory: &Path) -> io::Result<Option<&'static str>> {
     use rustix::fs::FsWord;

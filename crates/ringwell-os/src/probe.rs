@@ -1,4 +1,4 @@
-//! Whether the disk can be believed, tried out before it is trusted.
+//! Whether the disk can be trusted, tested before it is used.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -15,14 +15,14 @@ const FLUSHES: usize = 50;
 /// No disk stores a block this fast; memory and disks that answer from a volatile cache do.
 const BELIEVABLE: Duration = Duration::from_micros(20);
 
-/// The finding.
+/// The result of the test.
 #[derive(Clone, Debug)]
 pub struct Probe {
-    /// Half of the flushes were faster.
+    /// The median of the flushes.
     pub flush_p50: Duration,
-    /// The slowest but one in a hundred.
+    /// The 99th percentile of the flushes.
     pub flush_p99: Duration,
-    /// Name of the file system, where it is one that keeps no promise.
+    /// Name of the file system, if it is one that does not keep its promises.
     pub doubtful_file_system: Option<&'static str>,
 }
 
@@ -33,7 +33,7 @@ pub struct Probe {
 pub fn probe(directory: &Path) -> Result<Probe, FileError> {
     let path = directory.join("probe.tmp");
     let result = measure(&path);
-    // The file is only a trial; the measurement matters.
+    // The file is only a test; the measurement matters.
     let _ = fs::remove_file(&path);
     let mut times = result?;
     times.sort_unstable();
@@ -69,7 +69,7 @@ impl Probe {
 }
 
 fn measure(path: &Path) -> Result<Vec<Duration>, FileError> {
-    // Left by a start that was cut off.
+    // Left by a start that was interrupted.
     let _ = fs::remove_file(path);
     let file = create(path)?;
     let block = [0x5A; BLOCK_BYTES];

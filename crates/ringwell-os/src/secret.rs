@@ -1,4 +1,4 @@
-//! A secret that a data directory keeps for as long as it lives.
+//! A secret that a data directory keeps for its lifetime.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -13,7 +13,7 @@ const BYTES: usize = 32;
 /// Reads the secret at `path`, or makes one there that only its owner can read.
 ///
 /// # Errors
-/// When the file cannot be read or written, or holds something else.
+/// If the file cannot be read or written, or has other contents.
 pub fn kept_secret(path: &Path) -> io::Result<Vec<u8>> {
     match File::open(path) {
         Ok(mut file) => {

@@ -1,4 +1,4 @@
-//! On real files, in a directory that goes away. No test sleeps for a fixed time.
+//! Tests on real files, in a temporary directory. No test sleeps for a fixed time.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ mod damage;
 mod full;
 mod history;
 
-/// A shard as far as its journal is concerned.
+/// The parts of a shard that concern its journal.
 struct Shard {
     journal: Journal,
     writer: Writer,
@@ -125,13 +125,13 @@ impl Shard {
     }
 
     /// The files as a killed process would leave them, in `to`: nothing more is written or closed.
-    /// A copy, because the threads of this one cannot be killed and continue to make spares.
+    /// A copy, because the threads of this process cannot be killed and continue to make spares.
     fn kill(self, settings: &Settings, to: &Path) -> Settings {
         let killed = Settings { data: to.to_owned(), ..settings.clone() };
         fs::create_dir_all(killed.shard_directory(0)).unwrap();
         for name in names(settings) {
             let [from, to] = [settings, &killed].map(|s| s.shard_directory(0).join(&name));
-            // A file that is being made may have its name already, or not any more.
+            // A file that is being made may or may not have its final name.
             let _ = fs::copy(from, to);
         }
         std::mem::forget(self.journal);

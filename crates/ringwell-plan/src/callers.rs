@@ -5,10 +5,10 @@
 
 use std::time::Duration;
 
-/// Shares may miss 1 by rounding.
+/// The tolerance for the sum of shares, because of rounding.
 const SHARE_SLACK: f64 = 0.001;
 
-/// The time from the moment a visitor is shown a number to the call.
+/// The delay between a visitor's seeing a number and calling it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Callers {
     /// Share of all callers, and their mean delay in seconds.
@@ -68,15 +68,15 @@ impl Callers {
         self.sum(|mean| (-delay.as_secs_f64() / mean).exp())
     }
 
-    /// The share that calls a number which has gone to another visitor, if the number that has been
-    /// free longest goes out next: a number comes back when all `numbers` have had their turn at
-    /// `rate` allocations a second. The lockout does not matter, as long as it is shorter.
+    /// The share that calls a number after it has gone to another visitor, if the number that has
+    /// been free longest goes out next: a number is reused when all `numbers` have had their turn
+    /// at `rate` allocations a second. The lockout does not matter if it is shorter.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }
 
-    /// The same if any free number may go out next: a number is safe for its `lockout` in seconds,
-    /// then one of `free` numbers, `rate` of which are taken each second.
+    /// The same if any free number may go out next: a number is safe during its `lockout` in
+    /// seconds, then one of `free` numbers, `rate` of which are taken each second.
     pub(crate) fn misled_by_random(&self, lockout: f64, free: f64, rate: f64) -> f64 {
         self.sum(|mean| (-lockout / mean).exp() / (1.0 + free / (rate * mean)))
     }

@@ -14,16 +14,17 @@ pub use measured::{MACHINE, MEASURED, Measured};
 /// The limit on a cluster's shards.
 pub const SHARDS_MAX: u32 = 256;
 
-/// Rows of the batches that were measured.
+/// Rows per batch in the measurements.
 const ROWS_MEASURED: f64 = 40.0;
-/// With more numbers than this a core's caches do not hold them: the start of [`MANY_NUMBERS`].
+/// Above this count of numbers a core's caches are too small: the beginning of [`MANY_NUMBERS`].
 const NUMBERS_CACHED: f64 = 100_000.0;
 /// A row of a request without its parameters: `{"api_suffix":"…","request_id":"…"},` with a key of
 /// 32 characters, a pool of three digits and an id of four.
 const REQUEST_ROW: f64 = 112.0;
 /// Head of a request, with host, content type, length and a user agent.
 const REQUEST_HEAD: f64 = 150.0;
-/// A row of an ask between nodes, without its parameters, and of its answer; with a share of heads.
+/// A row of a request between nodes, without its parameters, and of its answer; with a share of
+/// heads.
 const LINK_ROW: f64 = 20.0;
 /// A frame of a journal is a multiple of this; [`FRAME_ROOM`] of its bytes are for its group.
 const BLOCK: f64 = 4_096.0;
@@ -44,15 +45,15 @@ pub struct Traffic {
     pub parameter_bytes: f64,
     /// The lockout after an allocation.
     pub lifetime: Duration,
-    /// Numbers of all pools; `None`: as many as `target` asks for.
+    /// Numbers of all pools; `None` for as many as `target` requires.
     pub numbers: Option<f64>,
     /// Numbers of one pool.
     pub pool_numbers: u32,
-    /// Overflow that is accepted, as a share.
+    /// Accepted overflow, as a share.
     pub target: f64,
     /// Kept-alive connections of clients.
     pub connections: f64,
-    /// The usable share of a core: the rest is for peaks.
+    /// The share of a core that may be used; the rest is for peaks.
     pub busy: f64,
     /// Cores of a node that shards may have.
     pub node_cores: u32,
@@ -76,11 +77,11 @@ pub struct Figure {
 /// The quantity of a [`Figure`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// Pieces.
+    /// A count.
     Count,
-    /// Pieces a second.
+    /// A rate per second.
     CountPerSecond,
-    /// Seconds of CPU time a second: cores that are always busy.
+    /// CPU seconds per second: cores that are always busy.
     Cores,
     /// Bytes.
     Bytes,
@@ -96,7 +97,7 @@ pub enum EstimateError {
     /// Invalid traffic.
     #[error("{0} must be above 0")]
     NotAbove0(&'static str),
-    /// More than one cluster can do.
+    /// More than one cluster can carry.
     #[error("this takes more than {SHARDS_MAX} shards, which is all that a cluster has")]
     TooMuch,
 }
@@ -121,7 +122,7 @@ struct Layout {
 /// The needs of the traffic, most important first.
 ///
 /// # Errors
-/// [`EstimateError`] if an argument makes no sense, or one cluster is too small.
+/// [`EstimateError`] if an argument is invalid, or one cluster is too small.
 pub fn estimate(traffic: &Traffic) -> Result<Vec<Figure>, EstimateError> {
     let above_0 = [
         ("numbers a second", traffic.numbers_per_second),
@@ -181,7 +182,7 @@ impl Layout {
             .find(|layout| layout.cores <= f64::from(layout.shards) * traffic.busy)
     }
 
-    /// The average count of shards that the rows of a batch ask, if pools are chosen at random.
+    /// The average count of shards that have rows of a batch, if pools are chosen at random.
     fn asked(self, rows: f64) -> f64 {
         asked(rows, self.shards)
     }
@@ -192,7 +193,8 @@ fn asked(rows: f64, shards: u32) -> f64 {
     shards * (1.0 - (1.0 - 1.0 / shards).powf(rows))
 }
 
-/// Cores that are busy with it: each batch once, and each other shard that it asks.
+/// The busy cores: each batch costs its own processing, and that of each other shard with rows of
+/// it.
 fn cpu(traffic: &Traffic, needs: &Needs, nodes: u32, shards: u32) -> f64 {
     let dearer = if needs.numbers > NUMBERS_CACHED { MANY_NUMBERS.value } else { 1.0 };
     let row = (BATCH.value - HTTP.value) / ROWS_MEASURED;

@@ -9,26 +9,26 @@ use std::time::Duration;
 use crate::callers::Callers;
 use crate::erlang::{blocking, numbers_for};
 
-/// No pool has a load above this.
+/// The greatest accepted load.
 const LOAD_MAX: f64 = 1e7;
 
-/// Overflow of the sizes that are looked at beside the ones asked for.
+/// Overflow targets of the sizes that are shown in addition to the requested ones.
 const TARGETS: [f64; 6] = [0.1, 0.05, 0.02, 0.01, 0.001, 0.0001];
 
 /// The demand for one pool from visitors, bots among them.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Demand {
-    /// Numbers that would be locked out on average if none ever ran out.
+    /// Numbers that would be locked out on average if the pool never ran out.
     load: f64,
     lifetime: Duration,
-    /// Rows of one batch that ask this pool at once.
+    /// Rows of one batch that request this pool at once.
     together: f64,
 }
 
-/// The sizes of a pool that are worth looking at for a [`Demand`].
+/// The relevant sizes of a pool for a [`Demand`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
-    /// The fewest numbers that keep the overflow that was asked for.
+    /// The fewest numbers that meet the requested overflow.
     pub numbers: u32,
     /// The results of that size and others, the smallest first.
     pub forecasts: Vec<Forecast>,
@@ -46,7 +46,7 @@ pub enum DemandError {
     /// A share of bots that is not from 0 to below 1.
     #[error("a share of bots of {0} leaves no visitors: it must be from 0 to below 1")]
     Bots(f64),
-    /// No row in a batch.
+    /// Zero rows in a batch.
     #[error("a batch asks a pool for one number at least")]
     Together,
 }
@@ -80,8 +80,8 @@ impl Forecast {
 }
 
 impl Demand {
-    /// A measured load: allocations asked of the pool, including overflow, in the trailing
-    /// `lifetime`, best the mean over the busiest hour.
+    /// A measured load: allocations requested from the pool, including overflow, in the trailing
+    /// `lifetime`, preferably the mean over the busiest hour.
     ///
     /// # Errors
     /// [`DemandError`] names the argument that is out of bounds.
@@ -98,13 +98,13 @@ impl Demand {
     /// This many visitors an hour, each of whom locks a number out for `lifetime`.
     ///
     /// # Errors
-    /// As [`Demand::of_load`].
+    /// The same as for [`Demand::of_load`].
     pub fn of_visitors(per_hour: f64, lifetime: Duration) -> Result<Self, DemandError> {
         Self::of_load(per_hour / 3_600.0 * lifetime.as_secs_f64(), lifetime)
     }
 
-    /// The same visitors, and bots beside them that make up `share` of all allocations. A load
-    /// that was measured has its bots in it already.
+    /// The same visitors, plus bots that make up `share` of all allocations. A measured load
+    /// already includes its bots.
     ///
     /// # Errors
     /// [`DemandError::Bots`] if no visitor would be left; [`DemandError::Load`] if it becomes too
@@ -117,13 +117,14 @@ impl Demand {
         Ok(Self { together: self.together, ..with })
     }
 
-    /// The same load, but `rows` of each batch ask for a number of this one pool.
+    /// The same load, but `rows` of each batch request a number of this pool.
     ///
-    /// Rows that come together crowd: the load's variance is `rows` times its mean. Hayward's
-    /// approximation treats them as one visitor who takes a number of a pool `rows` times smaller.
+    /// Rows that arrive together increase overflow: the load's variance is `rows` times its mean.
+    /// Hayward's approximation treats them as one visitor who takes a number of a pool `rows` times
+    /// smaller.
     ///
     /// # Errors
-    /// [`DemandError::Together`] for none.
+    /// [`DemandError::Together`] if `rows` is zero.
     pub fn in_batches_of(self, rows: u32) -> Result<Self, DemandError> {
         if rows == 0 {
             return Err(DemandError::Together);
@@ -162,9 +163,9 @@ impl Demand {
         blocking(f64::from(numbers) / self.together, self.load / self.together)
     }
 
-    /// The result for the fewest numbers of which at most `target` overflows, for sizes around
-    /// that, and for `asked`, if visitors call as in `callers`; `None` if no pool is large enough
-    /// for the target.
+    /// The results for the fewest numbers with at most `target` overflow, for sizes around that,
+    /// and for `asked`, if visitors call as in `callers`; `None` if no pool is large enough for the
+    /// target.
     #[must_use]
     pub fn sizes(&self, target: f64, asked: Option<u32>, callers: &Callers) -> Option<Sizes> {
         let numbers = self.numbers_for(target)?;
@@ -179,7 +180,7 @@ impl Demand {
     pub fn forecast(&self, numbers: u32, callers: &Callers) -> Forecast {
         let overflow = self.overflow(numbers);
         let count = f64::from(numbers);
-        // Rounding must not lock out more than there are.
+        // Rounding must not lock out more numbers than exist.
         let locked = (self.load * (1.0 - overflow)).min(count);
         let lockout = self.lifetime.as_secs_f64();
         let rate = locked / lockout;

@@ -1,4 +1,4 @@
-//! Erlang's loss formula: how much of a load finds all numbers of a pool locked out.
+//! Erlang's loss formula: the share of a load that finds all numbers of a pool locked out.
 //!
 //! Owns the formula, also between whole numbers, and its two inverses. An overflow does not wait,
 //! so a pool loses visitors as a telephone exchange without a queue loses calls: if visitors come
@@ -6,12 +6,12 @@
 //! included. Invariant: the result falls with the numbers, rises with the load, and lies between 0
 //! and 1.
 
-/// The most numbers that [`numbers_for`] looks at: more than any pool may have.
+/// The most numbers that [`numbers_for`] tries: more than any pool may have.
 pub const NUMBERS_MAX: u32 = 1 << 24;
 
 /// Steps of the integral that replaces the fractional part of a number.
 const STEPS: u32 = 4_000;
-/// The integrand falls like `e^-u`; beyond this it adds nothing that an `f64` has room for.
+/// The integrand falls like `e^-u`; beyond this it adds less than the precision of an `f64`.
 const TAIL: f64 = 40.0;
 /// The count of halvings of the interval of a load: more change nothing in an `f64`.
 const HALVINGS: u32 = 100;
@@ -19,8 +19,8 @@ const HALVINGS: u32 = 100;
 /// The share of allocations that overflow when a pool of `numbers` numbers is offered `load`:
 /// allocations a second times the seconds that each locks a number out (Erlang B).
 ///
-/// `numbers` may be a fraction: [`crate::Demand`] needs that for batches. Both count from 0 up; lower
-/// values count as 0. Right to nine digits; takes as many steps as there are numbers.
+/// `numbers` may be a fraction: [`crate::Demand`] needs that for batches. Both are at least 0;
+/// lower values count as 0. Accurate to nine digits; takes as many steps as there are numbers.
 #[must_use]
 pub fn blocking(numbers: f64, load: f64) -> f64 {
     if load <= 0.0 {
@@ -34,7 +34,7 @@ pub fn blocking(numbers: f64, load: f64) -> f64 {
         count += 1.0;
         blocked = load * blocked / (count + load * blocked);
         if blocked == 0.0 {
-            // Smaller than an `f64` can say, and it only falls.
+            // Smaller than an `f64` can represent, and still falling.
             break;
         }
     }
@@ -77,7 +77,7 @@ pub fn load_for(numbers: u32, target: f64) -> f64 {
 /// `1/B = ∫ e^-u (1 + u/A)^x du` over all `u` above 0.
 ///
 /// With `u = A(e^s - 1)` the integrand is smooth for small and for large loads alike, and Simpson's
-/// rule is enough. Erlang's recursion then leads from here to any broken number.
+/// rule is enough. Erlang's recursion then leads from here to any fractional number.
 fn blocking_of_part(part: f64, load: f64) -> f64 {
     let end = (TAIL / load).ln_1p();
     let step = end / f64::from(STEPS);

@@ -1,7 +1,7 @@
 //! The size of a ring pool, and of a cluster: mathematics.
 //!
-//! Owns the formulas and the measured cost of a row. Knows no files, no clock and no server: the
-//! program `ringwell plan` and a server that knows its own load ask the same functions. The
+//! Owns the formulas and the measured cost of a row. Uses no files, no clock and no server: the
+//! program `ringwell plan`, and a server that knows its own load, call the same functions. The
 //! formulas in words, with examples: docs/sizing.md.
 
 pub mod cluster;

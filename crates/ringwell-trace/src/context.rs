@@ -12,19 +12,19 @@ pub const TRACEPARENT: &str = "traceparent";
 /// Bytes of a trace's id and of a span's.
 const PLACE_BYTES: usize = 24;
 
-/// A place in a trace.
+/// The context of a span in a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     /// The trace.
     pub trace: TraceId,
     /// The span.
     pub span: [u8; 8],
-    /// Whether the trace is kept.
+    /// Whether the trace is recorded.
     pub is_sampled: bool,
 }
 
 impl TraceId {
-    /// The id of everything that concerns one thing, by its name: always the same.
+    /// An id derived from the name of an object: always the same.
     #[must_use]
     pub fn of(name: &[u8]) -> Self {
         // FNV-1a: ids need to differ, not to be secret.
@@ -35,7 +35,7 @@ impl TraceId {
         Self((hash | 1).to_be_bytes())
     }
 
-    /// A new one; `None` if there is no randomness.
+    /// A new context; `None` if no random bytes are available.
     #[must_use]
     pub fn random() -> Option<Self> {
         let mut bytes = [0; 16];
@@ -44,7 +44,7 @@ impl TraceId {
         Some(Self(bytes))
     }
 
-    /// A number by which traces are chosen.
+    /// A number by which traces are sampled.
     pub(crate) fn sum(self) -> u64 {
         let (high, low) = self.0.split_at(8);
         let half = |bytes: &[u8]| bytes.iter().fold(0, |sum, byte| sum << 8 | u64::from(*byte));
@@ -60,7 +60,7 @@ impl fmt::Display for TraceId {
 }
 
 impl Context {
-    /// A new span within a trace that is kept; `None` if there is no randomness.
+    /// A new span in a recorded trace; `None` if no random bytes are available.
     pub(crate) fn within(trace: TraceId) -> Option<Self> {
         let mut span = [0; 8];
         getrandom::fill(&mut span).ok()?;
@@ -68,7 +68,7 @@ impl Context {
         Some(Self { trace, span, is_sampled: true })
     }
 
-    /// A place in a trace that is kept.
+    /// A context in a recorded trace.
     #[must_use]
     pub fn kept(place: [u8; PLACE_BYTES]) -> Self {
         let (mut trace, mut span) = ([0; 16], [0; 8]);
@@ -77,7 +77,7 @@ impl Context {
         Self { trace: TraceId(trace), span, is_sampled: true }
     }
 
-    /// The ids of trace and span, for code that carries them along.
+    /// The ids of trace and span, for code that passes them on.
     #[must_use]
     pub fn place(&self) -> [u8; PLACE_BYTES] {
         let mut place = [0; PLACE_BYTES];
@@ -86,7 +86,7 @@ impl Context {
         place
     }
 
-    /// Reads `traceparent`. Later versions may have more fields behind the four of the first.
+    /// Reads `traceparent`. Later versions may have more fields after the first four.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let mut fields = text.trim().split('-');
@@ -115,7 +115,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     digits.filter_map(|digit| char::from_digit(digit.into(), 16)).collect()
 }
 
-/// Lower-case digits only, as the standard has it.
+/// Lower-case digits only, as the standard requires.
 fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digits = text.as_bytes();
     let mut bytes = [0; N];

@@ -1,5 +1,5 @@
-//! Sends spans to the collector: OTLP as JSON over HTTP/1.1, without TLS. A collector beside the
-//! server speaks it, and sends on what leaves the machine.
+//! Sends spans to the collector: OTLP as JSON over HTTP/1.1, without TLS. A collector next to the
+//! server accepts this, and forwards the spans that leave the machine.
 
 use std::time::{Duration, Instant};
 
@@ -14,13 +14,13 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// Spans of one request.
+/// The most spans of one request.
 const GROUP_MAX: usize = 512;
 /// The interval in which spans are collected.
 const GATHER: Duration = Duration::from_secs(1);
-/// A request that takes longer is given up with its contents.
+/// A request that takes longer is abandoned with its spans.
 const SEND_MAX: Duration = Duration::from_secs(5);
-/// After a failure.
+/// The pause after a failure.
 const PAUSE: Duration = Duration::from_secs(10);
 /// The time between two lines about lost spans.
 const LINE_EVERY: Duration = Duration::from_mins(1);
@@ -37,7 +37,7 @@ impl Exporter {
         Self { collector, waiting }
     }
 
-    /// Sends collected spans, until the process ends. Spans that a collector does not take are
+    /// Sends collected spans, until the process ends. Spans that a collector does not accept are
     /// lost.
     pub async fn run(mut self) {
         let mut group = Vec::with_capacity(GROUP_MAX);
@@ -63,7 +63,7 @@ impl Exporter {
     }
 }
 
-/// Spans that were lost, and when the log last had a line about them.
+/// The count of lost spans, and the time of the last log line about them.
 #[derive(Debug, Default)]
 struct Lost {
     spans: usize,
@@ -71,7 +71,7 @@ struct Lost {
 }
 
 impl Lost {
-    /// Counts `spans`; all that were lost since the last line if it is time for another.
+    /// Counts `spans`; returns all that were lost since the last line if another line is due.
     fn count(&mut self, spans: usize, now: Instant) -> Option<usize> {
         self.spans += spans;
         if self.last.is_some_and(|last| now.saturating_duration_since(last) < LINE_EVERY) {
@@ -105,7 +105,7 @@ async fn post(collector: &str, body: &str) -> Result<(), String> {
         .header(header::CONNECTION, "close")
         .body(Full::new(Bytes::from(body.to_owned())));
     let request = request.map_err(|error| error.to_string())?;
-    // Ends with this function in every case.
+    // The connection's task ends with this function in every case.
     let mut works = JoinSet::new();
     works.spawn(connection);
     let response = sender.send_request(request).await.map_err(said)?;

@@ -1,9 +1,9 @@
 //! Traces of requests: W3C Trace Context in, OTLP out.
 //!
 //! Owns sampling, ids, the queue and the contents of a span. Knows nothing of batches or calls.
-//! There is one tracer in a process, as there is one log: traced code need not carry it. Invariant:
-//! while it is off, [`begin`] is a load and a branch. A full queue drops spans, and nothing ever
-//! waits for the collector.
+//! There is one tracer in a process, as there is one log, so that traced code need not pass it on.
+//! Invariant: while it is off, [`begin`] is a load and a branch. A full queue drops spans, and
+//! nothing ever waits for the collector.
 
 mod context;
 mod export;
@@ -18,16 +18,16 @@ use tokio::sync::mpsc;
 pub use context::{Context, TRACEPARENT, TraceId};
 pub use export::Exporter;
 
-/// Spans that wait for the exporter.
+/// The most spans that wait for the exporter.
 const WAITING_MAX: usize = 4_096;
 
 static TRACER: OnceLock<Tracer> = OnceLock::new();
 
-/// The traced operations, and the receiver.
+/// The sampling rate, and the receiver of spans.
 #[derive(Debug)]
 struct Tracer {
     spans: mpsc::Sender<Value>,
-    /// One trace of this many is kept, unless the client has decided.
+    /// Of this many traces one is recorded, unless the client has decided.
     one_in: u64,
     begun: AtomicU64,
     dropped: AtomicU64,
@@ -36,25 +36,26 @@ struct Tracer {
 /// The side of a request that a span describes; the numbers are OTLP's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It was received.
+    /// The request was received.
     Server = 2,
-    /// It was sent.
+    /// The request was sent.
     Client = 3,
 }
 
 /// The context of a span.
 #[derive(Clone, Copy, Debug)]
 pub enum Parent<'a> {
-    /// The header `traceparent` of a request, if it has one. It decides whether the trace is kept.
+    /// The header `traceparent` of a request, if it has one. It decides whether the trace is
+    /// recorded.
     Header(Option<&'a str>),
-    /// A span that is known already, here or on another node. Without it nothing is kept.
+    /// A span that exists already, here or on another node. Without it nothing is recorded.
     Span(Option<Context>),
-    /// A trace whose id is made from something that lives longer than a request, such as a call. All
-    /// spans of it are kept, or none.
+    /// A trace whose id is derived from an object that lives longer than a request, such as a call.
+    /// All spans of it are recorded, or none.
     Trace(TraceId),
 }
 
-/// A piece of work. It ends when it is dropped.
+/// An operation. It ends when it is dropped.
 #[derive(Debug)]
 pub struct Span {
     tracer: &'static Tracer,
@@ -67,8 +68,8 @@ pub struct Span {
     has_failed: bool,
 }
 
-/// Traces from now on, one in `one_in` where no header decides. Returns the exporter to
-/// `http://COLLECTOR/v1/traces`; `None` if tracing is on already.
+/// Enables tracing, for one trace in `one_in` if no header decides. Returns the exporter to
+/// `http://COLLECTOR/v1/traces`; `None` if tracing is enabled already.
 pub fn start(collector: String, one_in: u64) -> Option<Exporter> {
     let (spans, waiting) = mpsc::channel(WAITING_MAX);
     let (begun, dropped) = (AtomicU64::new(0), AtomicU64::new(0));
@@ -81,7 +82,7 @@ pub fn dropped() -> u64 {
     TRACER.get().map_or(0, |tracer| tracer.dropped.load(Ordering::Relaxed))
 }
 
-/// Begins a span, if its trace is kept. `parent` is asked only while tracing is on.
+/// Begins a span, if its trace is recorded. `parent` is called only while tracing is enabled.
 #[inline]
 pub fn begin<'a>(
     name: &'static str,
@@ -129,31 +130,31 @@ impl Tracer {
 }
 
 impl Span {
-    /// Notes a text.
+    /// Records a text attribute.
     pub fn text(&mut self, key: &str, value: &str) {
         self.attributes.push(json!({ "key": key, "value": { "stringValue": value } }));
     }
 
-    /// Notes a whole number.
+    /// Records an integer attribute.
     pub fn number(&mut self, key: &str, value: u64) {
-        // OTLP writes 64 bits as text.
+        // OTLP writes 64-bit integers as text.
         let value = json!({ "intValue": value.to_string() });
         self.attributes.push(json!({ "key": key, "value": value }));
     }
 
-    /// Notes the status of an answer; 5xx is a failure.
+    /// Records the status of an answer; 5xx is a failure.
     pub fn status(&mut self, status: u16) {
         self.number("http.response.status_code", status.into());
         self.has_failed |= status >= 500;
     }
 
-    /// It did not work.
+    /// Records a failure.
     pub fn fail(&mut self, why: &str) {
         self.text("error.message", why);
         self.has_failed = true;
     }
 
-    /// Its place in its trace.
+    /// Its context.
     #[must_use]
     pub const fn context(&self) -> Context {
         self.context
@@ -227,7 +228,7 @@ fn a_trace_is_kept_as_its_header_says_and_one_in_so_many_without_one() {
     assert_eq!(of(Some(parent)).unwrap().context().trace, parent.trace);
     assert!((0..8).all(|_| of(None).is_none()));
     let _ = waiting.try_recv();
-    // An independent operation has one trace, kept whole or not at all.
+    // An independent operation is a trace of its own, recorded as a whole or not at all.
     let kept = |text: &str| {
         let id = TraceId::of(text.as_bytes());
         let of = || tracer.begin("call", Kind::Server, Parent::Trace(id)).is_some();
@@ -237,6 +238,6 @@ fn a_trace_is_kept_as_its_header_says_and_one_in_so_many_without_one() {
     assert!(calls.iter().all(|[one, other]| one == other));
     let some = calls.iter().filter(|both| both[0]).count();
     assert!((50..150).contains(&some), "{some} of 400");
-    // Two may wait; no request waits for room.
+    // Two may wait; requests never wait for room.
     assert!(tracer.dropped.load(Ordering::Relaxed) > 100);
 }

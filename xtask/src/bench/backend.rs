@@ -1,5 +1,5 @@
-//! An application that takes 100 ms for each ring pool, and a server that asks it: how many requests a
-//! second one process serves, each for a pool that it does not know yet.
+//! An application that takes 100 ms for each ring pool, and a server that asks it: the requests a
+//! second that one process serves, each for a pool that is new to it.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,13 +22,13 @@ const FIRST_POOL: u64 = 100_000;
 /// Requests a second.
 ///
 /// # Errors
-/// When something does not start, or a request gets no number.
+/// If something does not start, or a request gets no number.
 pub(super) fn requests_a_second(plan: &BenchInputs, pools: &Path) -> anyhow::Result<f64> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let application = listener.local_addr()?;
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // A connection that breaks costs the server a number, which is noticed there.
+            // A broken connection costs the server a number, which is noticed there.
             thread::spawn(move || answer(stream).ok());
         }
     });
@@ -73,7 +73,7 @@ fn start(plan: &BenchInputs, pools: &Path, application: SocketAddr) -> anyhow::R
     Server::start(command, address, folder.join("log"), None)
 }
 
-/// The application's part: a pool with one number, after a while.
+/// The application: returns a pool with one number, after a while.
 fn answer(stream: TcpStream) -> anyhow::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();

@@ -1,5 +1,5 @@
-//! Many kept-alive connections that only wait: the cost of each in memory, and their cost to the
-//! others in time.
+//! Many kept-alive connections that only wait: the memory of each, and the time that they cost
+//! others.
 
 use std::io::{BufRead as _, BufReader};
 use std::path::Path;
@@ -15,7 +15,7 @@ use super::server::{Demo, Server, pinned};
 use super::table::{self, median};
 use super::{BenchInputs, Findings};
 
-/// Batches a second beside the idle connections.
+/// Batches a second while the idle connections are open.
 const RATE: u32 = 1_000;
 
 /// The output of `ringwell-bench idle`.
@@ -27,8 +27,8 @@ struct IdleReport {
     kib_per_connection: f64,
 }
 
-/// Two servers of a kind, alike but for the idle connections that one of them has. Measured in turns,
-/// because this machine's own p99 differs by half from one minute to the next.
+/// Two servers that differ only in the idle connections of one of them. Measured alternately,
+/// because this machine's own p99 varies by half from one minute to the next.
 struct Pair {
     without: Server,
     with: Server,
@@ -49,11 +49,11 @@ struct Turn {
     cpu_seconds: f64,
 }
 
-/// Connections that have just been used are not idle: for a while the kernel still has
-/// acknowledgements and timers of theirs to see to.
+/// Connections that have just been used are not idle yet: for a while the kernel still processes
+/// their acknowledgements and timers.
 const SETTLING: Duration = Duration::from_secs(3);
 
-/// Runs it.
+/// Runs the benchmark.
 pub(super) fn idle(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let connections = if plan.smoke { 500 } else { 10_000 };
     println!(
@@ -112,7 +112,8 @@ impl Pair {
         pools: &Path,
         connections: u32,
     ) -> anyhow::Result<Self> {
-        // Once for warmth, so that memory which all work needs is not charged to the idle.
+        // Runs once to warm up, so that memory which any work needs is not attributed to the idle
+        // connections.
         for server in [&without, &with] {
             open_loop(plan, server, pools, RATE, 1)?;
         }
@@ -126,7 +127,7 @@ impl Pair {
     }
 
     fn end(mut self) -> anyhow::Result<()> {
-        // The closed standard input lets it end.
+        // Closing its standard input makes it end.
         drop(self.holder.stdin.take());
         let status = self.holder.wait()?;
         ensure!(status.success(), "the holder of idle connections ended with {status}");
@@ -139,7 +140,7 @@ impl Sample {
         Self { held: pair.held.clone(), without: Vec::new(), with: Vec::new() }
     }
 
-    /// Measures both servers, each first in every other round.
+    /// Measures both servers; each is first in every other round.
     fn add(
         &mut self,
         plan: &BenchInputs,
@@ -175,7 +176,7 @@ fn row(name: &str, sample: &Sample) -> [String; 8] {
     let both = |of: fn(&[Turn]) -> f64| [&sample.without, &sample.with].map(|turns| of(turns));
     let p50 = both(|turns| median(turns.iter().map(|turn| turn.load.latency.p50_us)));
     let p99 = both(|turns| median(turns.iter().map(|turn| turn.load.latency.p99_us)));
-    // The kernel counts in steps of 10 ms: only the sum of all turns says something.
+    // The kernel counts in steps of 10 ms, so only the sum of all turns is meaningful.
     let cpu = both(|turns| turns.iter().map(|turn| turn.cpu_seconds).sum());
     let with_over_without = |[without, with]: [f64; 2]| format!("{:.2}", with / without);
     let overflow: u32 = sample.parts().map(|part| part.overflow_rows).sum();

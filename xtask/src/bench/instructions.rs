@@ -1,4 +1,4 @@
-//! One shard's engine alone: instructions a row under callgrind, nanoseconds a row without.
+//! One shard's engine alone: instructions per row under callgrind, nanoseconds per row without it.
 
 use std::path::Path;
 use std::process::Command;
@@ -15,7 +15,7 @@ use crate::shell::{is_installed, output};
 /// Two runs of different length: the cost of the start is the same in both and cancels out.
 const BATCHES: [u32; 2] = [200, 600];
 
-/// Runs it.
+/// Runs the benchmark.
 pub(super) fn instructions(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\ninstructions: the engine alone, {ROWS} rows a batch, journal records in memory");
     let engine = plan.programs.example("engine")?;

@@ -1,4 +1,4 @@
-//! Open loop at 1,000 batches a second, beside the disk's own time for a flush.
+//! Open loop at 1,000 batches a second, compared with the disk's own time for a flush.
 
 use serde_json::json;
 
@@ -12,7 +12,7 @@ const RATE: u32 = 1_000;
 /// A batch of 40 rows is one block of the journal; ten of them are a large group.
 const PROBE_BYTES: [u32; 2] = [4_096, 40_960];
 
-/// Runs it.
+/// Runs the benchmark.
 pub(super) fn latency(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\nlatency: open loop, {RATE} batches/s of {ROWS} rows over 200 pools of 500,");
     println!(

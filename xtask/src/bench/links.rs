@@ -18,7 +18,7 @@ struct Variant {
     name: &'static str,
     nodes: Vec<Server>,
     samples: Vec<OpenLoop>,
-    /// Of all processes, for a batch.
+    /// CPU time of all processes per batch.
     cpu_us: Vec<f64>,
 }
 
@@ -57,7 +57,7 @@ impl Variant {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub(super) fn links(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!(
         "\nlinks: open loop, {RATE} batches/s of {ROWS} rows over 200 pools of 500, memory only;"

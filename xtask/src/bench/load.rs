@@ -1,4 +1,4 @@
-//! Senders: wrk in a closed loop with a witness beside it, and the open loop.
+//! Senders: wrk in a closed loop together with a witness, and the open loop.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use crate::shell::{output, root};
 
 /// Rows a batch, in every benchmark.
 pub(super) const ROWS: u32 = 40;
-/// Batches a second that the witness sends beside wrk.
+/// Batches a second that the witness sends while wrk runs.
 const WITNESS_RATE: u32 = 50;
 
 /// The values in the `RESULT` line of `bulk.lua`.
@@ -30,7 +30,7 @@ pub(super) struct Wrk {
 }
 
 impl Wrk {
-    /// The faults that it saw.
+    /// The faults in the answers.
     pub(super) fn problems(&self) -> Vec<String> {
         let checks = [
             (self.bad_status, "answers with another status"),
@@ -67,7 +67,8 @@ pub(super) struct OpenLoop {
 }
 
 impl OpenLoop {
-    /// The faults of the answers. `fixed` answers of the ceiling server hold no rows.
+    /// The faults of the answers. Answers of the ceiling server, which are `fixed`, contain no
+    /// rows.
     pub(super) fn problems(&self, fixed: bool) -> Vec<String> {
         let rows = if fixed { 0 } else { self.ok * ROWS };
         let checks = [
@@ -87,9 +88,9 @@ impl OpenLoop {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct ClosedLoop {
     pub(super) requests_per_second: f64,
-    /// User and system time of the server over the requests that it answered.
+    /// User and system time of the server, divided by the requests that it answered.
     pub(super) cpu_us_per_request: f64,
-    /// Share of its core that the server used.
+    /// The server's share of its core.
     pub(super) busy: f64,
     wrk: Wrk,
     witness: OpenLoop,
@@ -119,11 +120,11 @@ impl ClosedLoop {
 
 /// Sends as fast as answers come over `connections`.
 ///
-/// wrk does not look into answers: that would cost it a sixth of its rate. A witness on the same
-/// core, 50 batches a second, looks into each of its rows instead.
+/// wrk does not examine answers, which would cost it a sixth of its rate. Instead, a witness on the
+/// same core sends 50 batches a second and examines each of its rows.
 ///
 /// # Errors
-/// When a sender fails or prints something else.
+/// If a sender fails or prints unexpected output.
 pub(super) fn closed_loop(
     plan: &BenchInputs,
     server: &Server,
@@ -149,10 +150,10 @@ pub(super) fn closed_loop(
     })
 }
 
-/// Sends as fast as answers come over `connections`, and does not look into them.
+/// Sends as fast as answers come over `connections`, without examining them.
 ///
 /// # Errors
-/// When wrk fails or prints something else.
+/// If wrk fails or prints unexpected output.
 pub(super) fn wrk(
     machine: &Machine,
     server: &Server,
@@ -173,7 +174,7 @@ pub(super) fn wrk(
 /// Sends `rate` batches a second, independent of the answers.
 ///
 /// # Errors
-/// When the sender fails or prints something else.
+/// If the sender fails or prints unexpected output.
 pub(super) fn open_loop(
     plan: &BenchInputs,
     server: &Server,
@@ -209,7 +210,7 @@ pub(super) struct Flush {
 /// Overwrites and flushes `bytes` once a millisecond on the disk that holds the servers' data.
 ///
 /// # Errors
-/// When the disk refuses.
+/// If the disk fails.
 pub(super) fn flush(plan: &BenchInputs, bytes: u32, seconds: u32) -> anyhow::Result<Flush> {
     let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
     command.args(["flush", "--bytes", &bytes.to_string(), "--every", "1ms", "--time"]);

@@ -1,4 +1,4 @@
-//! `ringwell load`: run against a server, its figures, and how it compares with wrk.
+//! Runs `ringwell load` against a server and compares its figures with those of wrk.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -34,7 +34,7 @@ impl Load {
         self.number("/counts/statuses/200")
     }
 
-    /// The faults of the answers, if this share of the rows may be overflow.
+    /// The faults in the answers, if this share of the rows may be overflow.
     pub(super) fn problems(&self, spared: f64) -> Vec<String> {
         let counts = self.0["counts"].as_object().into_iter().flatten();
         let few = self.number("/counts/overflow_rows") < spared * self.number("/counts/rows");
@@ -56,7 +56,7 @@ impl Load {
 /// Sends batches over `connections`: as fast as answers come, or `rate` of them a second.
 ///
 /// # Errors
-/// When it fails or prints something else.
+/// If it fails or prints unexpected output.
 pub(super) fn load(
     plan: &BenchInputs,
     address: SocketAddr,
@@ -75,7 +75,7 @@ pub(super) fn load(
     }
     let printed = output(command.arg(format!("http://{address}")))?;
     let mut load: Value = serde_json::from_str(&printed).context("load printed something else")?;
-    // Kept are the figures; the series would be a thousand times as long.
+    // Stores the figures without the series, which would be a thousand times as long.
     let series = ["samples", "percentiles"];
     load.as_object_mut()
         .context("load printed no object")?
@@ -96,8 +96,8 @@ struct Pair {
     ours: Vec<Sample>,
 }
 
-/// In a closed loop beside wrk on the same servers: whether one core of it keeps one core of the
-/// server busy, and whether both see the same latency.
+/// Runs in a closed loop next to wrk on the same servers: shows whether one core of it saturates
+/// one core of the server, and whether both report the same latency.
 pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\nloader: `ringwell load` beside wrk, {CONNECTIONS} connections in a closed loop,");
     println!("{ROWS} rows a batch over 200 pools of 500, memory only, one shard");
@@ -111,7 +111,7 @@ pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
         let fixed = name == "ceiling";
         problems.extend(pair.wrks.iter().flat_map(|it| it.problems(fixed)));
         if !fixed {
-            // A deadline on a machine that does other things too: see `peers`.
+            // The deadline on a machine with other work: see `peers`.
             problems.extend(pair.ours.iter().flat_map(|it| it.load.problems(0.01)));
         }
         pairs.push(pair);

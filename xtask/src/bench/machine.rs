@@ -1,4 +1,4 @@
-//! The machine of the figures, and the place of their files.
+//! The machine of the figures, and the location of their files.
 
 use std::process::Command;
 
@@ -16,20 +16,20 @@ pub(super) struct Machine {
     kernel: String,
     commit: String,
     profile: String,
-    /// Cores of the server, as `taskset -c` takes them.
+    /// Cores of the server, in the form of `taskset -c`.
     pub(super) server_cores: String,
     /// Cores of the sender.
     pub(super) load_cores: String,
-    /// Threads of the sender: one a core.
+    /// Threads of the sender: one per core.
     pub(super) load_threads: u32,
 }
 
 impl Machine {
-    /// Looks at this machine and shares its cores out: one for the server and one for the load,
-    /// or two for each where there are four.
+    /// Examines this machine and divides its cores: one for the server and one for the load, or two
+    /// for each if there are four.
     ///
     /// # Errors
-    /// With fewer than two cores: server and load would take turns.
+    /// If there are fewer than two cores, because server and load would take turns.
     pub(super) fn look(profile: &str) -> anyhow::Result<Self> {
         let cpus = std::thread::available_parallelism()?.get();
         ensure!(cpus >= 2, "needs two cores: one for the server, one for the load");
@@ -69,7 +69,7 @@ impl Machine {
 /// Writes the raw figures to `bench/results/DATE/TIME.json`.
 ///
 /// # Errors
-/// When the file cannot be written.
+/// If the file cannot be written.
 pub(super) fn save(machine: &Machine, plan: &Value, raw: &Value) -> anyhow::Result<()> {
     let stamp = output(Command::new("date").args(["-u", "+%Y-%m-%d %H%M%S"]))?;
     let (date, time) = stamp.trim().split_once(' ').context("date printed something else")?;

@@ -30,7 +30,7 @@ struct Sample {
     resize_seconds: f64,
 }
 
-/// Runs it: quiet and managed in turns, on one server.
+/// Runs the benchmark: quiet and managed alternately, on one server.
 pub(super) fn manage(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let lines: u32 = if plan.smoke { 200 } else { 10_000 };
     println!(
@@ -132,7 +132,7 @@ impl<'a> Stage<'a> {
         Ok(Self { plan, folder, pools, management, server })
     }
 
-    /// Writes a list of pools that the server does not have, with a number each.
+    /// Writes a list of pools that are new to the server, with a number each.
     fn new_pools(&self, round: u32, lines: u32) -> anyhow::Result<PathBuf> {
         let mut list = HEADING.to_owned();
         for line in 0..lines {
@@ -145,7 +145,7 @@ impl<'a> Stage<'a> {
         Ok(path)
     }
 
-    /// Gives ten more numbers to every pool; says how long that took.
+    /// Gives ten more numbers to every pool; returns the duration.
     fn resize(&self, round: u32) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         for pool in 1..=200 {
@@ -166,8 +166,8 @@ impl<'a> Stage<'a> {
         Ok(begun.elapsed())
     }
 
-    /// Has the server take a list; says how long that took. The client works on the server's core:
-    /// the sender needs the other one for itself.
+    /// Makes the server import a list; returns the duration. The client runs on the server's core,
+    /// because the sender needs the other one for itself.
     fn import(&self, list: &Path) -> anyhow::Result<Duration> {
         let cores = &self.plan.machine.server_cores;
         let mut command = pinned(cores, &self.plan.programs.ringwell);

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// Rounds; variants alternate within each.
     #[arg(long, default_value_t = 3)]
     rounds: u32,
-    /// About a second of each, at a small size: shows that it still works, measures nothing.
+    /// About a second of each, at a small size: shows that it still works, but measures nothing.
     #[arg(long)]
     smoke: bool,
     /// Cargo profile of both servers and senders [default: dist; dev with --smoke].
@@ -83,10 +83,10 @@ struct BenchInputs {
     smoke: bool,
 }
 
-/// The findings of a benchmark, beside its output.
+/// The results of a benchmark, in addition to its output.
 struct Findings {
     raw: Value,
-    /// Answers that were wrong; empty when all went well.
+    /// Wrong answers; empty if there were none.
     problems: Vec<String>,
 }
 
@@ -111,7 +111,7 @@ const BENCHMARKS: [(Which, &str, Benchmark); 13] = [
 /// Builds, measures, prints.
 ///
 /// # Errors
-/// When something is not installed, does not start, or answered wrongly.
+/// If something is not installed, does not start, or gives wrong answers.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     for program in ["wrk", "taskset", "prlimit"] {
         ensure!(is_installed(program), "{program} is not installed (Debian: wrk, util-linux)");

@@ -1,5 +1,5 @@
-//! The cost of a page's visitor beside one row of a batch: `POST /site/v1/numbers` and a bulk
-//! request of one row for a new visitor, in turns, each on a kept connection.
+//! The cost of a page's visitor compared with one row of a batch: `POST /site/v1/numbers` and a
+//! bulk request of one row for a new visitor, alternately, each on a kept connection.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -14,14 +14,14 @@ use super::table::{self, median};
 use super::{BenchInputs, Findings};
 use crate::shell::{is_installed, target_dir};
 
-/// Requests of one turn: all new visitors of a run fit into the room for those that wait for a sign
-/// of life.
+/// Requests of one turn: all new visitors of a run fit into the room for those that wait for a
+/// keep-alive.
 const TURN: u32 = 2_000;
 /// Two lengths under callgrind: the cost of the start is the same in both and cancels out.
 const COUNTED: [u32; 2] = [200, 600];
 const NAMES: [&str; 2] = ["one row of a batch", "POST /site/v1/numbers"];
 const KEY: &str = "0123456789ABCDEF0123456789ABCDEF";
-/// As a browser sends it; the same for both, so that both heads are as dear.
+/// In the form that a browser sends; the same for both, so that both heads cost the same.
 const HEAD: &str = "host: calls.example\r\nuser-agent: Mozilla/5.0 (X11; Linux x86_64; rv:140.0) Gecko/20100101 Firefox/140.0\r\n\
     sec-fetch-site: cross-site\r\naccept: */*\r\naccept-language: en\r\n\
     referer: https://shop.example/\r\ncontent-type: text/plain;charset=UTF-8\r\n";
@@ -40,7 +40,7 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream), visitors: 0 })
     }
 
-    /// Asks for a new visitor; the time until the whole answer was there.
+    /// Makes a request for a new visitor; returns the time until the whole answer has arrived.
     fn ask(&mut self, is_page: bool) -> anyhow::Result<Duration> {
         self.visitors += 1;
         let n = self.visitors;
@@ -96,7 +96,7 @@ impl Connection {
     }
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub(super) fn pages(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\npages: {} and {}, new visitors, closed loop, in turns", NAMES[0], NAMES[1]);
     let mut raw = Vec::new();
@@ -137,7 +137,7 @@ pub(super) fn pages(plan: &BenchInputs) -> anyhow::Result<Findings> {
     Ok(Findings { raw: json!({"turns": raw, "instructions": counted}), problems: Vec::new() })
 }
 
-/// Instructions of a request of each kind.
+/// Instructions per request of each kind.
 fn counted(plan: &BenchInputs) -> anyhow::Result<Option<[f64; 2]>> {
     if !is_installed("valgrind") {
         println!("valgrind is not installed: no instructions counted");
@@ -171,7 +171,7 @@ fn counted(plan: &BenchInputs) -> anyhow::Result<Option<[f64; 2]>> {
     Ok(Some(counts))
 }
 
-/// A server with a site, one pool and one shard; `before` comes before the program.
+/// A server with a site, one pool and one shard; `before` precedes the program on the command line.
 fn serve(
     plan: &BenchInputs,
     durability: &str,
@@ -183,7 +183,7 @@ fn serve(
         std::fs::remove_dir_all(&data)?;
     }
     let config = plan.programs.work.join("pages.toml");
-    // Lifetimes so short that no visitor of thousands finds the pool exhausted.
+    // Lifetimes are so short that no visitor of thousands finds the pool exhausted.
     let text = format!(
         "data = \"{}\"\nlisten = [\"{address}\"]\nshards = 1\ndurability = \"{durability}\"\n\
          deadline = \"10s\"\ndrain_pause = \"0s\"\n\

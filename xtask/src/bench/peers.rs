@@ -1,8 +1,8 @@
-//! The alternatives that users would choose, next to Ringwell in the same run.
-//! `bench/peers/README.md` explains the peers, and how they were tuned.
+//! The alternatives that users would choose, in the same run as Ringwell. `bench/peers/README.md`
+//! explains the peers, and how they were tuned.
 //!
-//! Each is proved right before it is timed. Only one runs at a time, so that a store's later work
-//! is not charged to another; all of them run once a round.
+//! Each is proved correct before it is timed. Only one runs at a time, so that a store's later work
+//! is not attributed to another; all of them run once per round.
 
 mod proof;
 mod start;
@@ -20,9 +20,9 @@ use super::table::{self, median, range};
 use super::{BenchInputs, Findings};
 use start::{Kind, Running, Shop};
 
-/// Batches a second of the open loop: the limit of the slowest peer.
+/// Batches a second in the open loop: the limit of the slowest peer.
 const RATE: u32 = 200;
-/// Share of our rows that may be overflow on a machine that does other things too.
+/// The share of our rows that may be overflow on a machine with other work.
 const SPARED: f64 = 0.01;
 /// Connections of the closed and of the open loop.
 const MANY: u32 = 64;
@@ -43,12 +43,12 @@ struct Sample {
     many: Load,
     cpu_us_per_batch: f64,
     busy: f64,
-    /// On one connection; left out of smoke runs.
+    /// On one connection; omitted in smoke runs.
     one: Option<Load>,
     fixed: Load,
 }
 
-/// Runs it.
+/// Runs the benchmark.
 pub(super) fn peers(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\npeers: {ROWS} rows a batch over 200 pools of 500, lockout 10 ms, server and store");
     println!("on one core; closed loop, and open loop at {RATE} batches/s over {MANY} connections");
@@ -109,13 +109,13 @@ fn variants() -> Vec<Variant> {
     ]
 }
 
-/// Writes the list of pools: those under load, and if `proof`, those of the proof behind them.
+/// Writes the list of pools: those under load, and if `proof`, also those of the proof after them.
 fn write_pools(path: &Path, proof: bool) -> anyhow::Result<PathBuf> {
     let columns = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";
     let mut list = format!("{columns}\n");
     for id in 1..=200_u64 {
         let first = 2_000_000_000 + (id - 1) * 500;
-        // As long as a real one. It need not be a secret here.
+        // As long as a real key. It need not be secret here.
         let key = format!("{:032x}", u128::from(id) * 0x9e37_79b9_7f4a_7c15_f39c_c060);
         writeln!(list, "{id},{key},{},0.01,{first},500", 9_000_000_000 + id)?;
     }
@@ -153,8 +153,8 @@ fn measure(plan: &BenchInputs, running: &Running, pools: &Path) -> anyhow::Resul
 }
 
 impl Variant {
-    /// The share of rows that may be overflow. Ours alone has a deadline and bounded queues; where
-    /// others would be slow for a moment, rows of it are overflow.
+    /// The share of rows that may be overflow. Only ours has a deadline and bounded queues: where
+    /// others would be slow for a moment, some of its rows are overflow.
     fn spared(&self) -> f64 {
         if matches!(self.kind, Kind::Ours(_)) { SPARED } else { 0.0 }
     }
@@ -170,7 +170,7 @@ impl Variant {
         let cpu = |it: &Sample| it.cpu_us_per_batch;
         let over = |pick: &dyn Fn(&Sample) -> f64| {
             let of = ours.median(pick);
-            // A smoke run leaves one connection out.
+            // A smoke run omits one connection.
             if of > 0.0 { format!("{:.2}", self.median(pick) / of) } else { "-".to_owned() }
         };
         let (low, high) = range(self.samples.iter().map(rate));

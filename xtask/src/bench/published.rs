@@ -1,7 +1,8 @@
-//! Experiments published by the authors of comparable systems, with known figures: the same here,
-//! one line for each, theirs beside ours.
+//! Experiments published by the authors of comparable systems, with known figures: repeated here,
+//! one line for each, with their result beside ours.
 //!
-//! Their machines differed: the distance from the limit that each experiment sets can be compared.
+//! Their machines differed, so the comparable figure is the distance from the limit that each
+//! experiment sets.
 
 use std::process::Command;
 
@@ -32,7 +33,7 @@ const LOADS: [(u32, u32, &str); 5] = [
 /// The experiment, the published result, the result here.
 type Line = [String; 3];
 
-/// Runs them all.
+/// Runs all of them.
 pub(super) fn published(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!("\npublished: experiments of the systems that Ringwell comes from, theirs and ours");
     let mut lines = Vec::new();

@@ -1,7 +1,7 @@
-//! Whole requests to running servers, under cachegrind: instructions, and misses of two caches.
+//! Complete requests to running servers, under cachegrind: instructions, and misses of two caches.
 //!
-//! Kernel code is not seen. Two runs of different length: the cost of the start is the same in both and cancels
-//! out.
+//! Kernel code is not counted. Two runs of different length: the cost of the start is the same in
+//! both and cancels out.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -16,31 +16,31 @@ use crate::shell::target_dir;
 
 const SECONDS: [u32; 2] = [2, 12];
 const CONNECTIONS: [u32; 3] = [32, 64, 128];
-/// Of a core with 48 KiB for data, 32 KiB for instructions, and 2 MiB of its own behind them.
+/// Models a core with 48 KiB for data, 32 KiB for instructions, and 2 MiB behind them.
 const CACHES: [&str; 3] = ["--D1=49152,12,64", "--I1=32768,8,64", "--LL=2097152,16,64"];
 
-/// One run, or the mean of a request.
+/// One run, or the mean per request.
 #[derive(Clone, Copy)]
 struct Counted {
     requests: f64,
     instructions: f64,
-    /// Instructions that the first cache did not have.
+    /// Misses of instructions in the first cache.
     first_misses: f64,
-    /// Instructions and data that 2 MiB did not have.
+    /// Misses of instructions and data in 2 MiB.
     large_misses: f64,
 }
 
-/// The servers and the place of cachegrind's output.
+/// The servers, and the location of cachegrind's output.
 struct Bench {
     programs: Programs,
     machine: Machine,
     out: PathBuf,
 }
 
-/// Prints a table, and returns the figures that hardly any noise reaches, by name.
+/// Prints a table, and returns the nearly noise-free figures by name.
 ///
 /// # Errors
-/// When something does not build or run, or an answer was wrong.
+/// If something does not build or run, or an answer is wrong.
 pub(crate) fn requests(profile: &str) -> anyhow::Result<BTreeMap<String, f64>> {
     let out = target_dir().join("cachegrind.out");
     let mut under: Vec<OsString> = ["valgrind", "--quiet", "--tool=cachegrind", "--cache-sim=yes"]
@@ -49,7 +49,7 @@ pub(crate) fn requests(profile: &str) -> anyhow::Result<BTreeMap<String, f64>> {
         .map(OsString::from)
         .collect();
     under.push(format!("--cachegrind-out-file={}", out.display()).into());
-    // Under valgrind everything takes about fifty times as long: rows must not be late.
+    // Under valgrind everything takes about fifty times as long, so deadlines are longer.
     let mut programs = Programs::build(profile, true)?;
     programs.under = under;
     let bench = Bench { programs, machine: Machine::look(profile)?, out };

@@ -1,4 +1,4 @@
-//! Servers under test: started pinned to their cores, waited for, looked at, ended.
+//! Servers under test: starts them pinned to their cores, waits for them, measures and stops them.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -13,11 +13,11 @@ use serde::Serialize;
 
 use crate::shell::{BUILD, cargo, run, target_dir};
 
-/// The time limit for a server to be ready or to end.
+/// The time limit for a server to be ready or to stop.
 const PATIENCE: Duration = Duration::from_mins(2);
 /// Ticks a second in `/proc/PID/stat`; Linux shows 100 to programs on every machine we know.
 const TICKS_PER_SECOND: f64 = 100.0;
-/// Open files that 10,000 connections need. A hard limit below this can only be raised by root.
+/// Open files that 10,000 connections need. Raising a lower hard limit takes root.
 const FILES_NEEDED: u32 = 11_000;
 /// The programs that were built.
 pub(super) struct Programs {
@@ -27,21 +27,20 @@ pub(super) struct Programs {
     /// Directory for data and logs, on a real disk.
     pub(super) work: PathBuf,
     profile: String,
-    /// The deadline of a batch, if not the server's own.
+    /// The deadline of a batch, if it is not the server's default.
     pub(super) deadline: Option<&'static str>,
-    /// The program that runs a server, with its arguments; none: the server runs by itself.
+    /// The program that runs a server, with its arguments; `None` if the server runs directly.
     pub(super) under: Vec<OsString>,
 }
 
 impl Programs {
-    /// Builds them with one profile, so that both servers have had the same optimisation.
+    /// Builds them with one profile, so that both servers have the same optimisation.
     ///
     /// # Errors
-    /// When the build fails.
+    /// If the build fails.
     pub(super) fn build(profile: &str, smoke: bool) -> anyhow::Result<Self> {
         let mut build = cargo();
-        // The development build that CI has anyway; the program's own features alone if figures are
-        // taken.
+        // CI's development build for smoke runs; for figures only the program's own features.
         if profile == "dev" {
             build.args(BUILD);
         } else {
@@ -52,7 +51,7 @@ impl Programs {
         let dir = target_dir().join(if profile == "dev" { "debug" } else { profile });
         let work = target_dir().join("bench-work");
         std::fs::create_dir_all(&work)?;
-        // A smoke run shares its cores with the rest of CI; late rows would be overflow.
+        // A smoke run shares its cores with the rest of CI, where late rows would be overflow.
         let deadline = smoke.then_some("5s");
         Ok(Self {
             ringwell: dir.join("ringwell"),
@@ -64,10 +63,10 @@ impl Programs {
         })
     }
 
-    /// Says where an example of `bench/` is, and builds it if that has not been done.
+    /// Returns the path of an example of `bench/`, and builds it if necessary.
     ///
     /// # Errors
-    /// When the build fails.
+    /// If the build fails.
     pub(super) fn example(&self, name: &str) -> anyhow::Result<PathBuf> {
         if self.profile != "dev" {
             let arguments = ["build", "--locked", "-p", "ringwell-bench", "--example", name];
@@ -91,12 +90,12 @@ const PATIENT_LINKS: &str = "[links]\ndeadline = \"3s\"\nslow = \"2s\"\nwait = \
 /// The options of `ringwell demo`.
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Demo {
-    /// Unique within a run; names the data directory.
+    /// Unique within a run; part of the data directory's name.
     pub(super) name: String,
     pub(super) durability: &'static str,
     pub(super) shards: u32,
     pub(super) pools: u32,
-    /// Numbers a pool.
+    /// Numbers per pool.
     pub(super) numbers: u32,
 }
 
@@ -107,14 +106,14 @@ impl Demo {
     }
 }
 
-/// A running server. Dropping it kills the process.
+/// A running server, killed when dropped. Dropping it kills the process.
 pub(crate) struct Server {
     child: Child,
     /// Its address.
     pub(super) address: SocketAddr,
     log: PathBuf,
     data: Option<PathBuf>,
-    /// From the start of the process to its first `/readyz`.
+    /// The time from the start of the process to its first `/readyz`.
     pub(super) ready_after: Duration,
 }
 
@@ -122,7 +121,7 @@ impl Server {
     /// Starts the fixed-bytes server.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If it does not start.
     pub(super) fn ceiling(programs: &Programs, cores: &str) -> anyhow::Result<Self> {
         let address = free_address()?;
         let mut command = programs.server(cores, &programs.bench);
@@ -130,10 +129,10 @@ impl Server {
         Self::start(command, address, programs.work.join("ceiling.log"), None)
     }
 
-    /// Starts `ringwell demo` in a separate data directory, empty unless `keep`.
+    /// Starts `ringwell demo` in a separate data directory, which is emptied unless `keep`.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If it does not start.
     pub(super) fn demo(
         programs: &Programs,
         cores: &str,
@@ -159,10 +158,10 @@ impl Server {
         Self::start(command, address, log, Some(data))
     }
 
-    /// Starts the two nodes of a cluster, with a shard each, over the pools that a demo has listed.
+    /// Starts the two nodes of a cluster, with a shard each, for the pools that a demo has listed.
     ///
     /// # Errors
-    /// When they do not come up.
+    /// If they do not start.
     pub(super) fn nodes(
         programs: &Programs,
         cores: &str,
@@ -190,7 +189,8 @@ impl Server {
         let start = |(name, address): (&str, SocketAddr)| {
             let config = data.join(name).with_extension("toml");
             let deadline = programs.deadline.unwrap_or("100ms");
-            // If a batch has a long deadline, a link has too: a slow one would be asked less.
+            // If a batch has a long deadline, so does a link, because a slow one would get fewer
+            // requests.
             let links = programs.deadline.map_or("", |_| PATIENT_LINKS);
             let text = format!(
                 "data = \"{}\"\nlisten = [\"{address}\"]\ndurability = \"memory\"\n\
@@ -210,7 +210,7 @@ impl Server {
     /// Starts a program that answers `/readyz` at `address` once it serves.
     ///
     /// # Errors
-    /// When it ends, or is not ready in time.
+    /// If it ends, or is not ready in time.
     pub(crate) fn start(
         mut command: Command,
         address: SocketAddr,
@@ -248,7 +248,7 @@ impl Server {
     /// User and system time so far, all threads.
     ///
     /// # Errors
-    /// If the process is gone.
+    /// If the process has ended.
     pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()))?;
         // The program's name, in parentheses, may hold spaces; utime and stime are 12th and 13th after.
@@ -258,8 +258,8 @@ impl Server {
         Ok(f64::from(ticks) / TICKS_PER_SECOND)
     }
 
-    /// The reason why the server gave overflow numbers since it started, by its own count; empty if
-    /// it did not.
+    /// The reasons for overflow numbers since the server's start, by its own count; empty if there
+    /// were none.
     pub(super) fn overflow_reasons(&self) -> String {
         let metrics = get(self.address, "/metrics").unwrap_or_default();
         let counts = metrics.lines().filter(|line| line.starts_with("ringwell_overflow_rows"));
@@ -267,10 +267,10 @@ impl Server {
         some.collect::<Vec<_>>().join(", ")
     }
 
-    /// A metric of whole numbers, over all shards.
+    /// An integer metric, summed over all shards.
     ///
     /// # Errors
-    /// When the server does not answer.
+    /// If the server does not answer.
     pub(crate) fn metric(&self, name: &str) -> anyhow::Result<u64> {
         let metrics = get(self.address, "/metrics")?;
         let lines = metrics.lines().filter(|line| {
@@ -283,7 +283,7 @@ impl Server {
     /// Resident memory in KiB.
     ///
     /// # Errors
-    /// If the process is gone.
+    /// If the process has ended.
     pub(super) fn resident_kib(&self) -> anyhow::Result<u32> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid()))?;
         let line = status.lines().find(|line| line.starts_with("VmRSS:"));
@@ -291,10 +291,10 @@ impl Server {
         Ok(field.parse()?)
     }
 
-    /// Asks it to drain and waits for its end. The fixed-bytes server has nothing to drain.
+    /// Makes it drain, and waits for its end. The fixed-bytes server has nothing to drain.
     ///
     /// # Errors
-    /// When it does not end, or not with 0.
+    /// If it does not end, or not with status 0.
     pub(super) fn stop(mut self) -> anyhow::Result<Duration> {
         let begun = Instant::now();
         run(Command::new("kill").args(["-TERM", &self.pid().to_string()]))?;
@@ -312,10 +312,10 @@ impl Server {
         }
     }
 
-    /// Kills it as a crash would.
+    /// Kills it as in a crash.
     ///
     /// # Errors
-    /// When it cannot be killed.
+    /// If it cannot be killed.
     pub(super) fn kill(mut self) -> anyhow::Result<()> {
         self.child.kill()?;
         self.child.wait()?;
@@ -331,13 +331,13 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // It may have ended already; then there is nothing to do.
+        // It may have ended already.
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// `program` on `cores`, allowed as many open files as the idle connections need.
+/// `program` on `cores`, with as many open files as the idle connections need.
 pub(super) fn pinned(cores: &str, program: &Path) -> Command {
     let mut command = Command::new("prlimit");
     let files = FILES_NEEDED.max(open_files_max());
@@ -362,7 +362,7 @@ fn is_ready(address: SocketAddr) -> bool {
     get(address, "/readyz").is_ok_and(|answer| answer.split(' ').nth(1) == Some("200"))
 }
 
-/// The whole answer to a GET, head included.
+/// The whole answer to a GET, including the head.
 fn get(address: SocketAddr, path: &str) -> std::io::Result<String> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(2)))?;

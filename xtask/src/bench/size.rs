@@ -14,11 +14,11 @@ use super::{BenchInputs, Findings};
 /// Connections of the closed loop.
 const CONNECTIONS: u32 = 64;
 
-/// The many pools are warmed up until each page of their history has been written once: the kernel
-/// has to zero new pages, which costs as much as everything else.
+/// The many pools are warmed up until each page of their history has been written once, because the
+/// kernel has to zero new pages, which costs as much as everything else.
 const WARM_UP_SECONDS: u32 = 20;
 
-/// Runs it.
+/// Runs the benchmark.
 pub(super) fn size(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let pools = if plan.smoke { 2_000 } else { 100_000 };
     let large = Demo { pools, numbers: 100, ..Demo::usual("size-large", "memory") };
@@ -30,7 +30,7 @@ pub(super) fn size(plan: &BenchInputs) -> anyhow::Result<Findings> {
     Ok(Findings { raw: json!({"cost": costs, "restarts": restarts}), problems })
 }
 
-/// Requests to many pools against requests to few, in alternation.
+/// Requests to many pools alternating with requests to few.
 fn compare(plan: &BenchInputs, large: &Demo) -> anyhow::Result<(serde_json::Value, Vec<String>)> {
     let demos = [Demo::usual("size-small", "memory"), large.clone()];
     let mut servers = Vec::new();
@@ -38,7 +38,7 @@ fn compare(plan: &BenchInputs, large: &Demo) -> anyhow::Result<(serde_json::Valu
         let server = Server::demo(&plan.programs, &plan.machine.server_cores, demo, false)?;
         servers.push((demo, server, Vec::new()));
     }
-    // From the round that only warms up.
+    // Excludes the warm-up round.
     let mut first = Vec::new();
     for round in 0..=plan.rounds {
         for (demo, server, samples) in &mut servers {
@@ -146,7 +146,7 @@ fn restarts(plan: &BenchInputs, demo: &Demo) -> anyhow::Result<(serde_json::Valu
     Ok((raw, problems))
 }
 
-/// Gives the space back at once; the next run would remove it anyway.
+/// Frees the space at once; the next run would remove it anyway.
 fn remove(data: &Path) {
     std::fs::remove_dir_all(data).ok();
 }

@@ -1,6 +1,6 @@
 //! Tables for people, and the median.
 
-/// The median of the values; zero of none.
+/// The median of the values; zero if there are none.
 pub(crate) fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<_> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -19,7 +19,7 @@ pub(super) fn range(values: impl IntoIterator<Item = f64>) -> (f64, f64) {
         .fold((f64::INFINITY, 0.0), |(low, high), value| (low.min(value), high.max(value)))
 }
 
-/// Prints rows under their headings; the first column is text, the others are set to the right.
+/// Prints rows under their headings; the first column is text, the others are right-aligned.
 pub(super) fn print<const N: usize>(headings: [&str; N], rows: &[[String; N]]) {
     let width = |column: usize| {
         let cells = rows.iter().map(|row| row[column].chars().count());

@@ -1,4 +1,4 @@
-//! Closed-loop series: how many batches a second, next to the ceiling in the same run.
+//! Closed-loop series: batches a second compared with the ceiling in the same run.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use super::server::{Demo, Server};
 use super::table::{self, median, range};
 use super::{BenchInputs, Findings};
 
-/// One server at one number of connections, measured once a round.
+/// One server with one count of connections, measured once per round.
 struct Variant<'a> {
     name: String,
     durability: &'static str,
@@ -68,7 +68,7 @@ pub(super) fn durability(plan: &BenchInputs) -> anyhow::Result<Findings> {
     Ok(findings)
 }
 
-/// Two and four shards against one, on the same core: the cost of scatter and gather in CPU.
+/// Two and four shards against one on the same core: the CPU cost of scatter and gather.
 pub(super) fn shards(plan: &BenchInputs) -> anyhow::Result<Findings> {
     println!(
         "\nshards: {ROWS} rows a batch over 200 pools of 500, memory only; of two shards a batch"
@@ -111,7 +111,7 @@ fn variant<'a>(
 /// Warms every server up, then measures all variants in turn, round by round.
 fn measure(plan: &BenchInputs, variants: &mut [Variant<'_>]) -> anyhow::Result<Findings> {
     let with_pools = variants.iter().find_map(|variant| variant.server.pools());
-    // The ceiling gets the same bodies, although it does not look at them.
+    // The ceiling gets the same bodies, although it does not read them.
     let Some(pools) = with_pools else { anyhow::bail!("no server has pools") };
     if !plan.smoke {
         for variant in variants.iter() {

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use super::{Release, read, set_mode, write};
 use crate::shell::{output, run};
 
-/// Files that a package without them would not work, or not be found.
+/// Files without which a package would not work, or not be found.
 const EXPECTED: [&str; 10] = [
     "./usr/bin/ringwell",
     "./lib/systemd/system/ringwell.service",
@@ -107,10 +107,10 @@ Description: server for ring pools of telephone numbers
     )
 }
 
-/// The unit of the repository, with the program where a package puts it.
+/// The unit of the repository, with the program's path in a package.
 fn unit() -> anyhow::Result<String> {
     let unit = read("deploy/ringwell.service")?.replace("/usr/local/bin/", "/usr/bin/");
-    // Its first lines say how to install it by hand.
+    // Its first lines describe how to install it by hand.
     let begin = unit.find("[Unit]").context("no [Unit]")?;
     Ok(unit[begin..].to_owned())
 }
@@ -129,7 +129,7 @@ License: Apache-2.0
     .to_owned()
 }
 
-/// The oldest C library that has every symbol that the program wants.
+/// The oldest C library that has all symbols that the program needs.
 fn glibc(program: &Path) -> anyhow::Result<String> {
     let symbols = output(Command::new("objdump").arg("-T").arg(program))?;
     let versions = symbols.split("GLIBC_").skip(1).filter_map(|rest| {

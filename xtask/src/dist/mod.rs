@@ -1,8 +1,9 @@
-//! `cargo xtask dist`: the packages for users. A tarball with glibc and one static with musl, a
-//! Debian package, a container's context, checksums, and a bill of materials.
+//! `cargo xtask dist`: the packages for users. A glibc tarball and a static musl tarball, a Debian
+//! package, a container's context, checksums, and a bill of materials.
 //!
-//! Everything but the programs is made of files in the repository and of the program's own output.
-//! Times in the archives are those of the commit, so that the same commit gives the same archives.
+//! Everything except the programs is made of files in the repository and of the program's own
+//! output. Times in the archives are those of the commit, so that the same commit gives the same
+//! archives.
 
 mod deb;
 mod sbom;
@@ -16,7 +17,7 @@ use anyhow::{Context as _, ensure};
 
 use crate::shell::{cargo, is_installed, output, root, run as run_command, target_dir};
 
-/// No tarball may be larger.
+/// The limit on a tarball's size.
 const TARBALL_MAX: u64 = 15 << 20;
 
 const MUSL: &str = "x86_64-unknown-linux-musl";
@@ -34,7 +35,7 @@ pub(crate) struct Args {
     #[arg(long, default_value_t = 1)]
     revision: u32,
     /// Pack the program of the development build, check the contents of the packages, and skip the
-    /// bounds: a step of CI.
+    /// limits: a step of CI.
     #[arg(long)]
     smoke: bool,
 }
@@ -42,7 +43,7 @@ pub(crate) struct Args {
 /// The common data of all packages.
 pub(super) struct Release {
     pub(super) version: String,
-    /// Of the commit, in seconds since 1970.
+    /// The commit's time, in seconds since 1970.
     time: String,
     out: PathBuf,
     is_smoke: bool,
@@ -51,7 +52,7 @@ pub(super) struct Release {
 /// Builds and packs.
 ///
 /// # Errors
-/// When something does not build, is missing, or is too large.
+/// If something does not build, is missing, or is too large.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let out = args.out.clone().unwrap_or_else(|| target_dir().join("dist-packages"));
     if out.exists() {
@@ -86,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     release.checksums()
 }
 
-/// The program, as cargo has built it.
+/// The program, as built by cargo.
 fn build(profile: &str, target: Option<&str>, smoke: bool) -> anyhow::Result<PathBuf> {
     if smoke {
         return Ok(target_dir().join("debug/ringwell"));
@@ -108,7 +109,7 @@ fn build(profile: &str, target: Option<&str>, smoke: bool) -> anyhow::Result<Pat
 }
 
 impl Release {
-    /// The folder `name` with everything that a tarball holds.
+    /// The folder `name` with everything that a tarball contains.
     fn folder(&self, name: &str, program: &Path) -> anyhow::Result<PathBuf> {
         let folder = self.out.join(name);
         let stripped = folder.join("bin/ringwell");
@@ -164,7 +165,7 @@ impl Release {
         let context = self.out.join(&name);
         write(&context.join("Containerfile"), &read("deploy/package/Containerfile")?, 0o644)?;
         fs::create_dir_all(context.join("data"))?;
-        // The user of the image may write there.
+        // The image's user may write there.
         set_mode(&context.join("data"), 0o777)?;
         fs::copy(folder.join("bin/ringwell"), context.join("ringwell"))?;
         self.tarball(&name)
@@ -186,7 +187,7 @@ impl Release {
         Ok(())
     }
 
-    /// A command with the time of the commit, for programs that use it.
+    /// A command with the commit's time, for programs that use it.
     pub(super) fn command(&self, program: &str) -> Command {
         let mut command = Command::new(program);
         command.env("SOURCE_DATE_EPOCH", &self.time);
@@ -207,7 +208,7 @@ pub(super) fn read(path: &str) -> anyhow::Result<String> {
     fs::read_to_string(root().join(path)).with_context(|| path.to_owned())
 }
 
-/// Writes a file, its folders too.
+/// Writes a file and creates its folders.
 pub(super) fn write(path: &Path, text: &str, mode: u32) -> anyhow::Result<()> {
     fs::create_dir_all(path.parent().context("no folder")?)?;
     fs::write(path, text).with_context(|| path.display().to_string())?;

@@ -1,4 +1,4 @@
-//! The bill of materials: every crate that is in the program, in the format of `CycloneDX` 1.5.
+//! The bill of materials: every crate in the program, in the format of `CycloneDX` 1.5.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -53,7 +53,7 @@ fn bill(metadata: &Value) -> Option<Value> {
     }))
 }
 
-/// Excludes dependencies of tests and builds alone.
+/// Excludes dependencies of tests and builds.
 fn is_linked(dependency: &Value) -> bool {
     let kinds = dependency["dep_kinds"].as_array();
     kinds.is_some_and(|kinds| kinds.iter().any(|kind| kind["kind"].is_null()))

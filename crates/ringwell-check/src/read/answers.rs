@@ -1,7 +1,6 @@
-//! Batches and their answers, joined as soon as both are there.
+//! Batches and their answers, joined as soon as both are known.
 //!
-//! Owns the entries that wait for their other half. Invariant: each row that was sent is put aside
-//! once.
+//! Owns the entries that wait for their other half. Invariant: each sent row is stored once.
 
 use std::collections::HashMap;
 use std::io;
@@ -16,9 +15,9 @@ use crate::spill::Spill;
 pub(super) struct Answers {
     /// Every batch by its id.
     ids: HashMap<Box<str>, u32>,
-    /// Rows of batches that nothing is known of yet.
+    /// Rows of batches that are not known yet.
     waiting: HashMap<u32, Vec<Asked>>,
-    /// Ends that are before their batches, or have none.
+    /// Answers that precede their batches, or have none.
     early: HashMap<String, Vec<(End, Option<AnsweredBatch>)>>,
 }
 
@@ -145,7 +144,7 @@ fn put_all(whole: &mut Whole, spill: &mut Spill, rows: Vec<Asked>) -> Result<(),
                 whole.overflowing.insert(row.pool);
                 number
             }
-            // Without a number they are spread evenly.
+            // Entries without a number are distributed evenly.
             Some(What::Error(_)) | None => u64::from(row.batch),
         };
         put(spill, by, &Fact::Row(row))?;
@@ -167,7 +166,7 @@ fn answer(line: &Line) -> Result<AnsweredBatch, String> {
     Ok(AnsweredBatch { status: need(line.st, "st")?, bad: line.bad.clone(), rows: rows? })
 }
 
-/// The faults of an answer, apart from its numbers (C5).
+/// The faults of an answer, other than in its numbers (C5).
 fn misshapen(id: &str, asked: &[Asked], answer: &AnsweredBatch) -> Option<String> {
     if let Some(why) = &answer.bad {
         return Some(format!("the answer to {id} cannot be read: {why}"));

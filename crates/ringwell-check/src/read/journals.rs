@@ -9,7 +9,7 @@ use crate::history::{
 use crate::line::Line;
 use crate::spill::Spill;
 
-/// Node and shard of a line, and their number among all.
+/// Node and shard of a line, and their index among all.
 fn owner(whole: &mut Whole, line: &mut Line) -> Result<(Owner, u32), String> {
     let owner = (line.node.take().unwrap_or_default(), need(line.shard, "shard")?);
     let next = u32::try_from(whole.owners.len()).map_err(|_| "too many shards")?;

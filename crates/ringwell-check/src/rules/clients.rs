@@ -1,4 +1,4 @@
-//! Rules on clients alone: doubles, wrong pools, answers, deadlines, look-ups.
+//! Rules about clients alone: doubles, wrong pools, answers, deadlines, look-ups.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -25,8 +25,8 @@ pub(super) fn count(whole: &Whole, part: &Part, findings: &mut Findings) {
     findings.numbers += numbers.len();
 }
 
-/// C1: two rows that got one number, although even by the widest reading of their times one got it
-/// within the other's lockout.
+/// C1: two rows got one number, and even by the widest reading of their times one got it within the
+/// other's lockout.
 pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
     let mut numbers: BTreeMap<u64, Vec<Row<'_>>> = BTreeMap::new();
     for row in whole.answered(&part.rows) {
@@ -39,7 +39,7 @@ pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
         let longest = rows.iter().map(|row| lifetime(whole, row)).max().unwrap_or(0);
         for (index, later) in rows.iter().enumerate() {
             let earlier = rows[..index].iter().rev();
-            // A row that began longer ago cannot be within a lockout.
+            // A row that began earlier cannot be within a lockout.
             let near = earlier.take_while(|row| later.end.t - row.batch.since < longest);
             let mut clash = near.filter(|row| {
                 let lockout = lifetime(whole, row).min(lifetime(whole, later));
@@ -74,8 +74,8 @@ fn lifetime(whole: &Whole, row: &Row<'_>) -> i64 {
     versions.map(|version| version.lifetime_ms * MS).min().unwrap_or(0)
 }
 
-/// C4: a number belongs to the requested pool and is no overflow number; an overflow number is that
-/// pool's. A row that was sent again is judged by the pool during that attempt.
+/// C4: a number belongs to the requested pool and is not an overflow number; an overflow number
+/// belongs to that pool. A repeated row is judged by the pool during that attempt.
 pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     if whole.pools.is_empty() {
         return;
@@ -113,7 +113,7 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     }
 }
 
-/// C5, of batches: one answer to each, with its rows in their order.
+/// C5, for batches: one answer to each, with its rows in their order.
 pub(super) fn answers(whole: &Whole, findings: &mut Findings) {
     for index in &whole.doubled {
         let batch = &whole.batches[*index as usize];
@@ -136,8 +136,8 @@ pub(super) fn answers(whole: &Whole, findings: &mut Findings) {
     }
 }
 
-/// C5, of rows that were sent more than once: two attempts under one key never get two numbers. One
-/// of them may overflow: its shard was late, or another visitor has the number by now.
+/// C5, for rows that were sent more than once: two attempts under one key never get two numbers.
+/// One of them may overflow: its shard was late, or another visitor has the number by now.
 pub(super) fn attempts(whole: &Whole, rows: &[Asked], findings: &mut Findings) {
     let mut attempts: BTreeMap<(&str, &str), Vec<Row<'_>>> = BTreeMap::new();
     for row in whole.answered(rows) {
@@ -172,7 +172,7 @@ pub(super) fn deadline(whole: &Whole, findings: &mut Findings) {
     }
 }
 
-/// Whether there is a batch whose deadline is known.
+/// Whether there is a batch with a known deadline.
 pub(super) fn tells_a_deadline(whole: &Whole) -> bool {
     whole.batches.iter().any(|batch| deadline_of(whole, batch).is_some())
 }
@@ -202,7 +202,7 @@ pub(super) fn attribution(whole: &Whole, part: &Part, rest: &mut Rest, findings:
     }
 }
 
-/// Judges a look-up by the row that it is about, if there is one.
+/// Checks a look-up against its row, if there is one.
 pub(super) fn looked_up(
     whole: &Whole,
     lookup: &Lookup,

@@ -1,4 +1,4 @@
-//! Rules on clients and journals together: nothing lost, nothing invented, overflow with cause.
+//! Rules about clients and journals together: nothing lost, nothing invented, overflow with cause.
 
 use foldhash::HashSet;
 
@@ -31,7 +31,7 @@ pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findin
                 "no journal has it"
             }
             [only] if only.released => "its journal released it, although it was answered",
-            // A row that was sent again may have a new lockout.
+            // A repeated row may have a new lockout.
             [_] => continue,
             [..] if row.batch.key.is_some() => continue,
             [..] => "the journal has it more than once",
@@ -41,7 +41,7 @@ pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findin
     }
 }
 
-/// C3, of allocations whose numbers went to the rows that asked for them. All others of this run
+/// C3, for allocations whose numbers went to the rows that requested them. All others of this run
 /// are judged at the end.
 pub(super) fn given(whole: &Whole, part: &Part, timelines: &Timelines<'_>, rest: &mut Rest) {
     let own = whole.answered(&part.rows).filter_map(|row| match row.what {

@@ -1,5 +1,5 @@
-//! Rules on journals alone: lockouts by the clock of the shard, their own order, one owner, and the
-//! resulting state.
+//! Rules about journals alone: lockouts by the clock of the shard, their own order, one owner, and
+//! the resulting state.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -7,7 +7,7 @@ use super::timeline::Timelines;
 use crate::history::{Frame, HeldAtEnd, Journal, Kind, Owner, Part, Record, SourceLine, Whole};
 use crate::verdict::{Findings, Rule};
 
-/// C1, exactly: an allocation does not begin before the lockout ends that stands then. Allocations
+/// C1, exactly: an allocation does not begin before the end of the current lockout. Allocations
 /// that no visitor saw do not count.
 pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Findings) {
     for (number, allocations) in &timelines.numbers {
@@ -29,8 +29,8 @@ pub(super) fn double(whole: &Whole, timelines: &Timelines<'_>, findings: &mut Fi
     }
 }
 
-/// C7: frames follow each other without a gap, epochs and times never fall, records stand where
-/// their frames say.
+/// C7: frames follow each other without a gap, epochs and times never fall, records are where their
+/// frames say.
 pub(super) fn order(whole: &Whole, findings: &mut Findings) {
     for ((node, shard), journal) in &whole.journals {
         if let Some((words, at, places)) = disorder(journal) {
@@ -73,7 +73,7 @@ fn between(one: &Frame, other: &Frame) -> Option<Disorder> {
     Some((words, other.at, vec![one.place, other.place]))
 }
 
-/// C8: one journal for a shard and epoch.
+/// C8: one journal for each shard and epoch.
 pub(super) fn owners(whole: &Whole, findings: &mut Findings) {
     let mut owners: BTreeMap<(u64, u64), (&Owner, &str, SourceLine)> = BTreeMap::new();
     for (owner, journal) in &whole.journals {
@@ -107,7 +107,7 @@ struct Newest {
 /// numbers of the state in the order of its lines, then the missing ones.
 type Deviation = (Option<SourceLine>, u64, String, Vec<SourceLine>);
 
-/// C11: the state at the end is the result of the shard's records. The first deviation of each.
+/// C11: the final state is the result of the shard's records. The first deviation of each.
 #[derive(Debug, Default)]
 pub(super) struct Deviations {
     first: BTreeMap<u32, Deviation>,
@@ -188,11 +188,11 @@ fn deviation<'a>(
                 let words = format!("the state has {number:010}, of which there is no record");
                 return Some((Some(held.place), number, words, vec![held.place]));
             }
-            // Its record was dropped, and the snapshot has it.
+            // Its record was dropped, and the snapshot contains it.
             None => {}
             Some(newest) => {
                 let pool = held.pool.is_none_or(|pool| pool == newest.pool);
-                // A start that does not know how long it was away lengthens lockouts, without
+                // A start that does not know how long it was away lengthens lockouts without
                 // records.
                 let times = held.allocated == newest.allocated && held.until >= newest.until;
                 if !(pool && times) {

@@ -1,8 +1,8 @@
-//! Cases that the numbers of one part cannot decide: rows that an allocation or a look-up names and
-//! that got another number or none, rows that were sent again, and pools that overflowed.
+//! Cases that the numbers of one part cannot decide: rows that an allocation or a look-up names but
+//! that got another number or none, rows that were repeated, and pools that overflowed.
 //!
-//! Owns the cases carried from part to part. In a run without faults these are almost none, and the
-//! overflow rows.
+//! Owns the cases carried from part to part. In a run without faults these are almost none, except
+//! for the overflow rows.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
@@ -27,7 +27,7 @@ struct Left {
     released: bool,
 }
 
-/// Allocations and look-ups whose rows are elsewhere.
+/// Allocations and look-ups whose rows are in other parts.
 #[derive(Debug, Default)]
 pub(super) struct Rest {
     allocations: Vec<Left>,
@@ -49,7 +49,7 @@ impl Rest {
         self.lookups.push(lookup.clone());
     }
 
-    /// Fetches the rows, and judges.
+    /// Reads the rows, and judges.
     pub(super) fn judge(
         self,
         whole: &Whole,
@@ -80,7 +80,8 @@ impl Rest {
         Ok(())
     }
 
-    /// C3: each allocation of this run was asked for, and was given to who asked, or released.
+    /// C3: each allocation of this run was requested, and was given to the requesting row, or
+    /// released.
     fn phantom(&self, whole: &Whole, rows: &[Asked], findings: &mut Findings) {
         let asked: HashMap<_, _> = rows.iter().map(|row| (&*row.rid, row.pool)).collect();
         let mut answered: HashMap<&str, Vec<Row<'_>>> = HashMap::new();
@@ -134,13 +135,13 @@ fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
     findings.add(Rule::Phantom, whole.mono(left.at), words, &places);
 }
 
-/// C6: overflow rows, and the lockouts of their pools, put aside by pool.
+/// C6: overflow rows, and the lockouts of their pools, stored by pool.
 pub(super) struct Overflows {
     spill: Spill,
 }
 
 impl Overflows {
-    /// None yet.
+    /// Empty.
     pub(super) fn new(parts: usize) -> io::Result<Self> {
         Ok(Self { spill: Spill::new(parts)? })
     }
@@ -172,8 +173,8 @@ impl Overflows {
         Ok(())
     }
 
-    /// Judges: outside of faults a row overflows only if its pool was exhausted or held while it was
-    /// in progress.
+    /// Judges: except during faults, a row overflows only if its pool was exhausted or held while
+    /// it was in progress.
     pub(super) fn judge(mut self, whole: &Whole, findings: &mut Findings) -> io::Result<()> {
         for index in 0..self.spill.len() {
             let part = self.spill.part(index)?;

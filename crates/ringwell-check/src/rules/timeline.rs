@@ -1,7 +1,7 @@
 //! The holders of each number over time, by the journals.
 //!
 //! Owns the meaning of records for one number. Invariant: an allocation that was copied because its
-//! segment was dropped stands here once.
+//! segment was dropped occurs here once.
 
 use std::collections::BTreeMap;
 
@@ -16,13 +16,13 @@ pub(crate) struct Allocation<'a> {
     pub(crate) number: u64,
     pub(crate) pool: u64,
     pub(crate) at: i64,
-    /// End of its lockout, with all that came to it later.
+    /// End of its lockout, including all later changes.
     pub(crate) until: i64,
     pub(crate) rid: Option<&'a str>,
     pub(crate) released: bool,
-    /// Its answer never left, so it has no holder.
+    /// Its answer was never sent, so it has no holder.
     pub(crate) unseen: bool,
-    /// Whether only its copy is left.
+    /// Whether only its copy still exists.
     pub(crate) copy: bool,
 }
 
@@ -49,7 +49,7 @@ impl<'t> ByRow<'t> {
 }
 
 impl<'a> Timelines<'a> {
-    /// Reads all journals side by side, by the times of their records.
+    /// Reads all journals side by side, in the order of their records' times.
     pub(crate) fn new(whole: &Whole, part: &'a Part) -> Self {
         // Journals in the order of their owners, regardless of the order of reading.
         let mut ranks = vec![0; whole.owners.len()];
@@ -133,14 +133,14 @@ impl<'a> Timelines<'a> {
     }
 }
 
-/// When all numbers of a pool were locked out, or the pool was held: spans in the order of time that
-/// do not overlap. `locked` are the lockouts of the pool.
+/// The times at which all numbers of a pool were locked out, or the pool was held: sorted spans
+/// that do not overlap. `locked` are the lockouts of the pool.
 pub(crate) fn exhausted(whole: &Whole, pool: u64, locked: &[(i64, i64)]) -> Vec<(i64, i64)> {
     let all = i64::try_from(size(whole, pool)).unwrap_or(i64::MAX);
     let holds = whole.holds.iter().filter(|(of, ..)| of.is_none_or(|of| of == pool));
     let holds = holds.map(|(_, from, until)| (*from, *until, all));
     let lockouts = locked.iter().map(|(from, until)| (*from, *until, 1));
-    // Beginnings sort before ends of the same moment.
+    // Beginnings sort before ends of the same time.
     let steps = lockouts
         .chain(holds)
         .flat_map(|(from, until, count)| [(from, 0, count), (until.max(from), 1, -count)]);

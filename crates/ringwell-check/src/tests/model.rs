@@ -17,14 +17,15 @@ const WALL: i64 = 1_700_000_000_000;
 const POOLS: u64 = 2;
 const NUMBERS: u64 = 3;
 const LIFETIME: i64 = 1_000;
-/// Random histories that both judges are asked about.
+/// Random histories that both checkers judge.
 const HISTORIES: usize = 240;
 const RUN: &str = "feed0001";
 
-/// One batch: the time since the previous one, the pools of its rows, and the fate of its answer.
+/// One batch: the time since the previous one, the pools of its rows, and what happens to its
+/// answer.
 type Step = (i64, Vec<u64>, bool);
 
-/// The faults that may be planted. Each is a lie that exactly one rule is there to find.
+/// The faults that may be planted. Each is a fault that exactly one rule must find.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Lie {
     Double,
@@ -80,7 +81,7 @@ fn legal(steps: &[Step]) -> Vec<Value> {
     }
     lines.push(json!({"k": "clk", "t": SECOND, "wall_ms": WALL}));
     lines.push(jrn(&json!({"segment": 1, "journal": "j", "first_frame": 1, "epoch": 1})));
-    // Number: when and in which pool it was allocated last.
+    // For each number, when and in which pool it was allocated last.
     let mut last: BTreeMap<String, (i64, u64)> = BTreeMap::new();
     let (mut at, mut frame) = (0, 0_u64);
     for (batch, (wait, pools, answered)) in steps.iter().enumerate() {
@@ -134,7 +135,7 @@ fn legal(steps: &[Step]) -> Vec<Value> {
     lines
 }
 
-/// Plants the lie; false if the history has no place for it.
+/// Plants the fault; returns `false` if the history has no place for it.
 fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
     let chosen = |lines: &[Value], fits: &dyn Fn(&Value) -> bool| {
         let places: Vec<_> = (0..lines.len()).filter(|index| fits(&lines[*index])).collect();
@@ -172,7 +173,7 @@ fn plant(lie: Lie, lines: &mut Vec<Value>, place: usize) -> bool {
         Lie::Pool => lines[index]["rows"][0]["num"] = json!("2999999999"),
         Lie::TwoAnswers => lines.push(copy),
         Lie::Overflow => {
-            // Long after everything: nothing is locked out any more.
+            // Long after everything else: nothing is locked out any more.
             let (id, t) = (format!("{RUN}-888"), 80 * SECOND);
             let row = json!({"pool": 0, "rid": format!("{id}-0"), "par": ""});
             lines.push(json!({"k": "inv", "id": id, "t": t, "op": "alloc", "rows": [row]}));

@@ -10,7 +10,7 @@ use super::*;
 
 const KEY: &str = "S3CR3TKEY0000001";
 
-/// An engine, closed at the end.
+/// An engine that is closed at the end.
 pub(super) struct Opened(u64);
 
 impl Opened {
@@ -24,7 +24,7 @@ impl Opened {
         bulk(self.0, body, None, 0)
     }
 
-    /// The numbers that rows of pool 1 get; an overflow number stands as `over`.
+    /// The numbers that rows of pool 1 get; an overflow number is shown as `over`.
     pub(super) fn numbers(&self, rows: usize) -> Vec<String> {
         let (status, text) = self.bulk(&batch(rows));
         assert_eq!(status, OK, "{text}");
@@ -61,7 +61,7 @@ impl Drop for Opened {
     }
 }
 
-/// Calls a function with a place for its bytes; frees them.
+/// Calls a function with room for its bytes; frees them.
 pub(super) fn call(work: impl FnOnce(&mut Bytes) -> i32) -> (i32, String) {
     let mut out = Bytes::NONE;
     let status = work(&mut out);

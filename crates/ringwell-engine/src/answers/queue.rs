@@ -12,9 +12,9 @@ const CHUNK: usize = 1024;
 pub(super) struct Queue {
     /// All but the last are full.
     chunks: VecDeque<Vec<(Millis, RowKey)>>,
-    /// Rows of the first chunk that have left.
+    /// Rows of the first chunk that have been removed.
     taken: usize,
-    /// The count of rows that have left since the queue began.
+    /// The count of rows that have been removed since the queue began.
     dropped: u64,
     len: usize,
 }
@@ -48,12 +48,12 @@ impl Queue {
         self.len
     }
 
-    /// The numbers of the oldest row and of the next one to come, counted since the queue began.
+    /// The numbers of the oldest row and of the next one, counted since the queue began.
     pub(super) fn range(&self) -> (u64, u64) {
         (self.dropped, self.dropped + self.len as u64)
     }
 
-    /// The rows from number `from` on, or from the oldest if that one has left.
+    /// The rows from number `from` on, or from the oldest if that one has been removed.
     pub(super) fn iter(&self, from: u64) -> impl Iterator<Item = (Millis, RowKey)> {
         let skipped = usize::try_from(from.saturating_sub(self.dropped)).unwrap_or(usize::MAX);
         let first = self.taken.saturating_add(skipped);

@@ -28,7 +28,7 @@ fn a_pool_that_answers_more_than_all_can_remember_makes_itself_forget() {
     for n in (0..20).chain(9_020..10_000) {
         assert!(answers.get(now, key(n)).is_some(), "{n}");
     }
-    // A later pool with fewer answers takes room from the pool that has the most.
+    // A later pool with fewer answers takes room from the pool with the most.
     for n in 0..400 {
         answers.remember(now, PoolId(8), key(20_000 + n), number());
     }
@@ -63,7 +63,8 @@ fn a_walk_meets_every_answer_once_and_ends_while_more_come() {
 }
 
 proptest! {
-    /// Against the plain rule: the newest answer of each row, by age, and as many as may be.
+    /// Compares with the simple rule: the newest answer of each row, by age, up to the maximum
+    /// count.
     #[test]
     fn what_is_remembered_is_what_was_answered_last(
         rows in prop::collection::vec((0..40_u64, 0..4_u64, 0..3_u64), 1..300),
@@ -94,7 +95,7 @@ proptest! {
     }
 }
 
-/// No single answer costs more than a few rows' moving, however many there are.
+/// No single answer costs more than moving a few rows, regardless of their count.
 #[test]
 fn a_table_holds_a_thousandth_of_all_rows() {
     let mut answers = Answers::new(200_000);

@@ -1,4 +1,4 @@
-//! Look-ups in an engine whose clocks are set.
+//! Look-ups in an engine whose clocks the tests set.
 
 use ringwell_core::{NumberRange, PoolSpec, Retired, VisitorId};
 use ringwell_journal::{Clocks, Group, Noted, Tip, position_parts};
@@ -7,15 +7,15 @@ use super::*;
 use crate::{Ask, Outcome, Refusal, Restore};
 
 const LIFETIME: Millis = Millis(1_000);
-/// Shard time of all tests begins here.
+/// The shard time at which all tests begin.
 const START: Millis = Millis(1_800_000_000_000);
 
-/// One number, and all that was written of it.
+/// One number, and all its records.
 struct Rig {
     engine: Engine,
     clocks: Clocks,
     groups: Vec<Group>,
-    /// As if no head of a segment were there, unless a test says otherwise.
+    /// As if there were no segment head, unless a test sets one.
     noted: Vec<Noted>,
     number: PromoNumber,
 }
@@ -32,12 +32,12 @@ impl Rig {
         Self { engine, clocks, groups: Vec::new(), noted: Vec::new(), number }
     }
 
-    /// From now on the wall clock is far ahead of shard time.
+    /// Sets the wall clock far ahead of shard time from now on.
     fn wall(&mut self, ahead: i64) {
         self.clocks.wall_offset = self.clocks.shard_offset + ahead;
     }
 
-    /// The machine is booted.
+    /// Boots the machine.
     fn boot(&mut self) {
         self.clocks.boot += 1;
     }
@@ -68,7 +68,7 @@ impl Rig {
         self.groups.extend(self.engine.seal(Vec::new()));
     }
 
-    /// The name that is said for a moment by the wall clock, and how many records were read for it.
+    /// The visitor named for a wall-clock time, and the count of records read for it.
     fn holder(&self, wall_ms: u64) -> (Option<String>, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
         let (mut walk, mut step) = self.engine.attribution(self.number, at, &self.noted);
@@ -131,7 +131,8 @@ fn what_another_shard_tells_after_a_boot_is_dated_by_the_clocks_before_it() {
     for wrong in [3_600_000, -60 * 86_400_000] {
         let mut rig = Rig::new();
         rig.ask(1_000, "own", None);
-        // This shard is idle from then on, so that only the other one has noted the end of the boot.
+        // This shard is idle from then on, so that only the other one has recorded the end of the
+        // boot.
         rig.noted.push(Noted { at: START + Millis(3_200), clocks: rig.clocks });
         rig.boot();
         rig.wall(wrong);
@@ -139,7 +140,7 @@ fn what_another_shard_tells_after_a_boot_is_dated_by_the_clocks_before_it() {
         rig.engine.set_clocks(rig.clocks);
         let empty = Some("");
         rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, empty), (60_000, empty)]);
-        // As a start takes it over, without a record here.
+        // Taken over by a start, without a record here.
         rig.boot();
         rig.wall(-wrong);
         let slot = Slot { allocated_at: START + Millis(3_100), ..Slot::new(rig.number) };

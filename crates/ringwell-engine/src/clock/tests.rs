@@ -1,11 +1,11 @@
-//! The decisions of a start about the clocks it finds, as tables.
+//! The decisions of a start about the clocks, as tables.
 
 use super::*;
 
 const BOOT: u64 = 7;
 const HOUR: u64 = 3_600_000;
 const DAY: Millis = CLOCK_GAP_MAX;
-/// When the machine was booted, by a right clock.
+/// The time of the machine's boot, by a right clock.
 const BOOTED: u64 = 1_800_000_000_000;
 const MINUTE: Millis = Millis(60_000);
 
@@ -75,7 +75,7 @@ fn all_shards_of_a_process_have_one_time() {
     let of_another_boot = recorded(2_000, right(BOOT - 1));
     let reading = read(BOOT, 10_000, 5_000);
     assert_eq!(ahead(&reading, &[late, early, of_another_boot]), 0);
-    // One that was ahead takes the others along, and their lockouts are longer for it.
+    // A shard that was ahead advances the others, and their lockouts are longer for it.
     let ahead_of_all = Recorded { last_at: Millis(BOOTED + HOUR), clocks: None };
     let clocks = reading.resume(&[late, ahead_of_all]);
     let now = clocks.shard(reading.since_boot);

@@ -1,13 +1,13 @@
-//! The damage that a disk may do.
+//! The damage that a disk may cause.
 
 use ringwell_journal::BLOCK_BYTES;
 
 use super::{Files, HEADER_BYTES, STAMP_BYTES, sample};
 
-/// One fault. Places outside of a file do nothing.
+/// One fault. Positions outside of a file have no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Damage {
-    /// Bits of a byte turn over.
+    /// Flips bits of a byte.
     Flip {
         /// The segment.
         segno: u64,
@@ -16,7 +16,7 @@ pub enum Damage {
         /// The bits to flip.
         bits: u8,
     },
-    /// Bytes become one value: zeros are a write that was lost.
+    /// Overwrites bytes with one value: zeros simulate a lost write.
     Fill {
         /// The segment.
         segno: u64,
@@ -27,26 +27,26 @@ pub enum Damage {
         /// The new bytes.
         value: u8,
     },
-    /// A block is written to another place: a write that went astray.
+    /// Writes a block to another position: a misdirected write.
     Stray {
         /// Segment and index of the block.
         from: (u64, usize),
-        /// The place that received it.
+        /// The position that received it.
         to: (u64, usize),
     },
-    /// The file ends here.
+    /// Truncates the file here.
     Truncate {
         /// The segment.
         segno: u64,
         /// Its new length.
         len: usize,
     },
-    /// The file is gone.
+    /// Removes the file.
     Remove {
         /// The segment.
         segno: u64,
     },
-    /// Two files change their names.
+    /// Swaps the names of two files.
     Swap {
         /// One segment.
         a: u64,
@@ -63,8 +63,8 @@ pub enum Damage {
 }
 
 impl Damage {
-    /// Six bytes as a fault: kind, segment, place, and two more. The highest bit of the kind puts
-    /// the place at the beginning of a block, where stamp and header are.
+    /// Six bytes as a fault: kind, segment, place, and two more. The highest bit of the kind moves
+    /// the position to the beginning of a block, where stamp and header are.
     #[must_use]
     pub fn read(bytes: &[u8; 6]) -> Self {
         let [kind, segment, low, high, first, second] = *bytes;

@@ -18,15 +18,15 @@ pub(super) const BLOCKS: usize = 10;
 /// A journal and the records written into it.
 #[derive(Clone, Debug)]
 pub struct Sample {
-    /// As it lies on the disk.
+    /// The files as stored on the disk.
     pub files: Files,
-    /// Everything that was answered.
+    /// All answered records.
     pub groups: Vec<Group>,
-    /// The place of each group.
+    /// The location of each group.
     pub frames: Vec<Frame>,
 }
 
-/// The place of a frame.
+/// The location of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Frame {
     /// The segment.
@@ -38,7 +38,7 @@ pub struct Frame {
 }
 
 impl Frame {
-    /// Its blocks as they are in `files`; missing ones are empty.
+    /// Its blocks as in `files`; missing ones are empty.
     #[must_use]
     pub fn blocks<'a>(&self, files: &'a Files) -> Vec<&'a [u8]> {
         let file = files.0.get(&self.segno).map_or(&[][..], Vec::as_slice);

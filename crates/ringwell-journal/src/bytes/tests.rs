@@ -1,6 +1,7 @@
 use super::*;
 
-/// A plain version: seven bits a byte, lowest first, the highest bit set in all but the last.
+/// A simple reference version: seven bits a byte, lowest first, the highest bit set in all but the
+/// last.
 fn leb128(value: u64) -> Vec<u8> {
     let last = (0..10).rev().find(|at| value >> (7 * at) > 0).unwrap_or(0);
     let part =
@@ -8,7 +9,7 @@ fn leb128(value: u64) -> Vec<u8> {
     (0..=last).map(part).collect()
 }
 
-/// Every power of two with its neighbours: wherever an encoding gets longer, and bits lie.
+/// Every power of two with its neighbours: the places where an encoding gets longer.
 fn values() -> impl Iterator<Item = u64> {
     let powers = (0..64).map(|bits| 1_u64 << bits);
     let near = powers.flat_map(|power| [power - 1, power, power + 1, power | power >> 1]);
@@ -69,7 +70,7 @@ fn what_is_read_is_there_and_the_lowest_byte_comes_first() {
     assert_eq!((cursor.remaining(), cursor.byte()), (0, None));
 }
 
-/// The bytes that `write` appends behind a first byte.
+/// The bytes that `write` appends after a first byte.
 fn written(write: impl FnOnce(&mut Scratch<'_>)) -> Vec<u8> {
     let mut bytes = [0; ROOM];
     let mut scratch = Scratch::new(&mut bytes);
@@ -106,8 +107,7 @@ fn five_bytes_are_the_lowest_and_what_comes_next_follows_them() {
     assert_eq!(bytes, [1, 2, 3, 4, 5, 0xAA, 0xAA, 0xAA]);
 }
 
-/// Writes `pieces` pieces of rising length; returns them, and the count of times that the room was
-/// too small.
+/// Writes `pieces` pieces of increasing length; returns them, and how often the room was too small.
 fn gather(body: &mut Body, pieces: u8) -> (Vec<u8>, usize) {
     let (mut wanted, mut grown) = (Vec::new(), 0);
     for piece in 0..pieces {

@@ -41,7 +41,8 @@ fn an_event_is_dated_by_the_clocks_of_its_boot_whoever_noted_them() {
     for (at, wanted) in [(1_000, 100), (1_900, 100), (1_901, 200), (2_900, 200), (2_901, 300)] {
         assert_eq!(date(at, 5_000, third), wanted, "of {at}, recorded in the third boot");
     }
-    // The end of the first boot was not noted before the record was written, nor was another boot.
+    // The end of the first boot was not recorded before the record was written, nor was another
+    // boot.
     assert_eq!(date(1_000, 1_200, first), 100);
     assert_eq!(date(1_950, 2_000, second), 200);
 }
@@ -69,7 +70,7 @@ fn a_wall_clock_that_leaps_ahead_makes_no_history_old_before_a_day_has_passed() 
     let leapt = clocks(7, 0, 1_040 * DAY.cast_signed());
     let believed =
         |now, clocks, ends: &[Noted]| believed_wall(Millis(now), clocks, ends.iter().copied()).0;
-    // Set while the machine ran, and noted by segments since.
+    // Set while the machine ran, and recorded by segments since.
     let ends = [noted(5 * DAY, right)];
     assert_eq!(believed(5 * DAY + 9, right, &ends), 1_005 * DAY + 9);
     assert_eq!(believed(5 * DAY + 9, leapt, &ends), 1_005 * DAY + 9);
@@ -77,7 +78,7 @@ fn a_wall_clock_that_leaps_ahead_makes_no_history_old_before_a_day_has_passed() 
     assert_eq!(believed(5 * DAY + 9, leapt, &ends), 1_005 * DAY + 9);
     assert_eq!(believed(6 * DAY + 9, leapt, &ends), 1_046 * DAY + 9);
     assert_eq!(believed(5 * DAY + 9, clocks(7, 0, 3), &ends), 5 * DAY + 12, "set back");
-    // Wrong when the machine had been booted.
+    // Wrong when the machine was booted.
     let ends = [noted(5 * DAY, right)];
     let booted = |wall: u64| clocks(8, 5 * DAY.cast_signed(), wall.cast_signed());
     assert_eq!(believed(5 * DAY + 9, booted(1_005 * DAY), &ends), 1_005 * DAY + 9);

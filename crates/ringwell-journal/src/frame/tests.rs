@@ -27,7 +27,7 @@ fn frame(group: &Group) -> Vec<u8> {
     out
 }
 
-/// Header and body of the group that should be number 5, or why not.
+/// Header and body of the group that should be number 5, or the reason for a failure.
 fn read(frame: &[u8], salt: u64) -> Result<Group, FrameFault> {
     let header = decode_header(frame, salt, Some(5))?;
     let mut body = vec![1, 2, 3];
@@ -91,7 +91,7 @@ fn a_flipped_bit_of_a_written_frame_is_rot_wherever_it_matters() {
     for index in 0..whole.len() {
         let mut rotten = whole.clone();
         rotten[index] ^= 0x10;
-        // Stamps and padding carry nothing while the checksums hold.
+        // Stamps and padding carry no data if the checksums are right.
         let harmless = index % BLOCK_BYTES < STAMP_BYTES || index >= last;
         let expected = if harmless { Ok(group.clone()) } else { Err(FrameFault::Rotten) };
         assert_eq!(read(&rotten, SALT), expected, "byte {index}");

@@ -1,24 +1,24 @@
-//! Bodies of messages in fewer bytes: zstd at level 1, where this build has it.
+//! Compression of message bodies: zstd at level 1, if this build has it.
 //!
-//! Positions count in the plain body, so only messages differ. The length in the message's header
-//! bounds the read; a checksum covers it.
+//! Positions refer to the uncompressed body, so only messages differ. The length in the message's
+//! header, which a checksum covers, bounds the decompression.
 
 use std::fmt;
 
-/// The body as it is.
+/// The uncompressed body.
 pub(super) const PLAIN: u32 = 0;
-/// One frame of zstd.
+/// One zstd frame.
 pub(super) const ZSTD: u32 = 1;
 
-/// The fastest level that finds repetitions: each further one costs more time than it saves room.
+/// The fastest level that finds repetitions: each higher one costs more time than it saves space.
 #[cfg(feature = "zstd")]
 const LEVEL: i32 = 1;
 
-/// A shorter body gains nothing: a take-over, a tick.
+/// Compressing a shorter body, such as a take-over or a tick, gains nothing.
 #[cfg(feature = "zstd")]
 const BYTES_MIN: usize = 128;
 
-/// Packs bodies. Keeps its working memory from one to the next.
+/// Compresses bodies. Reuses its working memory.
 #[derive(Default)]
 pub struct Packer {
     #[cfg(feature = "zstd")]
@@ -26,7 +26,7 @@ pub struct Packer {
 }
 
 impl Packer {
-    /// The packed form of a body, if it is shorter.
+    /// The compressed form of a body, if it is shorter.
     #[cfg(feature = "zstd")]
     pub(super) fn pack(&mut self, body: &[u8]) -> Option<Vec<u8>> {
         if body.len() < BYTES_MIN {
@@ -39,7 +39,7 @@ impl Packer {
         (packed.len() < body.len()).then_some(packed)
     }
 
-    /// This build packs nothing.
+    /// This build compresses nothing.
     #[cfg(not(feature = "zstd"))]
     #[expect(clippy::unused_self, reason = "the form of the other build")]
     pub(super) fn pack(&mut self, _: &[u8]) -> Option<Vec<u8>> {
@@ -47,7 +47,7 @@ impl Packer {
     }
 }
 
-/// The body of `bytes_max` bytes at most; `None` if it cannot be read.
+/// The body, of at most `bytes_max` bytes; `None` if it cannot be read.
 #[cfg(feature = "zstd")]
 pub(super) fn unpack(packed: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     zstd::bulk::decompress(packed, bytes_max).ok()

@@ -18,7 +18,7 @@ fn group(records: u64, clocks: Option<Clocks>) -> Group {
     writer.seal(Vec::new()).unwrap()
 }
 
-/// A group as traffic makes it.
+/// A group as in real traffic.
 fn allocations(count: u64) -> Group {
     let mut writer = Writer::new(Tip { epoch: 5, prev_hash: 77, next_n: 12, ..Tip::FIRST });
     for n in 0..count {
@@ -89,7 +89,7 @@ fn a_packed_body_takes_less_than_half_and_bits_that_change_in_it_change_no_recor
         for bit in 0..8 {
             let mut changed = message.clone();
             changed[at] ^= 1 << bit;
-            // The format has bits that say nothing.
+            // The format has unused bits.
             let read = decode_message(&changed);
             assert!(read.is_err() || read.is_ok_and(|read| read.1 == group), "byte {at}");
         }
@@ -100,7 +100,8 @@ fn a_packed_body_takes_less_than_half_and_bits_that_change_in_it_change_no_recor
     assert!(decode_message(&longer).is_err());
 }
 
-/// The header's length is the bound: bytes that unpack to more are refused without the room for it.
+/// The header's length is the limit: bytes that decompress to more are refused without allocating
+/// the room.
 #[cfg(feature = "zstd")]
 #[test]
 fn a_body_that_unpacks_to_more_than_it_says_is_refused() {
@@ -112,7 +113,7 @@ fn a_body_that_unpacks_to_more_than_it_says_is_refused() {
     assert_eq!(decode_message(&message), Err(MessageFault::Damaged));
 }
 
-/// Messages as earlier versions wrote them.
+/// Messages written by earlier versions.
 #[test]
 fn messages_of_every_version_are_read() {
     let v1: [(&[u8], Group); 2] = [

@@ -27,9 +27,9 @@ pub enum DecodeFault {
     Kind(u8),
     /// A flag is set that this kind does not have.
     Flags(u8),
-    /// The body ends inside of the record, or a varint is too long.
+    /// The body ends inside the record, or a varint is too long.
     Short,
-    /// The time lies before the record before it, or after the end of time.
+    /// The time is before the previous record, or out of range.
     Time,
     /// The number is not a promo number.
     Number,
@@ -37,7 +37,7 @@ pub enum DecodeFault {
     Previous,
     /// The parameters are empty, or longer than [`PARAMS_BYTES_MAX`].
     Params,
-    /// The position lies outside of every body: there is no such record.
+    /// The position is outside of every body: there is no such record.
     Position,
 }
 
@@ -61,8 +61,8 @@ impl<'a> Records<'a> {
     /// Reads the one record at `place`, which must lie in this group.
     ///
     /// # Errors
-    /// [`DecodeError`] if no record begins there. A place that no record returned may lie inside
-    /// another record: its bytes are then decoded as if a record began there.
+    /// [`DecodeError`] if no record begins there. A place that no record returned may be inside
+    /// another record; its bytes are then decoded as if a record began there.
     pub fn at(&self, place: Position) -> Result<Record<'a>, DecodeError> {
         let (n, offset) = position_parts(place);
         let error = |fault| DecodeError { n, offset, fault };
@@ -241,7 +241,7 @@ impl<'a> Fields<'_, 'a> {
         let is_long = self.flags & flag::LONG_NUMBER != 0;
         let code = if is_long { self.bytes.uint::<7>() } else { self.bytes.uint::<5>() };
         let number = PromoNumber::from_code(code.ok_or(DecodeFault::Short)?);
-        // Five bytes hold ten digits: a number has one encoding.
+        // Five bytes can hold ten digits, and a number has only one encoding.
         number.filter(|it| it.to_nanp().is_none() == is_long).ok_or(DecodeFault::Number)
     }
 

@@ -24,7 +24,7 @@ fn restored_of(time: u64, locked_until: Millis) -> Restored {
     Restored { allocated_at: Millis(time), local_at: Millis(time / 2), locked_until }
 }
 
-/// A record with its parameters apart, because a record only borrows them.
+/// A record and its parameters, which are separate because a record only borrows them.
 #[expect(clippy::too_many_lines, reason = "one arm for each kind of record")]
 fn record() -> impl Strategy<Value = (Record<'static>, Vec<u8>, Vec<u8>)> {
     let ids = (any::<u64>(), any::<u32>(), number(), any::<u64>(), any::<u64>());

@@ -1,4 +1,4 @@
-//! The reason why a shard does not start, in words for the operator who has to decide.
+//! The reason why a shard does not start, for the operator who has to decide.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use crate::frame::FrameFault;
 use crate::record::DecodeError;
 use crate::segment::SegmentFault;
 
-/// The journal cannot be trusted, or not be read. Nothing was changed.
+/// The journal cannot be trusted, or cannot be read. Nothing was changed.
 ///
-/// Every variant means: this shard does not start. The text says where the damage is and how to
-/// respond.
+/// Every variant means: this shard does not start. The text contains the place of the damage and
+/// what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum RecoverError<E> {
     /// The segments could not be listed.
@@ -25,7 +25,7 @@ pub enum RecoverError<E> {
         /// The error of the storage.
         source: E,
     },
-    /// A segment does not begin as one.
+    /// A segment does not begin with a valid head.
     #[error("segment {segno:016} is damaged: {fault}. {RESTORE}")]
     Segment {
         /// The segment.
@@ -33,7 +33,7 @@ pub enum RecoverError<E> {
         /// The rule that its first block breaks.
         fault: SegmentFault,
     },
-    /// The newest segment has lost its tail.
+    /// The newest segment has lost its end.
     #[error(
         "segment {segno:016} has {bytes} bytes and was made longer: what is missing from offset \
          {bytes} on may have been answered. {RESTORE}"
@@ -54,7 +54,7 @@ pub enum RecoverError<E> {
         /// The evidence for it.
         why: Foreign,
     },
-    /// The beginning of the part to replay is gone.
+    /// The beginning of the part to replay is missing.
     #[error("frame {expected} is needed, but {found}. Segments are missing: {RESTORE_FILES}")]
     Missing {
         /// The first frame that is needed.
@@ -62,7 +62,7 @@ pub enum RecoverError<E> {
         /// The frame found instead.
         found: Oldest,
     },
-    /// A bad frame with newer ones behind it: damage in the middle.
+    /// A bad frame followed by newer ones: damage in the middle.
     #[error(
         "segment {segno:016} is damaged at offset {offset}: frame {n} is {fault}, but frame {newer_n} \
          in segment {newer_segno:016} at offset {newer_offset} was written after it, so frame {n} was \
@@ -79,7 +79,7 @@ pub enum RecoverError<E> {
         fault: FrameFault,
         /// The segment with a newer frame, or that begins with one.
         newer_segno: u64,
-        /// Its place.
+        /// Its offset.
         newer_offset: u64,
         /// Its number.
         newer_n: u64,
@@ -134,7 +134,7 @@ const VERSION: &str = "Was it written by a newer version of the program?";
 /// The evidence that a segment belongs to another journal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Foreign {
-    /// It says that it is another segment.
+    /// Its head names another segment.
     Number(u64),
     /// It is of another shard.
     Shard(u32),

@@ -19,7 +19,7 @@ const JOURNAL: [u8; 16] = *b"sample journal 1";
 const SALTS: [u64; 4] = [0, 0x1111_2222_3333_4444, 0x5555_6666_7777_8888, 0x9999_AAAA_BBBB_CCCC];
 const SEGMENT_BYTES: usize = 10 * BLOCK_BYTES;
 
-/// Segments in memory. They cannot be changed through a shared reference: recovery never does.
+/// Segments in memory. Recovery cannot change them, because it has only a shared reference.
 #[derive(Clone, Default)]
 struct Files(BTreeMap<u64, Vec<u8>>);
 
@@ -39,7 +39,7 @@ impl Segments for Files {
     }
 }
 
-/// Writes groups into segments the way that the disk does.
+/// Writes groups into segments like the disk's store.
 struct Author {
     files: Files,
     writer: Writer,
@@ -55,7 +55,7 @@ impl Author {
         Self { files: Files::default(), writer, segno: 0, used: 0, groups: Vec::new() }
     }
 
-    /// Takes a file into use that is full of another journal's frames, or of zeros.
+    /// Begins to use a file that is full of another journal's frames, or of zeros.
     fn segment(&mut self, tip: Tip, recycled: Option<Vec<u8>>) {
         self.segno += 1;
         let salt = SALTS[usize::try_from(self.segno).unwrap()];
@@ -101,7 +101,7 @@ fn carry(at: u64, params: &[u8]) -> Record<'_> {
     }
 }
 
-/// Three segments with seven frames; the last two segments lie in recycled files.
+/// Three segments with seven frames; the last two segments are in recycled files.
 fn sample() -> Author {
     let mut old = Author::new(Tip::FIRST.raise_epoch());
     old.segment(Tip::FIRST, None);
@@ -175,7 +175,7 @@ fn replay_begins_where_the_snapshot_says_and_skips_older_segments() {
     }
 }
 
-/// The heart of the matter: damage any one byte of the journal.
+/// The main test: damages each byte of the journal in turn.
 #[test]
 fn a_flipped_byte_never_loses_an_answered_frame_in_silence() {
     let author = sample();
@@ -195,7 +195,7 @@ fn a_flipped_byte_never_loses_an_answered_frame_in_silence() {
     }
 }
 
-/// Files are made whole before they are used, so no crash shortens one.
+/// Files get their full length before they are used, so no crash shortens one.
 #[test]
 fn a_cut_file_gives_the_whole_journal_or_a_refusal() {
     let author = sample();
@@ -229,7 +229,7 @@ fn a_file_that_a_start_has_cut_may_end_there_and_nowhere_else() {
     }
 }
 
-/// Heads that do not say how long their file was made.
+/// Heads that do not contain the initial length of their file.
 #[test]
 fn an_earlier_journal_may_end_with_a_frame_and_not_within_one() {
     let mut author = sample();
@@ -248,7 +248,7 @@ fn an_earlier_journal_may_end_with_a_frame_and_not_within_one() {
 }
 
 proptest! {
-    /// A power cut during the last write leaves any part of its sectors.
+    /// A power cut during the last write stores any subset of its sectors.
     #[test]
     fn a_torn_write_is_cut_and_nothing_else_is_lost(
         sectors in proptest::collection::vec(any::<bool>(), 24),
@@ -315,7 +315,7 @@ fn the_doubt_stays_until_a_frame_follows_the_cut() {
     author.files.0.get_mut(&2).unwrap().fill(0);
     author.files.0.remove(&2);
     author.files.0.remove(&3);
-    // Segment 1 ends with rotten frame 2; the next start cut there and began segment 2.
+    // Segment 1 ends with the damaged frame 2; the next start cut there and began segment 2.
     author.files.0.get_mut(&1).unwrap()[2 * BLOCK_BYTES + 200] ^= 1;
     let tip = Tip::after(&author.groups[0].header).raise_epoch();
     let (segno, salt) = (2, SALTS[2]);
@@ -427,7 +427,7 @@ fn a_snapshot_without_the_segments_that_it_knows_of_is_refused() {
     };
     // Taken before anything was written.
     assert!(recovered(&Files::default(), &plan(0)).is_ok());
-    // Begun before the first frame, ended after the fifth.
+    // Begun before the first frame, completed after the fifth.
     let error = recovered(&Files::default(), &plan(5)).unwrap_err();
     assert!(matches!(error, RecoverError::Missing { expected: 1, found: Oldest::None }));
 }

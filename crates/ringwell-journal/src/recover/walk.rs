@@ -1,16 +1,17 @@
-//! Walks through one segment, frame by frame, and scans the bytes behind a bad frame.
+//! Walks through one segment frame by frame, and scans the bytes after a bad frame.
 
 use super::{RecoverError, SegmentFile, Segments};
 use crate::frame::{BLOCK_BYTES, FrameFault, FrameHeader, decode_body, decode_header, has_stamp};
 use crate::segment::{SEGMENT_HEADER_BYTES, encode_end};
 
-/// Read at once: a few of the largest frames, and enough for a disk to work at full speed.
+/// The bytes that are read at once: a few of the largest frames, and enough for a disk to work at
+/// full speed.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// The finding where the next frame should begin.
+/// What was found where the next frame should begin.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// A frame whose checksums hold. Its body is in [`Walk::body`].
+    /// A frame with correct checksums. Its body is in [`Walk::body`].
     Frame {
         /// Its offset in the file.
         offset: u64,
@@ -21,15 +22,15 @@ pub enum Step {
     Fault {
         /// The offset at which it should begin.
         offset: u64,
-        /// The fault. At the end of the segment: not written.
+        /// The fault. Nothing was written there: the end of the segment.
         fault: FrameFault,
     },
 }
 
-/// The evidence in the blocks behind a bad frame.
+/// The evidence in the blocks after a bad frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Behind {
-    /// Some block of the bad frame itself was written.
+    /// Whether some block of the bad frame itself was written.
     pub(super) begun: bool,
     /// Offset and number of a frame that was written after it.
     pub(super) newer: Option<(u64, u64)>,
@@ -52,7 +53,7 @@ impl<'s, S: Segments> Walk<'s, S> {
         Self { window, salt, offset, body: Vec::new() }
     }
 
-    /// Reads the frame at the current place, where group `expected` should be.
+    /// Reads the frame at the current position, where group `expected` should be.
     ///
     /// # Errors
     /// [`RecoverError::Read`] only: damage is a [`Step`].
@@ -94,8 +95,8 @@ impl<'s, S: Segments> Walk<'s, S> {
         let (offset, salt, bytes) = (self.offset, self.salt, self.window.file.bytes);
         let block = self.window.read(offset, BLOCK_BYTES)?;
         let Some(made) = made else {
-            // A start of an earlier version cut where a frame ended. The first frame may make a
-            // file grow.
+            // Starts of earlier versions cut where a frame ended. The first frame may extend a
+            // file.
             let header = decode_header(block, salt, Some(n));
             let end = header.map_or(offset, |header| offset + header.bytes as u64);
             let is_first = offset == SEGMENT_HEADER_BYTES as u64;
@@ -105,7 +106,7 @@ impl<'s, S: Segments> Walk<'s, S> {
         Ok(bytes < made && !was_cut)
     }
 
-    /// Looks at every block from the current place on, where group `n` cannot be read.
+    /// Examines every block from the current position on, where group `n` cannot be read.
     pub(super) fn scan(&mut self, n: u64) -> Result<Behind, RecoverError<S::Error>> {
         let mut behind = Behind { begun: false, newer: None };
         let mut offset = self.offset;

@@ -15,7 +15,7 @@ use crate::clocks::Clocks;
 /// Bytes of the end's payload: the last frame, the number of entries, the hash.
 const END_BYTES: usize = 8 + 8 + blake3::OUT_LEN;
 
-/// Reads one snapshot from a source that fills a buffer and says how much there was (zero at the
+/// Reads one snapshot from a source that fills a buffer and returns the count of bytes (zero at the
 /// end). All loaded state must be discarded if an error comes later.
 #[derive(Debug)]
 pub struct SnapshotReader<R> {
@@ -31,24 +31,24 @@ pub struct SnapshotReader<R> {
 /// Entries of one kind.
 #[derive(Debug)]
 pub enum Chunk<'a> {
-    /// Numbers and who holds them.
+    /// Numbers and their holders.
     Numbers(Entries<'a, NumberEntry>),
-    /// Answers that may be asked for again.
+    /// Answers that may be requested again.
     Answers(Entries<'a, AnswerEntry>),
-    /// Pools that hand out nothing.
+    /// Pools that are held.
     Holds(Entries<'a, HoldEntry>),
     /// Times by other clocks.
     ForeignTimes(Entries<'a, ForeignTimeEntry>),
 }
 
-/// The entries of a chunk, in order. The chunk's checksum holds.
+/// The entries of a chunk, in order. The chunk's checksum is right.
 #[derive(Debug)]
 pub struct Entries<'a, E> {
     bytes: std::slice::ChunksExact<'a, u8>,
     entry: PhantomData<E>,
 }
 
-/// The reason why a snapshot cannot be used: take an older one.
+/// The reason why a snapshot cannot be used; take an older one.
 #[derive(Debug, thiserror::Error)]
 pub enum SnapshotError<E> {
     /// It cannot be read.
@@ -59,7 +59,7 @@ pub enum SnapshotError<E> {
         /// The error of the storage.
         source: E,
     },
-    /// It does not begin as a snapshot.
+    /// It does not begin with the magic bytes of a snapshot.
     #[error("does not begin as a snapshot")]
     Magic,
     /// It was written by a newer version of the program.
@@ -68,10 +68,10 @@ pub enum SnapshotError<E> {
     /// It ends too early.
     #[error("ends early, at offset {0}")]
     Short(u64),
-    /// A checksum does not hold, or a value is impossible.
+    /// A checksum is wrong, or a value is impossible.
     #[error("is damaged in the part that begins at offset {0}")]
     Damaged(u64),
-    /// Every part is whole, but not all of them together.
+    /// Every part is intact, but the hash of the whole is wrong.
     #[error("is damaged: the hash over everything does not hold")]
     Hash,
 }
@@ -120,13 +120,13 @@ where
         &self.header
     }
 
-    /// The facts about the snapshot: available once [`Self::next_chunk`] has returned `None`.
+    /// The data on the snapshot, available once [`Self::next_chunk`] has returned `None`.
     #[must_use]
     pub fn end(&self) -> Option<&Snapshot> {
         self.end.as_ref()
     }
 
-    /// The next entries; `None` when all were read and the hash over everything holds.
+    /// The next entries; `None` when all were read and the hash over everything is right.
     ///
     /// # Errors
     /// [`SnapshotError`]
@@ -219,12 +219,12 @@ impl<'a, E: Entry> Entries<'a, E> {
         Self::of_width(bytes, count, E::BYTES)
     }
 
-    /// As [`Self::new`], of entries with room for longer numbers.
+    /// Like [`Self::new`], for entries with room for longer numbers.
     fn long(bytes: &'a [u8], count: u32) -> Option<Self> {
         Self::of_width(bytes, count, E::BYTES - NUMBER_BYTES + LONG_NUMBER_BYTES)
     }
 
-    /// As [`Self::new`], of entries that an older version wrote with another width.
+    /// Like [`Self::new`], for entries that an older version wrote with another width.
     fn of_width(bytes: &'a [u8], count: u32, width: usize) -> Option<Self> {
         let bytes_wanted = (count as usize).checked_mul(width)?;
         let mut entries = bytes.chunks_exact(width);
@@ -265,7 +265,7 @@ impl ChunkHeader {
     }
 }
 
-/// The length of the header that begins so.
+/// The length of the header with this beginning.
 fn header_bytes<E>(block: &[u8; HEADER_BYTES]) -> Result<usize, SnapshotError<E>> {
     let mut cursor = Cursor::new(block);
     if cursor.array() != Some(MAGIC) {

@@ -25,7 +25,7 @@ struct Contents {
 }
 
 fn number(n: u64) -> PromoNumber {
-    // Every third thousand is of Germany, every sixth of a country with long numbers.
+    // Every third thousand is from Germany, every sixth from a country with long numbers.
     let world = [
         12_000_000_000,
         12_000_000_000,
@@ -82,7 +82,7 @@ fn write(contents: &Contents) -> Vec<u8> {
     out
 }
 
-/// The entries, whose count the chunk gives in advance.
+/// The entries, whose count the chunk states in advance.
 fn counted<E: Entry>(entries: Entries<'_, E>) -> Vec<E> {
     let hint = entries.size_hint();
     let all: Vec<E> = entries.collect();
@@ -92,7 +92,7 @@ fn counted<E: Entry>(entries: Entries<'_, E>) -> Vec<E> {
 
 fn read(mut bytes: &[u8]) -> Result<(Snapshot, Contents), SnapshotError<Infallible>> {
     let mut contents = Contents::default();
-    // A source may return less than was asked for.
+    // A source may return less than was requested.
     let mut reader = SnapshotReader::new(|out: &mut [u8]| {
         let len = out.len().min(bytes.len()).min(10_000);
         let (head, rest) = bytes.split_at(len);

@@ -1,4 +1,4 @@
-//! Turning entries into the bytes of a snapshot, a piece at a time.
+//! Converting entries to the bytes of a snapshot, one piece at a time.
 
 use crate::clocks::CLOCKS_BYTES;
 
@@ -8,12 +8,12 @@ use super::{
     SnapshotHeader, kind,
 };
 
-/// Writes one snapshot. The bytes gather until they are taken.
+/// Writes one snapshot. The bytes are buffered until they are taken.
 #[derive(Debug)]
 pub struct SnapshotWriter {
     ready: Vec<u8>,
     hasher: blake3::Hasher,
-    /// Payload of the chunk that is open, and the kind and number of its entries.
+    /// The payload of the open chunk, and the kind and count of its entries.
     open: Vec<u8>,
     open_kind: u32,
     open_entries: u32,
@@ -50,7 +50,7 @@ impl SnapshotWriter {
         }
     }
 
-    /// Adds the time of an allocation by another node's clock. After the numbers.
+    /// Adds the time of an allocation by another node's clock. Call it after the numbers.
     pub fn foreign_time(&mut self, entry: &ForeignTimeEntry) {
         self.entry(entry);
     }
@@ -66,8 +66,8 @@ impl SnapshotWriter {
         self.ready.len()
     }
 
-    /// Takes the bytes that are ready, to be written behind those taken before. The next ones
-    /// gather in `spare`, which is emptied and keeps its capacity.
+    /// Takes the finished bytes, to be written after those taken before. The next ones are
+    /// collected in `spare`, which is emptied and keeps its capacity.
     #[must_use]
     pub fn take(&mut self, mut spare: Vec<u8>) -> Vec<u8> {
         spare.clear();
@@ -91,8 +91,8 @@ impl SnapshotWriter {
     }
 
     fn entry<E: Entry>(&mut self, entry: &E) {
-        // Once a chunk has room for longer numbers, the others go there too: if numbers of several
-        // countries alternate, each would otherwise need its own chunk.
+        // Once a chunk has room for longer numbers, the others go there too, because alternating
+        // numbers of several countries would otherwise each need a chunk.
         let is_long = is_long(entry) || self.open_kind == E::LONG_KIND;
         let kind = if is_long { E::LONG_KIND } else { E::KIND };
         if self.open_kind != kind {

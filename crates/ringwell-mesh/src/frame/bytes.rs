@@ -1,7 +1,7 @@
 //! Appending values to a buffer and reading them from a slice, with every bound checked.
 //!
-//! Integers are LEB128 varints: seven bits a byte, lowest first. A reader takes the shortest form
-//! only, so that a value has one encoding.
+//! Integers are LEB128 varints: seven bits a byte, lowest first. A reader accepts only the shortest
+//! form, so that a value has one encoding.
 
 use core::ops::Range;
 
@@ -14,7 +14,7 @@ pub(super) const NUMBER_BYTES: usize = 5;
 /// The same from version 2 on.
 const LONG_NUMBER_BYTES: usize = 7;
 
-/// The version that can say all of `numbers`.
+/// The lowest version that can express all of `numbers`.
 pub(super) fn version_for(numbers: impl IntoIterator<Item = PromoNumber>) -> u8 {
     let is_long = |number: PromoNumber| number.to_nanp().is_none();
     if numbers.into_iter().any(is_long) { NUMBERS_OF_THE_WORLD } else { 1 }
@@ -37,7 +37,7 @@ pub(super) fn put_number(out: &mut Vec<u8>, version: u8, number: PromoNumber) {
     out.extend_from_slice(&number.to_code().to_le_bytes()[..bytes]);
 }
 
-/// Reads on through a frame. After an error, stop reading.
+/// Reads through a frame. After an error, stop reading.
 #[derive(Debug)]
 pub(super) struct Reader<'a> {
     bytes: &'a [u8],
@@ -66,7 +66,7 @@ impl<'a> Reader<'a> {
         is_it
     }
 
-    /// Checks that everything was read, and that no version before could have said it.
+    /// Checks that everything was read, and that no lower version could have expressed it.
     pub(super) fn close(self) -> Result<(), FrameError> {
         match self.rest.len() {
             0 if self.version > self.needs => Err(self.out_of_range("version")),
@@ -119,7 +119,7 @@ impl<'a> Reader<'a> {
         Ok(number)
     }
 
-    /// The next `len` bytes: where in the frame they lie.
+    /// The offsets of the next `len` bytes in the frame.
     pub(super) fn range(
         &mut self,
         len: u64,
@@ -133,7 +133,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The count of rows that follow: at most `rows_max`, and at most as many as the rest of the
-    /// frame can hold, so that room for them can be reserved at once.
+    /// frame can contain, so that memory for them can be reserved at once.
     pub(super) fn rows(
         &mut self,
         rows_max: usize,
@@ -146,7 +146,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// The same for a number of rows that is known.
+    /// The same for a known count of rows.
     pub(super) fn rows_exactly(
         &mut self,
         wanted: usize,

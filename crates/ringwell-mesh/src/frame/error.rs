@@ -2,11 +2,11 @@
 
 use super::VERSION;
 
-/// The first rule that a frame breaks. The texts are for an operator's log; they never show a
+/// The first rule that a frame breaks. The texts are for an operator's log and never contain a
 /// client's data.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum FrameError {
-    /// Another release wrote it. Nothing after the first byte was looked at.
+    /// Another release wrote it. Nothing after the first byte was examined.
     #[error(
         "frame of link version {found}, but this release speaks versions 1 to {VERSION}: upgrade \
          the older of the two nodes"
@@ -15,7 +15,7 @@ pub enum FrameError {
         /// The value in the frame.
         found: u8,
     },
-    /// It has another purpose.
+    /// The frame has another kind.
     #[error("frame of kind {found} where kind {wanted} belongs")]
     Kind {
         /// The value in the frame.
@@ -31,7 +31,7 @@ pub enum FrameError {
         /// The field that could not be read.
         field: &'static str,
     },
-    /// More rows, or numbers, than are taken.
+    /// More rows, or numbers, than allowed.
     #[error("frame of {rows} rows, where at most {rows_max} are taken")]
     TooManyRows {
         /// The value in the frame.
@@ -39,12 +39,12 @@ pub enum FrameError {
         /// The limit.
         rows_max: usize,
     },
-    /// A row's parameters are longer than is taken.
+    /// A row's parameters are too long.
     #[error("row {row} has {bytes} bytes of parameters, where at most {bytes_max} are taken")]
     ParamsTooLong {
-        /// The row's number in its batch.
+        /// The row's index in its batch.
         row: u16,
-        /// Both parts and their separator.
+        /// The length of both parts and their separator.
         bytes: u64,
         /// The limit.
         bytes_max: usize,
@@ -57,13 +57,13 @@ pub enum FrameError {
         /// Its end.
         offset: usize,
     },
-    /// Something follows after its end.
+    /// Bytes follow after the end of the frame.
     #[error("frame has {bytes} bytes too many")]
     LeftOver {
         /// The count.
         bytes: usize,
     },
-    /// An answer to something else than was asked.
+    /// An answer with another count of rows than requested.
     #[error("answer of {found} rows to a request of {wanted}")]
     RowCount {
         /// The value in the frame.

@@ -154,7 +154,7 @@ fn unanswereds() -> impl Strategy<Value = Unanswered> {
         })
 }
 
-/// A frame of each kind: its kind, its rows, its bytes.
+/// One frame of each kind: its kind, its rows, its bytes.
 fn frames() -> impl Strategy<Value = (u8, usize, Vec<u8>)> {
     prop_oneof![
         (asks(), ask_rows()).prop_map(|(ask, rows)| (
@@ -207,8 +207,8 @@ proptest! {
         prop_assert_eq!(read, Err(FrameError::LeftOver { bytes: behind.len() }));
     }
 
-    /// There is no second way to write a frame either: reading changed bytes and writing the result
-    /// gives the changed bytes.
+    /// Writing is unambiguous too: reading changed bytes and writing the result gives the changed
+    /// bytes.
     #[test]
     fn no_changed_bits_make_a_reader_panic(
         (kind, rows, mut bytes) in frames(),
@@ -382,7 +382,7 @@ fn lengths_whose_sum_has_no_room_in_64_bits_are_too_long() {
     assert_eq!(read, Err(FrameError::ParamsTooLong { row: 5, bytes: u64::MAX, bytes_max }));
 }
 
-/// Without the check these would ask for more memory than there is, and end the process.
+/// Without the check these would request more memory than there is, and end the process.
 #[test]
 fn no_room_is_made_for_rows_that_the_frame_cannot_hold() {
     let limits = Limits { rows_max: usize::MAX, params_bytes_max: usize::MAX };

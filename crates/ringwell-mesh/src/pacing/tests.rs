@@ -1,5 +1,5 @@
-//! The rules of pacing one by one, and the invariants for every driver. Whole runs against owners
-//! of all kinds are in `acceptance`.
+//! The rules of pacing one by one, and the invariants for every driver. Complete runs against
+//! owners of all kinds are in `acceptance`.
 
 #![expect(
     clippy::unchecked_time_subtraction,

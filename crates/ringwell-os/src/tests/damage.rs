@@ -1,4 +1,4 @@
-//! Real files that were cut or changed while nothing served from them.
+//! Real files that were cut or changed while no process served from them.
 
 use super::*;
 
@@ -10,13 +10,13 @@ fn journal(settings: &Settings) -> (Vec<Group>, PathBuf) {
     (groups, settings.shard_directory(0).join("0000000000000001.rpj"))
 }
 
-/// Recovers, and checks that nothing was lost in silence.
+/// Recovers, and checks that no loss goes unreported.
 fn is_judged_well(settings: &Settings, groups: &[Group]) -> bool {
     let Ok((seen, _, recovered)) = recover(settings) else { return true };
     groups.starts_with(&seen) && (seen.len() == groups.len() || recovered.is_in_doubt())
 }
 
-/// Positions beside every boundary of a block, and at both ends of the file.
+/// Positions next to every boundary of a block, and at both ends of the file.
 #[test]
 fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
     let data = TempDir::new().unwrap();
@@ -45,7 +45,7 @@ fn a_file_that_a_start_has_cut_is_whole_until_it_is_cut_again() {
     open(&settings).journal.close().unwrap();
     let cut = fs::read(&path).unwrap();
     assert!(cut.len() < 128 << 10, "the start cut nothing");
-    // As if the start had died before its own segment was there.
+    // As if the start had died before its own segment existed.
     for other in names(&settings).iter().filter(|name| !path.ends_with(name)) {
         fs::remove_file(settings.shard_directory(0).join(other)).unwrap();
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A file system of a given size, or `None` where it cannot be had.
+/// A file system of a given size, or `None` if it cannot be made.
 struct SmallDisk {
     directory: TempDir,
 }
@@ -25,7 +25,7 @@ impl SmallDisk {
         self.directory.path()
     }
 
-    /// Takes all the room that is left.
+    /// Uses up all free space.
     fn fill(&self) {
         use std::io::Write;
         let mut ballast = fs::File::create(self.path().join("ballast")).unwrap();
@@ -49,7 +49,7 @@ fn on_a_full_disk_the_group_waits_and_is_stored_when_there_is_room() {
     let settings = Settings { spare_segments: 1, ..settings(disk.path()) };
     let mut shard = open(&settings);
     let mut groups = vec![shard.store(10)];
-    // The spare may or may not be there already: either way room ends after some groups.
+    // The spare may or may not exist already: either way, room ends after some groups.
     disk.fill();
     let full = loop {
         groups.push(shard.group(30_000));

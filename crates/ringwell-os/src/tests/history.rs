@@ -74,7 +74,7 @@ fn the_newest_snapshot_and_the_one_before_are_kept() {
     let kept = ["00000000000000000004.rps", "00000000000000000005.rps"];
     let segment = "0000000000000001.rpj";
     assert_eq!(names(&settings), [kept[0], kept[1], segment]);
-    // A process that is killed leaves an unfinished one; the next start removes it.
+    // A killed process leaves an unfinished one; the next start removes it.
     fs::write(settings.shard_directory(0).join("00000000000000000077.tmp"), "x").unwrap();
     shard.journal.close().unwrap();
     let shard = open(&settings);
@@ -128,6 +128,6 @@ fn nothing_is_dropped_that_a_snapshot_needs() {
     assert_eq!(expired(&shard), None);
     shard.snapshot();
     assert_eq!(expired(&shard).map(|old| old.first_n), Some(1));
-    // Too young for its age.
+    // Not old enough to be dropped.
     assert_eq!(shard.journal.expired(Millis(4), CLOCKS), None);
 }

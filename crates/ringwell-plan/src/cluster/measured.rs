@@ -49,7 +49,7 @@ pub(super) const MANY_NUMBERS: Measured = Measured {
     conditions: "CPU of a batch over that with 200 pools of 500; applied above 100,000 numbers",
 };
 
-/// The cost for a batch of the rows of one other shard of the same process.
+/// The cost to a batch of having rows in one other shard of the same process.
 pub(super) const SHARD: Measured = Measured {
     what: "CPU of asking another shard of the node",
     value: 3.49,
@@ -58,7 +58,7 @@ pub(super) const SHARD: Measured = Measured {
     conditions: "two shards on one core less one shard, in memory, medians of 3",
 };
 
-/// The cost for a batch of the rows of one shard of another node, both nodes together.
+/// The cost to a batch of having rows in one shard of another node, both nodes together.
 pub(super) const HOP: Measured = Measured {
     what: "CPU of asking a shard of another node",
     value: 65.0,
@@ -106,6 +106,6 @@ pub(super) const ANSWER: Measured = Measured {
     conditions: "bytes_in over rows, batches of 40: a count, the same on every machine",
 };
 
-/// All of them, in the order in which they are used.
+/// All measurements, in the order in which they are used.
 pub const MEASURED: [Measured; 9] =
     [HTTP, BATCH, MANY_NUMBERS, SHARD, HOP, NUMBER, CONNECTION, RECORD, ANSWER];

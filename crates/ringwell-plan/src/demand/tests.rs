@@ -20,7 +20,7 @@ fn bots_take_numbers_from_visitors_as_published() {
 
 #[test]
 fn a_batch_on_one_pool_overflows_nearly_as_in_the_published_simulation() {
-    // The published figures are simulated, the formula is an approximation: at most 1 % apart.
+    // The published figures are simulated and the formula is an approximation: at most 1 % apart.
     for (rows, percent) in [(1, 0.4), (5, 6.4), (10, 12.2), (20, 19.7), (40, 30.4)] {
         let forecast = load(80.0, 30).in_batches_of(rows).unwrap().overflow(100);
         assert!((forecast * 100.0 - percent).abs() < 1.0, "{rows} rows: {forecast}");

@@ -112,7 +112,7 @@ fn a_target_that_no_pool_reaches_has_no_number_of_numbers() {
 }
 
 /// A simulated lossy system: an arriving visitor finds a number free, or does not. A small separate
-/// generator draws the times, so that the run is the same each time.
+/// generator draws the times, so that every run is the same.
 fn simulated(numbers: usize, load: f64) -> f64 {
     let mut state: u64 = 42;
     let mut uniform = || {

@@ -1,8 +1,8 @@
-//! Proves that a server is right before it is timed: no peer may be fast by being wrong.
+//! Proves that a server is correct before it is timed, so that no peer is fast by being wrong.
 //!
-//! A few batches, judged by facts from outside: the times at which each was sent and answered. A
-//! number was handed out somewhere between the two, so a fault is only called one when no moment in
-//! between could excuse it.
+//! A few batches, judged by external facts: the times at which each was sent and answered. A number
+//! was handed out at some time between the two, so a fault is reported only if no time in between
+//! could excuse it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail, ensure};
 use serde_json::{Value, json};
 
-/// Lockout of the pools that are only there for the proof.
+/// Lockout of the pools that are used only for the proof.
 pub(super) const LOCKOUT: Duration = Duration::from_millis(500);
 /// Servers count in whole milliseconds.
 const ROUNDING: Duration = Duration::from_millis(2);
 /// The time limit of an answer.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// A pool of the proof. Its numbers follow each other.
+/// A pool of the proof. Its numbers are consecutive.
 pub(super) struct Pool {
     pub(super) id: u32,
     pub(super) key: &'static str,
@@ -59,7 +59,7 @@ struct Allocation {
 struct Row {
     suffix: String,
     request_id: Option<Value>,
-    /// Index of its pool; none if the row must be refused.
+    /// Index of its pool; `None` if the row must be refused.
     pool: Option<usize>,
     refused: &'static str,
 }
@@ -72,7 +72,7 @@ struct Proof {
     overflow_rows: u32,
 }
 
-/// Sends the batches and judges the answers.
+/// Sends the batches and checks the answers.
 ///
 /// # Errors
 /// The fault, in words.
@@ -81,7 +81,7 @@ pub(super) fn prove(address: SocketAddr) -> anyhow::Result<()> {
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_nodelay(true)?;
     let mut proof = Proof { stream, newest: BTreeMap::new(), batches: 0, overflow_rows: 0 };
-    // 25 rows for 20 numbers, and others in between.
+    // 25 rows for 20 numbers, with others in between.
     let first: Vec<_> = (0..40).map(|i| row(usize::from(i % 8 >= 5), i)).collect();
     proof.batch(&first)?;
     ensure!(proof.overflow_rows > 0, "25 rows of a pool of 20 numbers, and no overflow");
@@ -170,7 +170,7 @@ impl Proof {
         Ok(())
     }
 
-    /// Judges the numbers that a batch was given from one pool.
+    /// Checks the numbers that a batch received from one pool.
     fn judge(
         &mut self,
         pool: &Pool,
@@ -243,7 +243,7 @@ fn whole(received: &[u8]) -> anyhow::Result<Option<Value>> {
     Ok(Some(serde_json::from_str(body)?))
 }
 
-/// The number of an answered row, none if it is the overflow number.
+/// The number of an answered row; `None` if it is the overflow number.
 fn number(pool: &Pool, answer: &Value) -> anyhow::Result<Option<u64>> {
     let text = answer["promo_number"].as_str().context("no promo_number")?;
     let formatted = answer["promo_number_formatted"].as_str().context("not formatted")?;

@@ -1,4 +1,4 @@
-//! Builds and starts the peers, and names missing programs. Each has a folder in `bench/peers/`.
+//! Builds and starts the peers, and reports missing programs. Each has a folder in `bench/peers/`.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use super::super::server::{Server, free_address, pinned};
 use super::store::{self, Store, StoreHome};
 use crate::shell::{is_installed, output, root, run};
 
-/// Room for data that live no longer than a batch. The reasons: `bench/peers/README.md`.
+/// Room for data with the lifetime of a batch. The reasons: `bench/peers/README.md`.
 const YOUNG: &str = "--max-semi-space-size=64";
-/// Oldest Go whose net/http has patterns with methods.
+/// The oldest Go whose net/http supports patterns with methods.
 const GO_MINOR_MIN: u32 = 22;
 
 /// The compared programs.
@@ -22,11 +22,11 @@ pub(super) enum Kind {
     Go,
     Node,
     Ruby,
-    /// Redis behind Go; whether each write is flushed before the answer.
+    /// Redis behind Go, and whether each write is flushed before the answer.
     Redis {
         flushed: bool,
     },
-    /// Postgres behind Go; whether each commit is flushed before the answer.
+    /// Postgres behind Go, and whether each commit is flushed before the answer.
     Postgres {
         flushed: bool,
     },
@@ -50,14 +50,14 @@ pub(super) struct Shop<'a> {
 
 impl Drop for Shop<'_> {
     fn drop(&mut self) {
-        // The remains are in the system's directory for temporary files.
+        // Other files are in the system's directory for temporary files.
         let _ = std::fs::remove_dir_all(&self.sockets);
     }
 }
 
 impl<'a> Shop<'a> {
     /// # Errors
-    /// When a directory cannot be made.
+    /// If a directory cannot be made.
     pub(super) fn open(
         plan: &'a BenchInputs,
         pools: PathBuf,
@@ -68,10 +68,10 @@ impl<'a> Shop<'a> {
         Ok(Self { plan, pools, work, sockets })
     }
 
-    /// Builds the programs that `kind` needs. The text says why it is left out, if it is.
+    /// Builds the programs that `kind` needs. Returns the reason if it is omitted.
     ///
     /// # Errors
-    /// When our own program does not compile.
+    /// If our own program does not compile.
     pub(super) fn prepare(&self, kind: Kind) -> anyhow::Result<Option<String>> {
         let packages: &[(&str, &str)] = match kind {
             Kind::Ours(_) => &[],
@@ -116,7 +116,7 @@ impl<'a> Shop<'a> {
     /// Starts it on the server's core, with all pools and all numbers free.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If it does not start.
     pub(super) fn start(&self, kind: Kind) -> anyhow::Result<Running> {
         let address = free_address()?;
         let peers = root().join("bench/peers");
@@ -175,10 +175,10 @@ impl<'a> Shop<'a> {
 }
 
 impl Running {
-    /// User and system time so far of the server and its store, with all their processes.
+    /// User and system time so far of the server and its store, including all their processes.
     ///
     /// # Errors
-    /// If the server is gone.
+    /// If the server has ended.
     pub(super) fn cpu_seconds(&self) -> anyhow::Result<f64> {
         let store = self.store.as_ref().map_or(0.0, Store::cpu_seconds);
         Ok(self.server.cpu_seconds()? + store)

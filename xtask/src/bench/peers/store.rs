@@ -1,4 +1,5 @@
-//! The stores behind two of the peers, Redis and Postgres: started with their settings, ended.
+//! The stores behind two of the peers, Redis and Postgres: started with their settings, and
+//! stopped.
 
 use std::fs::File;
 use std::os::unix::net::UnixStream;
@@ -11,7 +12,7 @@ use anyhow::{Context as _, bail, ensure};
 use super::super::server::pinned;
 use crate::shell::{is_installed, output, run};
 
-/// The time limit for a store to start or to end.
+/// The time limit for a store to start or stop.
 const PATIENCE: Duration = Duration::from_secs(30);
 /// The reasons: `bench/peers/README.md`.
 const POSTGRES_SETTINGS: [&str; 8] = [
@@ -29,19 +30,19 @@ const CONNECTIONS: u32 = 16;
 /// Postgres refuses to run as root.
 const AS_POSTGRES: [&str; 3] = ["--reuid=postgres", "--regid=postgres", "--clear-groups"];
 
-/// Redis or Postgres, running. Dropping it ends it.
+/// A running Redis or Postgres, stopped when dropped. Dropping it ends it.
 pub(super) struct Store {
     child: Child,
     reached_at: String,
 }
 
 impl Store {
-    /// The front's data to find it.
+    /// The address at which the front reaches it.
     pub(super) fn reached_at(&self) -> &str {
         &self.reached_at
     }
 
-    /// User and system time so far, of all its processes.
+    /// User and system time so far of all its processes.
     pub(super) fn cpu_seconds(&self) -> f64 {
         tree_seconds(self.child.id())
     }
@@ -82,21 +83,21 @@ impl Drop for Store {
     }
 }
 
-/// The place where a store runs.
+/// Where a store runs.
 pub(super) struct StoreHome<'a> {
-    /// Data and logs.
+    /// Directory of data and logs.
     pub(super) work: &'a Path,
-    /// Sockets: their paths must be short.
+    /// Directory of sockets, whose paths must be short.
     pub(super) sockets: &'a Path,
-    /// As `taskset -c` takes them.
+    /// In the form of `taskset -c`.
     pub(super) cores: &'a str,
 }
 
 impl StoreHome<'_> {
-    /// Redis, whether it flushes each write before it answers.
+    /// Redis, and whether it flushes each write before it answers.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If it does not start.
     pub(super) fn redis(&self, flushed: bool) -> anyhow::Result<Store> {
         let data = self.work.join("redis");
         if data.exists() {
@@ -117,10 +118,10 @@ impl StoreHome<'_> {
         Store::start(command, is_ready, &self.work.join("redis-server.log"), reached_at)
     }
 
-    /// Postgres, whether it flushes each commit before it answers.
+    /// Postgres, and whether it flushes each commit before it answers.
     ///
     /// # Errors
-    /// When it does not come up.
+    /// If it does not start.
     pub(super) fn postgres(&self, flushed: bool) -> anyhow::Result<Store> {
         let (data, made) = (self.work.join("postgres"), self.work.join("postgres-made"));
         if data.exists() {
@@ -148,7 +149,7 @@ impl StoreHome<'_> {
         let host = self.sockets.display();
         let reached_at =
             format!("host={host} user=postgres database=postgres pool_max_conns={CONNECTIONS}");
-        // Its own note, which pg_ctl waits for too.
+        // Its own readiness file, which pg_ctl waits for too.
         let note = data.join("postmaster.pid");
         let is_ready = || std::fs::read_to_string(&note).is_ok_and(|it| it.contains("ready"));
         Store::start(command, is_ready, &self.work.join("postgres-server.log"), reached_at)
@@ -156,7 +157,7 @@ impl StoreHome<'_> {
 
     /// Makes an empty cluster, to be copied.
     fn init_postgres(&self, made: &Path) -> anyhow::Result<()> {
-        // Under another name until it is whole.
+        // Under another name until it is complete.
         let begun = self.work.join("postgres-begun");
         if begun.exists() {
             std::fs::remove_dir_all(&begun)?;
@@ -177,7 +178,7 @@ impl StoreHome<'_> {
     }
 }
 
-/// The reason why Postgres cannot be run with its data in `work`, if it cannot.
+/// The reason why Postgres cannot run with its data in `work`, if there is one.
 pub(super) fn postgres_lacks(work: &Path) -> Option<String> {
     if postgres_program("postgres").is_none() || postgres_program("initdb").is_none() {
         return Some("postgres is not installed (Debian: postgresql)".to_owned());

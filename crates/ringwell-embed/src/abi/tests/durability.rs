@@ -70,7 +70,7 @@ fn flip(path: &Path, at: usize) {
 }
 
 /// A small journal: segments of 1 MiB, 4 MiB of history, a snapshot a MiB. Numbers of pool 2 come
-/// back at once.
+/// free at once.
 fn small(data: &Path, numbers: u64) -> String {
     let file = data.join("ringwell.toml");
     let last = 8_885_000_000 + numbers - 1;
@@ -112,7 +112,7 @@ fn old_history_goes_in_pieces_between_batches_and_no_lockout_with_it() {
 fn in_memory_old_groups_go_and_lockouts_stay() {
     let engine = memory(20_000);
     assert_eq!(engine.numbers(5), numbers_from(8_885_550_101, 5));
-    // More than is kept in memory, in batches as long as they may be.
+    // More than is kept in memory, in batches of maximum length.
     let body = batch(30).replace("autos", &"a".repeat(8_000));
     for round in 0..600 {
         let text = bulk(engine.0, &body, Some(&round.to_string()), 0).1;
@@ -125,7 +125,7 @@ fn in_memory_old_groups_go_and_lockouts_stay() {
     assert_eq!(engine.numbers(1), numbers_from(8_885_568_106, 1));
 }
 
-/// A small file system, where that may be mounted.
+/// A small file system, if mounting one is permitted.
 struct Disk<'a>(&'a Path);
 
 impl<'a> Disk<'a> {

@@ -70,7 +70,7 @@ fn a_handle_that_was_closed_or_made_up_is_told_apart() {
     for made_up in [0, pid, pid | 255, pid | 1 << 30] {
         assert_eq!(bulk(made_up, &batch(1), None, 0), closed, "{made_up:x}");
     }
-    // The place is used again, by another handle.
+    // The table entry is used again, with another handle.
     let next = memory(9);
     assert_ne!(next.0, engine.0);
     assert_eq!(engine.bulk(&batch(1)), closed);
@@ -79,7 +79,7 @@ fn a_handle_that_was_closed_or_made_up_is_told_apart() {
 #[test]
 fn an_engine_of_another_process_is_not_touched() {
     let engine = memory(9);
-    // As a child would see it: the same table, and another process.
+    // As seen by a child: the same table in another process.
     let inherited = engine.0 ^ 1 << 32;
     for (status, text) in [bulk(inherited, &batch(1), None, 0), close(inherited)] {
         assert_eq!(status, FORKED);

@@ -1,4 +1,4 @@
-//! Frames that may have been answered and cannot be read: how long that is remembered.
+//! Frames that may have been answered and cannot be read: for how long that is remembered.
 
 use super::*;
 
@@ -52,7 +52,7 @@ fn the_frame_itself_at_a_wrong_place_is_refused() {
 fn an_older_frame_at_a_wrong_place_behind_the_end_proves_nothing() {
     let mut author = sample();
     let file = author.files.0.get_mut(&3).unwrap();
-    // Frame 6 again, two blocks behind the end.
+    // Frame 6 again, two blocks after the end.
     let frame = SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + BLOCK_BYTES;
     file.copy_within(frame, author.used + 2 * BLOCK_BYTES);
     assert_eq!(verdict_of(&author.files), (Verdict::Clean, 7));

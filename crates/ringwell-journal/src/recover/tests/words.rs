@@ -1,4 +1,4 @@
-//! The operator's texts: each states the fault, its place, and the response.
+//! The operator's texts: each states the fault, its place, and what to do.
 
 use super::*;
 use crate::SegmentFault;

@@ -1,4 +1,4 @@
-//! E1 to E9: whole runs against owners of all kinds, with the limits of docs/spec/pacing.md.
+//! E1 to E9: complete runs against owners of all kinds, with the limits of docs/spec/pacing.md.
 //!
 //! Every run prints its result: `cargo test -p ringwell-mesh acceptance -- --nocapture`.
 
@@ -10,14 +10,14 @@ use crate::pacing::Pacing;
 const SECOND: Duration = ms(1_000);
 const RECOVERED: Duration = ms(12_000);
 
-/// Stands still for ten seconds, from the second second on.
+/// The owner stops for ten seconds, from the second second on.
 const STALL: Times = Times::once(ms(2_000), ms(10_000));
 
 fn stall(seed: u64, random: bool) -> Scenario {
     Scenario { stops: STALL, random, length: ms(15_000), seed, ..Scenario::healthy() }
 }
 
-/// Every kind of arrivals with a few seeds each.
+/// Every kind of arrival pattern with a few seeds each.
 fn all_arrivals() -> impl Iterator<Item = (u64, bool)> {
     (1..=20).flat_map(|seed| [(seed, false), (seed, true)])
 }
@@ -28,7 +28,7 @@ struct Figures {
     late_percent: f64,
     overflow_percent: f64,
     good_per_second: f64,
-    /// Milliseconds, of all rows.
+    /// In milliseconds, for all rows.
     p50: f64,
     p90: f64,
     p99: f64,
@@ -199,7 +199,7 @@ fn an_owner_that_stops_and_goes_makes_hardly_a_row_late() {
 
 #[test]
 fn sixteen_callers_that_want_too_much_get_nearly_all_that_the_owner_can_do() {
-    // 5,333 a second, while the owner can do 3,333.
+    // 5,333 a second, while the owner can serve 3,333.
     let history = run(Scenario { callers: 16, spacing: ms(3), ..Scenario::healthy() });
     let figures = figures("16 callers, too much", &history, ms(0), SECOND * 10);
     assert!(figures.good_per_second >= 3_000.0 && figures.p99 <= 50.0);

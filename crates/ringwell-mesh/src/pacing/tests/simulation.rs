@@ -1,8 +1,8 @@
-//! Callers, their links and one owner in virtual time: the driver's use of a [`Window`].
+//! Callers, their links and one owner in virtual time: uses a [`Window`] as the driver does.
 //!
-//! The owner serves one sub-request after the other, as a shard's engine does, unless its answers
-//! take a fixed time each. It drops work whose caller has given up before it starts on it. The
-//! network takes no time. Nothing here reads a clock: the same [`Scenario`] gives the same figures.
+//! The owner serves one sub-request after the other, like a shard's engine, unless its answers take
+//! a fixed time each. It drops work whose caller has given up before it starts on it. The network
+//! takes no time. Nothing here reads a clock: the same [`Scenario`] gives the same figures.
 
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
@@ -17,7 +17,7 @@ pub(super) const fn us(count: u64) -> Duration {
     Duration::from_micros(count)
 }
 
-/// The owner's way of accepting work.
+/// How the owner serves work.
 #[derive(Clone, Copy)]
 pub(super) enum Owner {
     /// One after the other, each for this long.
@@ -26,7 +26,7 @@ pub(super) enum Owner {
     Delay(Duration),
 }
 
-/// When something happens: from `first` on for `length`, again every `period`.
+/// The times of an event: from `first` on for `length`, repeated every `period`.
 #[derive(Clone, Copy)]
 pub(super) struct Times {
     pub first: Duration,
@@ -45,7 +45,7 @@ impl Times {
         Self { first, length, period }
     }
 
-    /// The beginning and the end of the one that covers `at` or is the next after it.
+    /// The beginning and the end of the one that includes `at`, or of the next one.
     fn around(&self, at: Duration) -> Option<(Duration, Duration)> {
         let mut from = self.first;
         while from.saturating_add(self.length) <= at {
@@ -66,11 +66,11 @@ impl Times {
 pub(super) struct Scenario {
     pub pacing: Pacing,
     pub owner: Owner,
-    /// The owner stands still; work in progress continues afterwards.
+    /// The owner stops; work in progress continues afterwards.
     pub stops: Times,
     /// The owner refuses every connection.
     pub refuses: Times,
-    /// The callers themselves stand still.
+    /// The callers themselves stop.
     pub caller_stops: Times,
     pub callers: usize,
     /// Time between two sub-requests of one caller, on average if `random`.
@@ -122,7 +122,7 @@ pub(super) struct History {
     pub windows: Vec<(Duration, f64)>,
     /// The time when a link shut.
     pub shut: Vec<Duration>,
-    /// After each event: sub-requests at the owner, and the places of all windows together.
+    /// After each event: sub-requests at the owner, and the slots of all windows together.
     pub queues: Vec<(Duration, f64, f64)>,
 }
 
@@ -155,7 +155,7 @@ pub(super) struct World {
     events: BTreeMap<(Duration, u64), (usize, Event)>,
     next_id: u64,
     owner_free_at: Duration,
-    /// When each sub-request leaves the owner: served, or given up by its caller.
+    /// When each sub-request leaves the owner, served or given up by its caller.
     owner_queue: Vec<Duration>,
     random: SplitMix64,
     history: History,
@@ -190,7 +190,7 @@ pub(super) fn run(scenario: Scenario) -> History {
 }
 
 impl World {
-    /// From 0 up to, not including, 1.
+    /// From 0 up to but not including 1.
     #[expect(clippy::cast_precision_loss, reason = "a random number of 32 bits")]
     fn unit(&mut self) -> f64 {
         (self.random.next() >> 32) as f64 / (1_u64 << 32) as f64
