@@ -135,7 +135,10 @@ impl Shard {
         let slot = self.newest(number).unwrap_or(Slot::new(number));
         let before = self.newest_local_at(number).unwrap_or_default();
         let is_same = from.slot.allocated_at == slot.allocated_at;
-        let is_older = !is_same && from.local_at < before;
+        // An allocation that no visitor saw was undone there, and no earlier one is known: only
+        // the end of its lockout counts.
+        let is_none = from.slot.allocated_at == Millis::ZERO;
+        let is_older = !is_same && (is_none || from.local_at < before);
         let is_longer = from.slot.locked_until > slot.locked_until;
         if !is_longer && (is_same || is_older) {
             return None;

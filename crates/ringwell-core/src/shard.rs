@@ -312,6 +312,15 @@ impl Shard {
         self.pool_of(slot).is_some_and(|pool| self.pools[pool as usize].held_until > now)
     }
 
+    /// Whether the lockout of `slot` ended before a hold of its pool, present or past: the number
+    /// may have been allocated elsewhere since.
+    #[must_use]
+    pub fn is_doubted(&self, slot: u32) -> bool {
+        let held_until = self.pool_of(slot).map(|pool| self.pools[pool as usize].held_until);
+        let known = self.slots.get(slot as usize).map(|slot| slot.locked_until);
+        held_until.is_some_and(|until| until > Millis::ZERO && known <= Some(until))
+    }
+
     /// The holds that end after `now`: first the one for every pool (`None`), which includes pools
     /// added later; then pools that are held longer, including pools that are not here.
     pub fn holds(&self, now: Millis) -> impl Iterator<Item = (Option<PoolId>, Millis)> {

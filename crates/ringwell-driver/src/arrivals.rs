@@ -6,11 +6,11 @@
 //! buckets whose lists differ from those that it served last. Source: docs/spec/cluster.md,
 //! "Numbers that change nodes".
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Slot};
 use ringwell_directory::{Arrivals, BUCKETS, BucketHold, Directory, bucket, without};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -117,12 +117,13 @@ async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
 }
 
 /// Asks all other nodes about the numbers of these pools. For each pool, for how long it must be
-/// held: `None` if a node cannot be asked, or has one of the numbers still.
+/// held: `None` if a node has one of the numbers still, or cannot be asked and `counts_silent`.
 async fn ask_others<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
+    counts_silent: bool,
 ) -> Vec<Option<Millis>> {
     let mut all = vec![Some(Millis::ZERO); pools.len()];
     let mut from = 0;
@@ -144,6 +145,9 @@ async fn ask_others<P: Platform>(
         for answer in asked {
             let answer = read(platform.by(until, answer).await);
             let Some(answer) = answer.filter(|it| it.pools.len() == to - from) else {
+                if !counts_silent {
+                    continue;
+                }
                 // Its silence is waited for once, however many numbers come.
                 all[from..].fill(None);
                 return all;
@@ -170,44 +174,65 @@ fn read(
     serde_json::from_slice(&answer?.ok()?.ok()?).ok()
 }
 
-/// The pools without numbers that are locked on this node: no other one can have handed them out.
-async fn without_own(
+/// The numbers in no rotation of this node that one of its shards knows, with the ends of their
+/// lockouts.
+async fn known_here(
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
-) -> Vec<(PoolId, Vec<NumberRange>)> {
+) -> BTreeMap<PromoNumber, Millis> {
     let numbers: Vec<_> = pools.iter().flat_map(|(_, ranges)| ranges).copied().collect();
-    let mut own = BTreeSet::new();
+    let mut known = BTreeMap::new();
     for shard in node.shards() {
-        let tell = Step::Tell { numbers: numbers.clone(), is_free_too: false };
-        if let Some(Done::Known(locked)) = ask(peers, shard, tell).await {
-            own.extend(locked.into_iter().map(|retired| retired.slot.number));
+        let tell = Step::Tell { numbers: numbers.clone(), is_free_too: true };
+        if let Some(Done::Known(retired)) = ask(peers, shard, tell).await {
+            for Slot { number, locked_until, .. } in retired.iter().map(|retired| retired.slot) {
+                let until = known.entry(number).or_insert(locked_until);
+                *until = locked_until.max(*until);
+            }
         }
     }
-    let own: Vec<_> = own.into_iter().filter_map(|number| NumberRange::new(number, 1)).collect();
-    let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
-        (*pool, ranges.iter().flat_map(|range| without(*range, &own)).collect())
-    };
-    pools.iter().map(rest).collect()
+    known
 }
 
-/// Holds these pools as long as one of these numbers of theirs may be locked elsewhere. `longest` is
-/// the longest lifetime that one can have. Returns whether any is held.
+/// The rule for numbers that arrive.
+#[derive(Clone, Copy)]
+struct Rule {
+    /// The longest lifetime that a number can have.
+    longest: Millis,
+    /// A node that cannot be asked may have handed the numbers out.
+    counts_silent: bool,
+    /// The state of all these numbers here may not be their newest, not only of those that this
+    /// node knows and that are in no pool of it.
+    are_doubted: bool,
+}
+
+/// Holds these pools as long as one of these numbers of theirs may be locked elsewhere, and at least
+/// until now if a number's state here may not be its newest: it may have gone out elsewhere since.
+/// Returns whether any is held.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
-    longest: Millis,
+    Rule { longest, counts_silent, are_doubted }: Rule,
 ) -> bool {
     let Some(first) = node.shards().next() else { return false };
     if pools.is_empty() || planted(Bug::ArrivalsNotHeld) {
         return false;
     }
-    let pools = &without_own(node, peers, pools).await[..];
-    let left = ask_others(platform, node, peers, pools).await;
+    let known = known_here(node, peers, pools).await;
     // A change finds by itself that the shard has ended.
     let Some(now) = now(peers, first).await else { return false };
+    // No other node can have handed out a number that is locked here.
+    let locked = known.iter().filter(|(_, until)| **until > now);
+    let locked: Vec<_> = locked.filter_map(|(number, _)| NumberRange::new(*number, 1)).collect();
+    let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
+        (*pool, ranges.iter().flat_map(|range| without(*range, &locked)).collect())
+    };
+    let pools: Vec<(PoolId, Vec<NumberRange>)> = pools.iter().map(rest).collect();
+    let left = ask_others(platform, node, peers, &pools, counts_silent).await;
+    let Some(now) = self::now(peers, first).await else { return false };
     let (mut holds, mut is_held) = (node.bucket_holds(), false);
     for ((pool, numbers), left) in pools.iter().zip(left) {
         if numbers.is_empty() {
@@ -216,7 +241,11 @@ async fn hold_pools<P: Platform>(
         // In the time of this shard, a moment is rounded down.
         let left = left.map_or(longest + LIST_SPREAD, |left| left + Millis(left.0.min(1)));
         let until = (now + left).max(node.begun.unknown_until);
-        if until > now {
+        let is_known = || {
+            numbers.iter().any(|range| known.range(range.first()..=range.last()).next().is_some())
+        };
+        let is_doubted = !planted(Bug::ArrivalsBelieved) && (are_doubted || is_known());
+        if until > now || is_doubted {
             is_held = true;
             holds.add(bucket(*pool), BucketHold { since: Millis::ZERO, until });
         }
@@ -251,8 +280,8 @@ pub(crate) async fn hold_taken<P: Platform>(
     buckets: impl Iterator<Item = u16>,
 ) {
     let pools = changed_since_prepared(node, buckets);
-    let longest = longest(&node.directory());
-    hold_pools(platform, node, peers, &pools, longest).await;
+    let rule = Rule { longest: longest(&node.directory()), counts_silent: true, are_doubted: true };
+    hold_pools(platform, node, peers, &pools, rule).await;
 }
 
 /// The longest lifetime of all pools.
@@ -269,18 +298,25 @@ pub(crate) fn unknown_until(directory: &Directory, now: Millis) -> Millis {
 }
 
 /// At a start, before a number goes out: the pools of buckets whose lists are others than those that
-/// this data has served last may have got numbers from other nodes' pools.
+/// this data has served last may have got numbers from other nodes' pools. Data that has served
+/// nothing may begin after such a change; nodes that cannot be asked then may not have begun
+/// either, and hold nothing up.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
-    let directory = node.directory();
-    let Some(served) = node.begun.served_lists.as_ref().filter(|_| !planted(Bug::ListsForgotten))
-    else {
+    if others(node).is_empty() || planted(Bug::ListsForgotten) {
         return;
+    }
+    let directory = node.directory();
+    let served = node.begun.served_lists.as_ref();
+    let is_changed = |bucket: &u16| {
+        served.is_none_or(|served| served.get(bucket).copied() != list(&directory, *bucket))
     };
     let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
-    let changed = own.filter(|bucket| served.get(bucket).copied() != list(&directory, *bucket));
-    let pools = changed.flat_map(|bucket| directory.pools_in(bucket));
+    let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
-    if !hold_pools(platform, node, peers, &pools, longest(&directory)).await {
+    let has_served = served.is_some();
+    let longest = longest(&directory);
+    let rule = Rule { longest, counts_silent: has_served, are_doubted: has_served };
+    if !hold_pools(platform, node, peers, &pools, rule).await {
         return;
     }
     let holds = node.bucket_holds();
@@ -312,7 +348,8 @@ pub(crate) async fn hold<P: Platform>(
     node.shrink(&found.shrunk);
     let pools = found.pools.iter().filter(|(pool, _)| !is_as_served(bucket(*pool)));
     let pools: Vec<_> = pools.cloned().collect();
-    hold_pools(platform, node, peers, &pools, longest).await;
+    let rule = Rule { longest, counts_silent: true, are_doubted: false };
+    hold_pools(platform, node, peers, &pools, rule).await;
     if !node.set_lists(&changed) || node.phase() != Phase::Serving {
         // The end of the start writes it down.
         return;

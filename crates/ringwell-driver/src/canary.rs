@@ -116,6 +116,10 @@ bugs! {
     TakenNotHeld "taken-not-held";
     /// Buckets carry the old state of numbers that have left their pools.
     OldGoesAlong "old-goes-along";
+    /// What a node knows of numbers that come from elsewhere counts as their newest state.
+    ArrivalsBelieved "arrivals-believed";
+    /// The next owner does not learn which allocations a move left out.
+    DoubtsStayBehind "doubts-stay-behind";
     /// Buckets are handed over before the state of their numbers was sent to the next owner.
     TakeBeforeTold "take-before-told";
     /// Buckets on their way are taken back without asking whether they have arrived.

@@ -318,7 +318,8 @@ impl Walk<'_> {
             // By the clocks of when it was told, not by those that stand.
             self.newest_shift = shift;
         }
-        if self.newest.is_none() {
+        // Zero: a lockout without an allocation.
+        if self.newest.is_none() && allocated_at > Millis::ZERO {
             let locked_until = extended.unwrap_or(locked_until);
             let position = Position::NONE;
             self.newest = Some(Slot { number: self.number, allocated_at, locked_until, position });

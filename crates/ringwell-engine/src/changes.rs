@@ -122,17 +122,22 @@ impl Engine {
     /// Remembers an answer of another shard, and records it. Its number has been adopted before,
     /// and had not gone to another visitor when this was reported. The row's known answer here
     /// stands, unless the row got a number later by this node's clock, or has kept one that seems
-    /// to belong to another visitor here. `false` as of [`Engine::adopt`].
+    /// to belong to another visitor here.
+    ///
+    /// A number that is in rotation here is not the reporter's: the report is older than the state
+    /// here, whatever the times, and the row does not get the number from it.
+    /// `false` as of [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
             return false;
         }
-        let AnswerEntry { row, at, answer, .. } = *entry;
-        let number = match answer {
-            Answer::Number(number) => Some(number),
-            Answer::Overflow => None,
+        let AnswerEntry { row, at, .. } = *entry;
+        let number = match entry.answer {
+            Answer::Number(number) if self.shard.find(number).is_none() => Some(number),
+            Answer::Number(_) | Answer::Overflow => None,
         };
+        let answer = number.map_or(Answer::Overflow, Answer::Number);
         let gone_at = number.and_then(|number| self.shard.newest_local_at(number));
         let is_kept = |known_at, known| known == answer && gone_at > Some(known_at);
         let stands = |(known_at, known): (Millis, Answer)| {

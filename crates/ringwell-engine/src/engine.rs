@@ -221,6 +221,7 @@ impl Engine {
     fn allocate_with_memory(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
         if let Some(row) = ask.retry
             && let Some((at, answer)) = self.answers.repeat(now, row)
+            && !self.has_left(now, ask, at, answer)
         {
             self.counts.repeated += 1;
             return match answer {
@@ -248,6 +249,20 @@ impl Engine {
             }
         }
         outcome
+    }
+
+    /// Whether the visitor of `ask` does not have the number of an earlier answer any more, but
+    /// may have another one: the row is then served like a new one, as a visitor has at most one
+    /// number of a pool.
+    fn has_left(&self, now: Millis, ask: &Ask<'_>, at: Millis, answer: Answer) -> bool {
+        let (Some(visitor), Answer::Number(number)) = (ask.visitor, answer) else { return false };
+        self.shard.find(number).is_some_and(|slot| {
+            let is_here = self.shard.pool_of(slot) == Some(ask.pool);
+            let is_free = self.shard.slots()[slot as usize].is_free(now);
+            // Otherwise another visitor has had it since.
+            let is_the_rows = self.shard.local_at(slot) <= at;
+            is_here && is_free && is_the_rows && self.shard.visitor(slot) != Some(visitor)
+        })
     }
 
     fn allocate_kept(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
@@ -294,7 +309,7 @@ impl Engine {
     }
 
     /// The number that a row of `pool` received at `at`, unless it has gone to another visitor
-    /// since, is in another pool by now, or its pool is held. If its lockout is over, or may be
+    /// since, is in another pool by now, or its pool is held or was when the lockout ended. If its lockout is over, or may be
     /// before the answer leaves, a new lockout begins: the visitor may see the number for the first
     /// time.
     fn repeat(&mut self, now: Millis, pool: u32, number: PromoNumber, at: Millis) -> Outcome {
@@ -304,7 +319,7 @@ impl Engine {
         };
         // It may be uncertain who had the number last, even while a lockout runs: the lockout may
         // belong to the next visitor.
-        if self.shard.is_held(slot, now) {
+        if self.shard.is_held(slot, now) || self.shard.is_doubted(slot) {
             return Outcome::Exhausted { until: Millis::ZERO };
         }
         if self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN) {

@@ -9,6 +9,18 @@ use std::collections::BTreeMap;
 use ringwell_core::{Millis, PoolId, PromoNumber, Retired, VisitorId};
 use ringwell_journal::{Answer, AnswerEntry, RowKey};
 
+/// The state that goes to an owner on another node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Apart {
+    /// The newest allocation of each number, in rising order.
+    pub numbers: Vec<Retired>,
+    /// The answers that rows would get, oldest first.
+    pub answers: Vec<AnswerEntry>,
+    /// Pools with allocations that were left out, and until when the next owner must doubt its own
+    /// state of their numbers. These are holds, mostly expired ones.
+    pub doubts: Vec<(PoolId, Millis)>,
+}
+
 /// Collects the reports of the shards; [`Facts::settle`] and [`Facts::settle_apart`] return the
 /// valid ones.
 #[derive(Debug, Default)]
@@ -69,31 +81,42 @@ impl Facts {
     /// know it from long ago and not know that it went out from another pool since; the next owner
     /// would take the old allocation for the newest. While the lockout runs it cannot have gone
     /// out.
+    ///
+    /// The next owner may know an even older allocation of a number that is left out, and would
+    /// report it as the newest once the number has returned. [`Apart::doubts`] prevents that.
     #[must_use]
     pub fn settle_apart(
         mut self,
         at: Millis,
         pool_of: impl Fn(PromoNumber) -> Option<PoolId>,
-    ) -> (Vec<Retired>, Vec<AnswerEntry>) {
+        is_listed: impl Fn(PoolId) -> bool,
+    ) -> Apart {
         let holds = std::mem::take(&mut self.holds);
-        let held_until = |pool: Option<PoolId>| holds.get(&pool).copied().unwrap_or_default();
-        let is_outlasted = |number, locked_until: Millis| {
-            let pool = pool_of(number);
-            let known_until = held_until(pool).max(held_until(None));
-            locked_until <= pool.map_or(at, |_| known_until)
+        let held_until = |pool: PoolId| {
+            let of = |pool| holds.get(&pool).copied().unwrap_or_default();
+            of(Some(pool)).max(of(None))
+        };
+        let is_outlasted = |known: &Retired| {
+            let pool = pool_of(known.slot.number);
+            known.slot.locked_until <= pool.map_or(at, held_until)
         };
         let (mut numbers, mut answers) = self.settle();
-        let outlasted = numbers
-            .extract_if(.., |known| is_outlasted(known.slot.number, known.slot.locked_until));
-        let outlasted: Vec<PromoNumber> = outlasted.map(|known| known.slot.number).collect();
+        let outlasted: Vec<Retired> = numbers.extract_if(.., |known| is_outlasted(known)).collect();
+        let mut doubts = BTreeMap::new();
+        for known in &outlasted {
+            let pool = pool_of(known.slot.number).unwrap_or(known.pool);
+            let since = if is_listed(pool) { known.slot.locked_until } else { at };
+            let until = doubts.entry(pool).or_insert(since);
+            *until = since.max(held_until(pool)).max(*until);
+        }
         for entry in &mut answers {
             if let Answer::Number(number) = entry.answer
-                && outlasted.binary_search(&number).is_ok()
+                && outlasted.binary_search_by_key(&number, |known| known.slot.number).is_ok()
             {
                 entry.answer = Answer::Overflow;
             }
         }
-        (numbers, answers)
+        Apart { numbers, answers, doubts: doubts.into_iter().collect() }
     }
 
     /// The newest allocation of each number, in rising order, with the latest end of its lockout,

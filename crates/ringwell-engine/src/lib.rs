@@ -24,7 +24,7 @@ pub use clock::{
     slewed,
 };
 pub use engine::{Ask, Counts, Engine, Outcome, Refusal};
-pub use facts::Facts;
+pub use facts::{Apart, Facts};
 pub use restore::{Doubts, Restore};
 pub use ringwell_journal::{Clocks, RowKey};
 pub use snapshot::SnapshotStep;

@@ -34,9 +34,6 @@ const ATTEMPTS_MAX: u8 = 4;
 const PROBES: u32 = 1 << 20;
 /// Keys that clients use for more than one batch.
 const KEYS_SHARED: u64 = 3;
-/// Visitors in batches that may be sent again are others: their numbers have two reasons.
-const VISITORS_OF_RETRIES: u64 = 1 << 32;
-
 /// A row of a batch.
 #[derive(Clone, Debug)]
 pub(crate) struct RowAsk {
@@ -187,8 +184,7 @@ impl World {
             let pool = pools[random.index(pools.len()).min(random.index(pools.len()))];
             let visitor = random.between(1, 6);
             let is_visitor = self.faults.strikes(Kind::Visitor);
-            let of = if is_repeatable { VISITORS_OF_RETRIES } else { 0 };
-            let visitor = is_visitor.then_some(visitor + of + pool * 100);
+            let visitor = is_visitor.then_some(visitor + pool * 100);
             let row = u16::try_from(row).unwrap_or(0);
             let mark = Mark { batch: index.into(), row, is_repeatable, visitor };
             rows.push(RowAsk { pool, visitor, mark });

@@ -72,7 +72,7 @@ impl Cluster {
             // A snapshot of them takes many pieces.
             let count = if are_large { 700 + count } else { count };
             let numbers = (first..first + count).collect();
-            pools.insert(id, PoolRule { lifetime_ms, numbers, overflow: first + 999 });
+            pools.insert(id, PoolRule { lifetime_ms, numbers });
             owners.insert(id, u16::try_from(random.index(homes.len())).unwrap_or(0));
         }
         let maps = vec![Rc::new(Map { version: 1, owners })];

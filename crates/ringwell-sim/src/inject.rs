@@ -383,17 +383,14 @@ impl World {
             let Some(thread) = running.threads.get(&wanted.shard) else { continue };
             let now_ms = thread.shard.clock_now().0;
             let late_ms = wanted.late_ms.unwrap_or(now_ms).max(wanted.at_ms);
-            // With the bucket of a pool that had the number before, a node sends its state from
-            // that time.
-            let late_ms = Some(late_ms).filter(|_| !self.pools_away.was_lent(wanted.number));
-            let moments = [Some(wanted.at_ms), late_ms].into_iter().flatten();
+            let moments = [wanted.at_ms, late_ms];
             look_ups.extend(moments.map(|at| (wanted.clone(), Moment::Shard(Millis(at)))));
         }
         let homes = &self.cluster;
         let counts = |grant: &Grant| self.is_dated(homes.home(grant.shard), grant.true_us);
         for (wanted, next_us) in model.dated_attributions(counts) {
             let room_us = next_us.map_or(u64::MAX, |next| next - wanted.true_us);
-            if room_us < 4 * DATED_WITHIN_US || self.pools_away.was_lent(wanted.number) {
+            if room_us < 4 * DATED_WITHIN_US {
                 continue;
             }
             // At once, and as late as a visitor who has seen the number may call.

@@ -131,7 +131,7 @@ fn pool_rule(locked: Millis, numbers: impl Iterator<Item = u64>, bug: Option<Bug
     // The last three digits are the index of a number in its pool: 999 is not in rotation.
     let mut numbers: Vec<u64> = numbers.filter(|number| number % 1000 != 999).collect();
     numbers.sort_unstable();
-    PoolRule { lifetime_ms, numbers, overflow: 0 }
+    PoolRule { lifetime_ms, numbers }
 }
 
 /// The time until which each pool is held, for the model.

@@ -25,16 +25,6 @@ const SHORTENED_US: u64 = 8 * SECOND;
 pub(crate) struct Away {
     numbers: BTreeSet<u64>,
     pools: BTreeMap<u64, PoolRule>,
-    /// Numbers that have been in more than one pool: no node reports their earlier state with the
-    /// last one's bucket.
-    lent: BTreeSet<u64>,
-}
-
-impl Away {
-    /// Whether a number has been in more than one pool.
-    pub(crate) fn was_lent(&self, number: u64) -> bool {
-        self.lent.contains(&number)
-    }
 }
 
 impl World {
@@ -157,12 +147,19 @@ impl World {
         self.pools_away.numbers.extend(gone);
     }
 
+    /// Whether each node has served: at its first start a node knows no earlier list, and cannot
+    /// wait for nodes that may not exist yet.
+    fn have_all_served(&self) -> bool {
+        self.nodes.iter().all(|node| read_served(&node.files).is_some())
+    }
+
     /// Absent numbers arrive.
     fn grow_pool(&mut self, pool: u64) {
+        if !self.have_all_served() {
+            return;
+        }
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
-        let Away { numbers, lent, .. } = &mut self.pools_away;
-        let come: Vec<u64> = std::mem::take(numbers).into_iter().collect();
-        lent.extend(come.iter().filter(|number| **number / 1000 != rule.overflow / 1000));
+        let come: Vec<u64> = std::mem::take(&mut self.pools_away.numbers).into_iter().collect();
         rule.numbers.extend(&come);
         rule.numbers.sort_unstable();
         self.tell(0, &come, || format!("numbers come to pool {pool}"));
@@ -170,14 +167,13 @@ impl World {
 
     /// Numbers go from one pool to another.
     fn lend_numbers(&mut self, from: u64, to: u64, mut drawn: Random) {
-        if from == to {
+        if from == to || !self.have_all_served() {
             return;
         }
         let Some(rule) = self.cluster.pools.get_mut(&from) else { return };
         let count = drawn.index(rule.numbers.len());
         let lent: Vec<u64> = rule.numbers.drain(..count).collect();
         self.tell(0, &lent, || format!("numbers go from pool {from} to pool {to}"));
-        self.pools_away.lent.extend(&lent);
         let Some(rule) = self.cluster.pools.get_mut(&to) else { return };
         rule.numbers.extend(lent);
         rule.numbers.sort_unstable();

@@ -39,7 +39,6 @@ pub(crate) struct PoolRule {
     pub(crate) lifetime_ms: u64,
     /// In rotation, lowest first.
     pub(crate) numbers: Vec<u64>,
-    pub(crate) overflow: u64,
 }
 
 /// A number that an owner has given to a row, whether its answer ever leaves or not.
@@ -408,7 +407,8 @@ impl Model {
         let place = (number, all.len() - 1);
         if let Some(retry) = retry {
             self.by_retry.insert(retry, place);
-        } else if let Some(visitor) = visitor {
+        }
+        if let Some(visitor) = visitor {
             self.by_visitor.insert((pool, visitor), place);
         }
         Ok(())

@@ -362,6 +362,9 @@ impl World {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
         } else {
             self.begin_anew(node);
+            if self.faults.are_over {
+                self.roll_out();
+            }
         }
         let life = self.nodes[node].life;
         self.queue.add(self.now() + 100 * MS, Event::Start(node, life));

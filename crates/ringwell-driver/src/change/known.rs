@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use ringwell_core::{Millis, NumberRange, PoolId, Retired};
 use ringwell_directory::{Directory, bucket};
-use ringwell_engine::Facts;
+use ringwell_engine::{Apart, Facts};
 use ringwell_journal::AnswerEntry;
 
 use crate::canary::{Bug, planted};
@@ -35,7 +35,8 @@ pub async fn known<P: Platform>(
         .ok_or(ChangeError::Stopping)
 }
 
-/// As [`known`], for the next owner on another node: see [`Facts::settle_apart`].
+/// As [`known`], for the next owner on another node, with its doubts: see
+/// [`Facts::settle_apart`].
 ///
 /// # Errors
 /// [`ChangeError::Shard`].
@@ -45,15 +46,25 @@ pub async fn known_apart<P: Platform>(
     peers: &Peers,
     directory: Arc<Directory>,
     buckets: &[u16],
-) -> Result<Known, ChangeError> {
+) -> Result<(Known, Vec<(PoolId, Millis)>), ChangeError> {
     let report = gather(node, peers, &directory, buckets).await?;
     let buckets: BTreeSet<u16> = buckets.iter().copied().collect();
     let settle = move |facts: Facts, at| {
         let goes = |pool: &PoolId| buckets.contains(&bucket(*pool));
         let at = if planted(Bug::OldGoesAlong) { Millis::ZERO } else { at };
-        facts.settle_apart(at, |number| directory.pool_by_number(number).filter(goes))
+        let pool_of = |number| directory.pool_by_number(number).filter(goes);
+        facts.settle_apart(at, pool_of, |pool| directory.pool(pool).is_some())
     };
-    platform.offload(move || report.settle(settle)).await.ok_or(ChangeError::Stopping)
+    let settled = platform.offload(move || {
+        let mut doubts = Vec::new();
+        let known = report.settle(|facts, at| {
+            let Apart { numbers, answers, doubts: found } = settle(facts, at);
+            doubts = if planted(Bug::DoubtsStayBehind) { Vec::new() } else { found };
+            (numbers, answers)
+        });
+        (known, doubts)
+    });
+    settled.await.ok_or(ChangeError::Stopping)
 }
 
 /// The report of each shard.

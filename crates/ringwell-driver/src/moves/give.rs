@@ -245,12 +245,13 @@ async fn deliver<P: Platform>(
         return delivered(platform, node).await.map(|()| 0);
     }
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
-    let Known { numbers, answers, at } = known.map_err(|error| error.to_string())?;
+    let (Known { numbers, answers, at }, doubts) = known.map_err(|error| error.to_string())?;
     let (version, moved) = (owners.version(), buckets.clone());
     // A start since the buckets were given up may have found that the journal's end is damaged.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);
+    all_holds.extend(doubts.iter().map(|(pool, until)| (pool.0, until.0)));
     let known_holds = node.bucket_holds();
     let of_bucket = |bucket: &u16| {
         let mut known = known_holds.get(*bucket).unwrap_or_default();

@@ -6,7 +6,7 @@ use ringwell_core::{
 use ringwell_journal::{Answer, AnswerEntry, Group, RowKey, SnapshotWriter, Tip};
 
 use crate::tests::{load, snapshot_header};
-use crate::{Ask, Engine, Facts, Outcome, Refusal, Restore, SnapshotStep};
+use crate::{Apart, Ask, Engine, Facts, Outcome, Refusal, Restore, SnapshotStep};
 
 const START: u64 = 1_700_000_000_000;
 const EXHAUSTED: Outcome = Outcome::Exhausted { until: Millis::ZERO };
@@ -138,9 +138,31 @@ impl Shard {
     /// The number moves to `next`, of another node.
     fn give(&mut self, at: u64, next: &mut Self) {
         self.engine.remove_pool(0);
-        let report = self.facts().settle_apart(self.engine.now(), |_| Some(PoolId(1)));
-        next.hear(at, self, &report);
+        let now = self.clock(at);
+        let apart = self.facts().settle_apart(now, |_| Some(PoolId(1)), |_| true);
+        next.hear_apart(at, self, &apart);
         next.enter();
+    }
+
+    /// The bucket of the pool moves to `next` while the pool is in no list; then it comes back.
+    fn give_unlisted(&mut self, at: u64, next: &mut Self) {
+        self.engine.remove_pool(0);
+        let apart = self.facts().settle_apart(self.clock(at), |_| None, |_| false);
+        next.hear_apart(at, self, &apart);
+        next.enter();
+    }
+
+    fn hear_apart(&mut self, at: u64, other: &Self, apart: &Apart) {
+        let (now, there) = (self.engine.at(self.clock(at)), other.clock(at));
+        for (pool, until) in &apart.doubts {
+            let until = now + until.since(there) - there.since(*until);
+            assert!(self.engine.hold_pool(now, *pool, until));
+        }
+        self.hear(at, other, &(apart.numbers.clone(), apart.answers.clone()));
+    }
+
+    fn newest(&self) -> Slot {
+        self.engine.shard().newest(number()).unwrap()
     }
 }
 
@@ -167,12 +189,46 @@ fn an_old_allocation_of_a_number_that_left_its_pool_does_not_go_along_once_it_is
     shard.gives(1000, None, Some(1));
     shard.engine.remove_pool(0);
     let until = shard.facts().settle().0[0].slot.locked_until;
-    let report = |at| shard.facts().settle_apart(at, |_| None);
-    assert_eq!(report(until - Millis(1)).0.len(), 1, "while it is locked it does");
-    let (numbers, answers) = report(until);
+    let report = |at| shard.facts().settle_apart(at, |_| None, |_| true);
+    assert_eq!(report(until - Millis(1)).numbers.len(), 1, "while it is locked it does");
+    let Apart { numbers, answers, .. } = report(until);
     assert!(numbers.is_empty());
     let given: Vec<_> = answers.iter().map(|entry| entry.answer).collect();
     assert_eq!(given, [Answer::Overflow], "the row does not get the number again");
+}
+
+/// The next owner knows an older allocation, and must not report that as the newest.
+#[test]
+fn an_allocation_that_a_move_left_out_stays_the_newest_when_the_pool_comes_back() {
+    for ahead in [-50_000, 0, 50_000] {
+        let (mut a, mut b, mut c) = (Shard::new(0), Shard::new(ahead), Shard::new(-ahead));
+        b.enter();
+        b.gives(1000, None, None);
+        b.give(1100, &mut c);
+        c.give(1110, &mut a);
+        a.gives(1120, None, None);
+        let newest = a.newest().allocated_at;
+        a.give_unlisted(1200, &mut b);
+        b = b.again(1210);
+        b.give(1220, &mut c);
+        // Neither does one that knew it before, and hears nothing of it now.
+        c.give(1230, &mut a);
+        assert_eq!(a.newest().allocated_at, newest, "{ahead} ms");
+    }
+}
+
+/// Between it and the repeated row another visitor may have had the number elsewhere.
+#[test]
+fn a_row_gets_no_number_again_that_may_have_gone_out_elsewhere_since() {
+    let (mut a, mut b) = (Shard::new(0), Shard::new(0));
+    b.enter();
+    b.gives(1000, None, Some(1));
+    b.give(1050, &mut a);
+    a.gives(1060, None, None);
+    a.give_unlisted(1150, &mut b);
+    assert_eq!(b.ask(1160, None, Some(1)), EXHAUSTED);
+    b.gives(1170, None, Some(2));
+    assert!(matches!(b.ask(1220, None, Some(2)), Outcome::Kept { .. }), "it is known again");
 }
 
 #[test]
@@ -230,27 +286,66 @@ fn what_a_hold_has_outlasted_is_not_told_as_the_newest() {
         a.give(1120, &mut b);
         let newest = b.engine.shard().newest(number()).unwrap();
         assert_eq!(newest.allocated_at, b.clock(1060), "{ahead} ms");
+        // For all that the last owner knows, it may have gone out elsewhere since.
         assert_eq!(b.ask(1130, None, Some(1)), EXHAUSTED, "{ahead} ms");
-        b.gives(1131, None, Some(2));
+        assert_eq!(b.ask(1131, None, Some(2)), EXHAUSTED, "{ahead} ms");
     }
 }
 
+/// The pool goes from `b` to `a` by a new map, and back by a move.
 #[test]
-fn what_went_out_or_was_kept_after_a_hold_is_reported() {
-    for row in [1, 2] {
-        let (mut a, mut b) = (Shard::new(0), Shard::new(0));
-        a.enter();
-        a.gives(1000, None, Some(1));
-        a.give(1010, &mut b);
-        b.gives(1060, None, Some(3));
+fn an_allocation_that_no_visitor_saw_does_not_replace_the_one_before_in_another_journal() {
+    for ahead in [-600, 0, 50_000] {
+        let (mut a, mut b) = (Shard::new(ahead), Shard::new(0));
+        b.enter();
+        b.gives(1000, None, None);
+        let newest = b.newest().allocated_at;
         b.engine.remove_pool(0);
-        a.enter_by_a_map(1065);
-        // The row of long ago asks again, or another gets the number.
-        a.gives(1110, None, Some(row));
-        a.give(1120, &mut b);
-        assert_eq!(b.ask(1130, None, Some(3)), EXHAUSTED);
-        b.gives(1131, None, Some(row));
+        a.enter_by_a_map(1005);
+        a.gives(1050, None, None);
+        let (now, unseen) = (a.clock(1055), a.newest().allocated_at);
+        assert!(a.engine.withdraw(now, number(), unseen));
+        a.give(1055, &mut b);
+        assert_eq!(b.newest().allocated_at, newest, "{ahead} ms");
+        assert!(matches!(b.ask(1055, None, None), Outcome::Exhausted { .. }));
+        b = b.again(1070);
+        assert_eq!(b.newest().allocated_at, newest, "{ahead} ms");
     }
+}
+
+/// After a start each shard has the answers of all; another one reports them with a bucket that the
+/// number was in long ago.
+#[test]
+fn a_reported_answer_gives_no_row_a_number_that_is_in_rotation_here() {
+    let mut shard = Shard::new(0);
+    shard.enter();
+    shard.gives(1000, None, Some(1));
+    shard.gives(1050, None, None);
+    let row = RowKey { batch: [1; 16], row: 0 };
+    let answer = Answer::Number(number());
+    for (row, at) in [(row, shard.clock(1000)), (RowKey { batch: [2; 16], row: 0 }, Millis(START))]
+    {
+        let entry = AnswerEntry { row, at, answer, pool: spec().id };
+        assert!(shard.engine.adopt_answer(shard.clock(1060), &entry));
+    }
+    assert_eq!(shard.ask(1070, None, Some(1)), EXHAUSTED);
+    assert_eq!(shard.ask(1070, None, Some(2)), EXHAUSTED);
+}
+
+#[test]
+fn what_went_out_after_a_hold_is_reported() {
+    let (mut a, mut b) = (Shard::new(0), Shard::new(0));
+    a.enter();
+    a.gives(1000, None, Some(1));
+    a.give(1010, &mut b);
+    b.gives(1060, None, Some(3));
+    b.engine.remove_pool(0);
+    a.enter_by_a_map(1065);
+    assert_eq!(a.ask(1109, None, Some(1)), EXHAUSTED, "another row has had it since");
+    a.gives(1110, None, Some(2));
+    a.give(1120, &mut b);
+    assert_eq!(b.ask(1130, None, Some(3)), EXHAUSTED);
+    b.gives(1131, None, Some(2));
 }
 
 /// By a clock that was set back, an expired lockout seems to run, and the next one has begun.
@@ -263,7 +358,8 @@ fn a_batch_sent_again_gets_nothing_of_a_held_pool_while_a_lockout_runs_either() 
     let now = a.clock(1015);
     a.engine.hold_unrecorded(spec().id, now + spec().lifetime);
     assert_eq!(a.ask(1020, None, Some(1)), EXHAUSTED);
-    a.gives(1055, None, Some(1));
+    assert_eq!(a.ask(1055, None, Some(1)), EXHAUSTED, "it was over before the hold was");
+    a.gives(1056, None, Some(2));
 }
 
 /// A snapshot passes the number; then the number comes back with another allocation, before the

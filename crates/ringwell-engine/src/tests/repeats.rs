@@ -51,6 +51,34 @@ fn a_row_sent_again_gets_no_number_that_has_gone_to_somebody_else() {
 }
 
 #[test]
+fn a_visitor_has_one_number_of_a_pool_whatever_is_sent_again() {
+    let mut rig = Rig::new();
+    let Outcome::Kept { number: first } = rig.allocate(1, Some(1), Some(1)) else { panic!() };
+    rig.now = rig.now + Millis(20);
+    let Outcome::Kept { number: second } = rig.allocate(1, Some(1), None) else { panic!() };
+    assert_ne!(first, second, "the other one has been free for longer");
+    rig.now = rig.now + Millis(5);
+    let again = rig.allocate(1, Some(1), Some(1));
+    assert_eq!(again, Outcome::Kept { number: second });
+    rig.apply(&Input::Seal);
+    let engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+    let mut after = Rig { engine, specs: specs(), groups: vec![], now: rig.now, history: vec![] };
+    assert_eq!(after.allocate(1, Some(1), Some(1)), again, "this answer is remembered");
+}
+
+#[test]
+fn a_visitor_gets_one_number_of_a_pool_after_giving_one_back() {
+    let mut rig = Rig::new();
+    let Outcome::Kept { number: first } = rig.allocate(1, Some(1), Some(1)) else { panic!() };
+    let now = rig.engine.at(rig.now);
+    assert!(rig.engine.release(now, first, None));
+    rig.now = rig.now + Millis(2);
+    let again = rig.allocate(1, Some(1), Some(1));
+    assert!(matches!(again, Outcome::Kept { .. }), "{again:?}");
+    assert_eq!(rig.allocate(1, Some(1), None), again);
+}
+
+#[test]
 fn a_snapshot_ends_also_while_answers_come_faster_than_it_is_written() {
     let (engine, _) = Restore::new(specs(), 5_000).finish(Tip::FIRST.raise_epoch(), START, false);
     let mut rig = Rig { engine, specs: specs(), groups: vec![], now: START, history: vec![] };

@@ -21,6 +21,7 @@ impl Model {
             let late = grant.true_us - grant.deadline_us;
             return fault("granted late", format!("{late} us after its deadline"));
         }
+        self.check_visitor(grant)?;
         if !grant.is_fresh {
             return Ok(());
         }
@@ -28,7 +29,6 @@ impl Model {
             let text = format!("locked from {at_ms} until {}", grant.until_ms);
             return fault("wrong lockout", text);
         }
-        self.check_visitor(grant)?;
         let Some(shard) = self.shards.get(&shard_id) else { return Ok(()) };
         if let Some(until) = shard.holds.get(&pool_id).filter(|until| **until > at_ms) {
             return fault("held", format!("the pool is held until {until}, it is {at_ms}"));
@@ -50,13 +50,14 @@ impl Model {
         Ok(())
     }
 
-    /// A visitor who comes back in time gets the same number.
+    /// A visitor who comes back in time gets the same number, in a batch that is sent again too.
     fn check_visitor(&self, grant: &Grant) -> Judged {
-        let (Some(visitor), None) = (grant.visitor, grant.retry) else { return Ok(()) };
+        let Some(visitor) = grant.visitor else { return Ok(()) };
         let Some(held) = self.at(self.by_visitor.get(&(grant.pool, visitor))) else {
             return Ok(());
         };
-        let may_move = held.is_lost
+        let may_move = held.grant.number == grant.number
+            || held.is_lost
             || held.is_forgotten
             || held.keeper != grant.shard
             || held.believed_us > 0
@@ -114,7 +115,10 @@ impl Model {
             held.is_lost || held.is_forgotten || held.keeper != new.shard || !self.is_at_home(held);
         // Answers are remembered for a day: one may have passed for the owner.
         let is_old = held.leapt_ms >= BELIEVED_MS;
-        if is_excused || is_old || held.grant.number == new.number {
+        // Then the row gets what its visitor has by now.
+        let until_us = held.until_us.saturating_sub(held.believed_us);
+        let is_visitors = new.visitor.is_some() && until_us <= new.true_us;
+        if is_excused || is_old || is_visitors || held.grant.number == new.number {
             return Ok(());
         }
         let text = format!(

@@ -16,7 +16,7 @@ fn model() -> Model {
 /// A start at `now_us` that knows the two numbers as free.
 fn recovery(next_n: u64, now_us: u64) -> Recovery {
     let numbers = vec![FIRST, FIRST + 1];
-    let pool = PoolRule { lifetime_ms: 1000, numbers, overflow: FIRST + 999 };
+    let pool = PoolRule { lifetime_ms: 1000, numbers };
     Recovery {
         pools: BTreeMap::from([(7, pool)]),
         shard: 0,
