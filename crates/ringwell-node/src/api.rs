@@ -154,11 +154,16 @@ pub(crate) fn whole(
 ) -> Response<AnswerBody> {
     let mut response = Response::new(AnswerBody::from(body));
     *response.status_mut() = status;
+    set_fields(&mut response, content_type);
+    response
+}
+
+/// Sets the fields of every answer with a body.
+pub(crate) fn set_fields(response: &mut Response<AnswerBody>, content_type: &'static str) {
     let headers = response.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
-    response
 }
 
 /// The answer to a request that is refused as a whole.

@@ -210,9 +210,10 @@ fn long_number_row(out: &mut Vec<u8>, before: u8, number: PromoNumber) {
     out.extend_from_slice(rest.as_bytes());
 }
 
-/// The ten digits of a number as text.
+/// The last ten digits of `number` as text.
 #[inline]
-pub(crate) fn ten_digits(number: u64) -> [u8; 10] {
+#[must_use]
+pub fn ten_digits(number: u64) -> [u8; 10] {
     let mut digits = [b'0'; 10];
     digits[..2].copy_from_slice(&PAIRS[(number / 100_000_000 % 100) as usize]);
     digits[2..].copy_from_slice(&eight_digits(number % 100_000_000).to_le_bytes());

@@ -5,7 +5,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hyper::{Response, StatusCode};
+use hyper::Response;
+use hyper::header::HeaderMap;
 use ringwell_core::Millis;
 use ringwell_directory::{Consent, Site};
 use ringwell_driver::batch::{self, Answered, Terms};
@@ -17,12 +18,15 @@ use super::leases::{BEAT_S, GivenNumber, Leases, Network};
 use super::token::{Visitor, push_hex};
 use super::visit::{Numbers, SwapJson, Visit};
 use super::{Outcome, Sender, SiteEntry, nothing, refused};
-use crate::api::whole;
+use crate::api;
 use crate::http::AnswerBody;
 use crate::shard::HttpShard;
 
 /// The interval between two checks on a visitor whose number is being released.
 const SETTLED_EVERY: Duration = Duration::from_millis(5);
+
+/// The header fields of a page's answer.
+const ANSWER_FIELDS: usize = 12;
 
 /// The answer to a site's visitor.
 pub(super) struct Given {
@@ -145,7 +149,11 @@ fn json(thread: &HttpShard, site: &Site, visitor: Visitor, given: Given) -> Resp
         beat: BEAT_S,
         swaps: given.swaps,
     };
-    whole(StatusCode::OK, "application/json", numbers.json())
+    let mut response = Response::new(AnswerBody::from(numbers.json()));
+    // Room for the fields of the origin, times, length and date as well.
+    *response.headers_mut() = HeaderMap::with_capacity(ANSWER_FIELDS);
+    api::set_fields(&mut response, "application/json");
+    response
 }
 
 /// Asks the site's pools for the visitor's numbers, as a client of the bulk API would.

@@ -6,6 +6,7 @@ use std::fmt::Write as _;
 use ringwell_core::PromoNumber;
 use ringwell_directory::is_reserved_param;
 use ringwell_wire::national::{country_code, national};
+use ringwell_wire::ten_digits;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::error::Category;
@@ -15,6 +16,8 @@ pub(super) const BODY_BYTES_MAX: usize = 4096;
 /// The most parameters, and the longest value of one, in bytes.
 const PARAMS_MAX: usize = 25;
 const VALUE_BYTES_MAX: usize = 1024;
+/// Room for the stored parameters of most visitors.
+const QUERY_BYTES: usize = 256;
 /// Fewer digits are not a number.
 const TAPPED_DIGITS_MIN: usize = 6;
 
@@ -89,14 +92,16 @@ impl Numbers {
 impl SwapJson {
     /// `from` is a number with `+` and country code `cc`.
     pub(super) fn new(from: &str, cc: Option<u16>, to: PromoNumber) -> Self {
-        let formatted = match to.to_nanp() {
+        let (to, formatted) = match to.to_nanp().map(ten_digits) {
+            // Nearly every number, so without the machinery of formatting.
             Some(digits) => {
-                let (area, line) = (digits / 10_000_000, digits % 10_000);
-                format!("({area}) {:03}-{line:04}", digits / 10_000 % 1_000)
+                let text = str::from_utf8(&digits).unwrap_or_default();
+                let (area, exchange, line) = (&text[..3], &text[3..6], &text[6..]);
+                (["+1", text].concat(), ["(", area, ") ", exchange, "-", line].concat())
             }
-            None => national(to),
+            None => (format!("+{}", to.to_e164()), national(to)),
         };
-        Self { from: from.to_owned(), to: format!("+{}", to.to_e164()), formatted, cc }
+        Self { from: from.to_owned(), to, formatted, cc }
     }
 }
 
@@ -153,7 +158,7 @@ impl Visit {
     /// The parameters stored with the allocation: those of advertisements, the site's `own` ones,
     /// and the two addresses without parts that may identify a person. As a query, escaped.
     pub(super) fn query(&self, own: &[String]) -> String {
-        let mut query = String::new();
+        let mut query = String::with_capacity(QUERY_BYTES);
         let mut add = |name: &str, value: &str| {
             if !value.is_empty() && value.len() <= VALUE_BYTES_MAX {
                 query.push('&');
@@ -219,17 +224,35 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
+/// The bytes that stand for themselves in a query.
+const PLAIN: [bool; 256] = {
+    let mut plain = [false; 256];
+    let mut byte = 0_u8;
+    while byte.is_ascii() {
+        plain[byte as usize] =
+            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~');
+        byte += 1;
+    }
+    plain
+};
+
 fn escape(into: &mut String, text: &str) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    let is_plain = |byte: &u8| PLAIN[usize::from(*byte)];
     into.reserve(text.len() + text.len() / 4);
-    for byte in text.bytes() {
-        if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~') {
-            into.push(char::from(byte));
-        } else {
+    let mut rest = text;
+    while !rest.is_empty() {
+        let plain = rest.bytes().take_while(is_plain).count();
+        let (copied, others) = rest.split_at(plain);
+        into.push_str(copied);
+        let Some(other) = others.chars().next() else { return };
+        let (escaped, behind) = others.split_at(other.len_utf8());
+        for byte in escaped.bytes() {
             into.push('%');
             into.push(char::from(DIGITS[usize::from(byte >> 4)]));
             into.push(char::from(DIGITS[usize::from(byte & 15)]));
         }
+        rest = behind;
     }
 }
 
