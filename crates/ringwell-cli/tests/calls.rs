@@ -227,7 +227,8 @@ fn a_stranger_cannot_fill_the_log() {
     }
     let seconds = start.elapsed().as_secs();
     let log = board.server.log();
-    let lines: Vec<&str> = log.lines().filter(|line| line.contains("not signed correctly")).collect();
+    let lines: Vec<&str> =
+        log.lines().filter(|line| line.contains("not signed correctly")).collect();
     assert!((1..=seconds + 2).contains(&(lines.len() as u64)), "{} lines", lines.len());
     assert!(lines.iter().all(|line| line.len() < 4_000), "{}", lines[0].len());
 }
