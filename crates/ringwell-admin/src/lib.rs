@@ -30,7 +30,7 @@ use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use ringwell_core::Millis;
-use ringwell_directory::TokenHashes;
+use ringwell_directory::{Site, TokenHashes};
 use ringwell_store::Store;
 
 use access::Door;
@@ -87,6 +87,13 @@ pub(crate) struct Context {
     pub(crate) store: Store,
     pub(crate) live: Arc<dyn Live>,
     pub(crate) door: Door,
+}
+
+impl Context {
+    /// The web site of the configuration with this key.
+    fn configured_site(&self, key: &str) -> Option<Site> {
+        self.live.configured_sites().into_iter().find(|site| site.key == key)
+    }
 }
 
 /// The layers that every request passes.

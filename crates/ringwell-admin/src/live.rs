@@ -25,8 +25,8 @@ pub trait Live: Send + Sync {
     /// shard can be reached.
     fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>>;
 
-    /// The web site of the configuration with this key.
-    fn configured_site(&self, key: &str) -> Option<Site>;
+    /// The web sites of the configuration, as last read.
+    fn configured_sites(&self) -> Vec<Site>;
 
     /// Reports that the directory has changed, up to `version`: the server reloads it at once.
     fn changed(&self, version: u64);

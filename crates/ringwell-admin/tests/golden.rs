@@ -45,8 +45,8 @@ impl Live for Quiet {
         Box::pin(async move { NumberRange::new(first, 100).into_iter().collect() })
     }
 
-    fn configured_site(&self, _key: &str) -> Option<Site> {
-        None
+    fn configured_sites(&self) -> Vec<Site> {
+        Vec::new()
     }
 
     fn changed(&self, _version: u64) {}

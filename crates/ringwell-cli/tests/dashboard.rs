@@ -259,6 +259,30 @@ fn a_site_is_made_changed_and_removed_by_who_may_and_two_pages_do_not_undo_each_
 }
 
 #[test]
+fn the_pages_of_sites_show_the_configuration_as_last_read() {
+    for database in [false, true] {
+        let place = Place::open(Pool::new(16, 10, Duration::from_mins(10)), None, database);
+        let without = std::fs::read_to_string(place.site.config()).unwrap();
+        let person = place.log_in(TOKEN);
+        for origin in ["https://shop.example", "https://www.example"] {
+            let section = format!(
+                "\n[[site]]\nkey = \"pk_file\"\norigins = [\"{origin}\"]\n\
+                 [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 16\n"
+            );
+            std::fs::write(place.site.config(), without.clone() + &section).unwrap();
+            assert!(place.server.reload().contains("read again"));
+            until("the site with its new origin", || {
+                person.see("/ui/sites").contains("pk_file").then_some(())?;
+                person.see("/ui/sites/pk_file").contains(origin).then_some(())
+            });
+        }
+        std::fs::write(place.site.config(), &without).unwrap();
+        assert!(place.server.reload().contains("read again"));
+        until("no site", || (!person.see("/ui/sites").contains("pk_file")).then_some(()));
+    }
+}
+
+#[test]
 fn a_pool_is_resized_its_key_changed_and_a_number_put_into_quarantine_by_who_may() {
     let place = Place::open(Pool::new(7, 4, Duration::from_millis(200)), None, true);
     let added = place.manage("/v1/numbers", &json!({ "ranges": ["2009000000-2009000049"] }));

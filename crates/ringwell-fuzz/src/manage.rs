@@ -73,8 +73,8 @@ impl Live for Quiet {
         Box::pin(async { Vec::new() })
     }
 
-    fn configured_site(&self, _key: &str) -> Option<Site> {
-        None
+    fn configured_sites(&self) -> Vec<Site> {
+        Vec::new()
     }
 
     fn changed(&self, _version: u64) {}

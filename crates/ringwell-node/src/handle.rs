@@ -11,7 +11,7 @@ use axum::Router;
 use axum::http::HeaderMap;
 use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Config, Directory};
+use ringwell_directory::{Config, Directory, Site};
 use ringwell_engine::{Moment, Past, Refusal};
 use ringwell_wire::RequestError;
 use tokio::sync::oneshot;
@@ -181,6 +181,12 @@ impl Handle {
             outcomes: outcomes(entry.counts()),
         };
         table.iter().map(of).collect()
+    }
+
+    /// The sites whose pages are answered now.
+    #[must_use]
+    pub fn served_sites(&self) -> Vec<Site> {
+        self.server.sites.table().values().map(|entry| entry.site().clone()).collect()
     }
 
     /// Visitors of web pages not yet known to be people.

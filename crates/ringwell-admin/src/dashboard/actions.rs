@@ -101,8 +101,7 @@ async fn change(
     ui.still_may(session).await?;
     let context = ui.context.as_ref();
     let kept = context.ok_or(NoPage::Missing(
-        "Ring pools and sites are defined in the configuration: change them there, then send \
-            SIGHUP.",
+        "Ring pools and sites are in the configuration: change them there, then send SIGHUP.",
     ));
     let pool = |id: &str| {
         let missing = NoPage::Missing("There is no such ring pool.");
@@ -112,9 +111,7 @@ async fn change(
         ["pools", id, "size"] => {
             let (id, kept) = (pool(id)?, kept?);
             let wanted = field("numbers").parse().ok().filter(|n| (1..=NUMBERS_MAX).contains(n));
-            let wrong = || {
-                NoPage::Wrong("Enter the count of numbers that the pool should have.".to_owned())
-            };
+            let wrong = || NoPage::Wrong("Enter a count of numbers for the pool.".to_owned());
             resize(kept, session, id, wanted.ok_or_else(wrong)?).await?;
             Ok(Done::Back(format!("../{id}")))
         }
@@ -150,7 +147,7 @@ async fn change(
         }
         ["sites", "new"] => {
             let kept = kept?;
-            let configured = kept.live.configured_site(field("key"));
+            let configured = kept.configured_site(field("key"));
             site_change(kept, session, Wanted::New(configured.as_ref()), &field).await
         }
         ["sites", key, "save"] => site_change(kept?, session, Wanted::Save(key), &field).await,

@@ -5,6 +5,7 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use percent_encoding::percent_decode_str;
 use ringwell_calls::Service;
+use ringwell_directory::Site;
 use ringwell_node::Handle;
 use ringwell_store::{Role, Store};
 
@@ -62,6 +63,12 @@ pub(super) enum Form {
 }
 
 impl Asked<'_> {
+    /// The sites of the configuration, as last read.
+    pub(super) fn configured_sites(&self) -> Vec<Site> {
+        // Without a directory, all sites that are served come from the configuration.
+        self.context.map_or_else(|| self.node.served_sites(), |kept| kept.live.configured_sites())
+    }
+
     pub(super) fn calls(&self) -> Result<&Service, NoPage> {
         let missing = "This server takes no calls: its configuration has no section [calls].";
         self.calls.ok_or(NoPage::Missing(missing))

@@ -174,7 +174,7 @@ pub(super) fn of_configuration(asked: &Asked<'_>, site: &Site) -> Markup {
 }
 
 fn is_configured(asked: &Asked<'_>, key: &str) -> bool {
-    asked.node.config().sites.iter().any(|site| site.key == key)
+    asked.configured_sites().iter().any(|site| site.key == key)
 }
 
 fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {

@@ -108,8 +108,9 @@ async fn sites(asked: &Asked<'_>) -> Result<Vec<(Site, bool)>, NoPage> {
         Some(store) => store.sites("", SITES_MAX).await?,
         None => Vec::new(),
     };
-    let is_ours = |site: &&Site| !kept.iter().any(|kept| kept.key == site.key);
-    let configured: Vec<_> = asked.node.config().sites.iter().filter(is_ours).cloned().collect();
+    let is_ours = |site: &Site| !kept.iter().any(|kept| kept.key == site.key);
+    let mut configured = asked.configured_sites();
+    configured.retain(is_ours);
     let kept = kept.into_iter().map(|site| (site, true));
     Ok(kept.chain(configured.into_iter().map(|site| (site, false))).collect())
 }

@@ -137,7 +137,7 @@ pub(crate) async fn put(
     let mut change = context.store.change(&visitor.who, context.live.now()).await?;
     let before = change.site(&key).await?;
     // The pages of a configured site would use the directory from then on.
-    let owned = before.clone().or_else(|| context.live.configured_site(&key));
+    let owned = before.clone().or_else(|| context.configured_site(&key));
     if let Some(owned) = &owned
         && !may_see(&context, &visitor, owned).await?
     {

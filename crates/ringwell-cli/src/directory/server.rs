@@ -50,8 +50,8 @@ impl ringwell_admin::Live for Server {
         Box::pin(async move { self.live.unused(pool, since).await.unwrap_or_default() })
     }
 
-    fn configured_site(&self, key: &str) -> Option<Site> {
-        self.sites_of_file.borrow().iter().find(|site| site.key == key).cloned()
+    fn configured_sites(&self) -> Vec<Site> {
+        self.sites_of_file.borrow().clone()
     }
 
     fn changed(&self, _version: u64) {

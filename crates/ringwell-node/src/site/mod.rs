@@ -175,6 +175,10 @@ impl SiteEntry {
         self.tally.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
     }
 
+    pub(crate) const fn site(&self) -> &Site {
+        &self.site
+    }
+
     /// The count of the site's requests by outcome, in the order of [`Outcome::ALL`].
     pub(crate) fn counts(&self) -> [u64; Outcome::ALL.len()] {
         self.tally.0.each_ref().map(|count| count.load(Ordering::Relaxed))
