@@ -39,7 +39,10 @@ const FENCES: &[(&str, &[&str])] = &[
         ],
     ),
     ("ringwell-mesh", &["ringwell-core"]),
-    ("ringwell-nats", &["ringwell-directory", "ringwell-driver", "ringwell-journal"]),
+    (
+        "ringwell-nats",
+        &["ringwell-core", "ringwell-directory", "ringwell-driver", "ringwell-journal"],
+    ),
     (
         "ringwell-node",
         &[

@@ -1,5 +1,7 @@
 //! `/healthz`: whether the process is alive. `/readyz`: whether the node should receive requests.
 
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -32,6 +34,24 @@ pub(crate) struct Readiness {
     /// For each shard, the history that was not read at the start. Damage there does not make the
     /// node unready.
     histories: Vec<&'static str>,
+    /// The shards whose rows get overflow numbers; empty when all is well. A shard with held pools
+    /// stays in the rotation: another node could not serve them either.
+    reasons: Vec<Reason>,
+}
+
+/// Why a shard's rows get overflow numbers.
+#[derive(Serialize)]
+struct Reason {
+    shard: u16,
+    /// The state of the journal, or "held".
+    state: &'static str,
+    reason: String,
+    /// For how long it has been so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    for_ms: Option<u64>,
+    /// For how long it will be so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left_ms: Option<u64>,
 }
 
 pub(crate) async fn healthz(State(node): State<Handle>) -> Json<Health> {
@@ -62,5 +82,25 @@ pub(crate) async fn readyz(State(node): State<Handle>) -> (StatusCode, Json<Read
     let durability = node.durability();
     let journals = node.journals().map(|(_, state)| state.name()).collect();
     let histories = node.histories().map(HistoryState::name).collect();
-    (status, Json(Readiness { ready, phase, durability, journals, histories }))
+    let reasons = reasons(&node);
+    (status, Json(Readiness { ready, phase, durability, journals, histories, reasons }))
+}
+
+fn reasons(node: &Handle) -> Vec<Reason> {
+    let ms = |time: Duration| Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    let journals = node.troubles().into_iter().map(|(shard, state, reason, since)| Reason {
+        shard,
+        state: state.name(),
+        reason,
+        for_ms: ms(since),
+        left_ms: None,
+    });
+    let held = node.held().into_iter().map(|(shard, left)| Reason {
+        shard,
+        state: "held",
+        reason: "lockouts may be lost: no number goes out before they have ended".to_owned(),
+        for_ms: None,
+        left_ms: ms(left),
+    });
+    journals.chain(held).collect()
 }

@@ -299,6 +299,10 @@ impl Collector for Scrape {
         self.counter(encoder, "journal_bytes", help, |s| s.journal.bytes)?;
         let help = "Journal: 0 writing, 1 full, 2 failed, 3 waiting, 4 served by another process";
         self.gauge(encoder, "journal_state", help, |s| s.journal.state)?;
+        let help = "Seconds since the journal last stored something; 0 while it stores";
+        self.gauge(encoder, "journal_trouble_seconds", help, |s| s.journal.trouble_seconds)?;
+        let help = "Seconds for which pools of the shard are held because lockouts may be lost; 0 if none is";
+        self.gauge(encoder, "held_seconds", help, |s| s.journal.held_seconds)?;
         let help = "Bytes on the disk of the history that is kept";
         self.gauge(encoder, "journal_kept_bytes", help, |s| s.journal.kept)?;
         let help = "History that the start did not read: 0 not read yet, 1 whole, 2 damaged";

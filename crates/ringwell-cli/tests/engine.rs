@@ -43,6 +43,13 @@ fn readiness(server: &Server) -> (u16, String) {
     (answer.status, answer.body)
 }
 
+/// The largest value of a metric over all shards.
+fn metric(server: &Server, name: &str) -> u64 {
+    let page = server.client().get("/metrics", &[]).unwrap().body;
+    let values = page.lines().filter_map(|line| line.strip_prefix(name)?.split_once("} "));
+    values.map(|(_, value)| value.parse().unwrap()).max().unwrap()
+}
+
 /// Kills the server and starts it again: with the data that it had, or as another machine would.
 fn kill_and_start(nats: &Nats) {
     let mut trial = trial(nats);
@@ -159,6 +166,14 @@ fn while_the_servers_are_away_rows_overflow_at_once_and_numbers_go_out_again_aft
     wait_until("it is still ready", || readiness(&server).0 == 503);
     trial.wait_for_overflow(&server);
     assert!(readiness(&server).1.contains("waiting"), "{}", readiness(&server).1);
+    let reasons = server.client().get("/readyz", &[]).unwrap().json()["reasons"].clone();
+    assert_eq!((&reasons[0]["shard"], &reasons[0]["state"]), (&0.into(), &"waiting".into()));
+    let reason = reasons[0]["reason"].as_str().unwrap();
+    assert!(reason.starts_with("group ") && reason.ends_with("is not stored yet"), "{reason}");
+    assert!(metric(&server, "ringwell_journal_trouble_seconds") > 0, "{reasons}");
+    assert_eq!(metric(&server, "ringwell_journal_state"), 3);
+    server.says("two of three must run");
+    server.says("nats://127.0.0.1:");
     let begun = Instant::now();
     trial.overflow(&mut server.client(), "at once");
     assert!(begun.elapsed() < Duration::from_millis(500), "{:?}", begun.elapsed());
@@ -169,6 +184,8 @@ fn while_the_servers_are_away_rows_overflow_at_once_and_numbers_go_out_again_aft
     println!("numbers {:?} after the servers' return", begun.elapsed());
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
     assert_eq!(readiness(&server).0, 200);
+    assert!(readiness(&server).1.contains(r#""reasons":[]"#), "{}", readiness(&server).1);
+    assert_eq!(metric(&server, "ringwell_journal_trouble_seconds"), 0);
     trial.wait_for_answers(30);
     trial.judge(&server).assert_clean();
     server.stop();

@@ -150,6 +150,18 @@ bugs! {
     TakenIsMine "taken-is-mine";
     /// A shard is taken over in the epoch of the previous owner.
     EpochNotRaised "epoch-not-raised";
+    /// A message is sent again without a look at the one before it.
+    PlaceAlone "place-alone";
+    /// Messages carry ids, by which a log takes one for another that it has.
+    MessageId "message-id";
+    /// The wall clock says how much time has passed since another machine served the shard.
+    WallAtTakeOver "wall-at-take-over";
+    /// The sign of a process that was fenced says what time it is.
+    StaleSign "stale-sign";
+    /// A group is sent to the log before the previous one is stored.
+    Pipelined "pipelined";
+    /// A snapshot is put beside the log before the log has its groups.
+    SnapshotAhead "snapshot-ahead";
     /// Rows that are requested again, from another owner, lose their batch's idempotency key.
     RedirectForgetsRetry "redirect-forgets-retry";
 }

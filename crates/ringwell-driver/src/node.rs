@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
 use ringwell_core::Millis;
@@ -43,6 +43,15 @@ pub enum JournalState {
     Waiting,
     /// Another process serves the shard.
     Taken,
+}
+
+/// The reason why a shard's rows get overflow numbers, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Trouble {
+    /// The time when it began.
+    pub since: Moment,
+    /// The store's error, or what it waits for.
+    pub reason: String,
 }
 
 /// The known facts about the part of a shard's history that the start did not read.
@@ -158,6 +167,10 @@ pub struct Node {
     journals: Vec<(u16, AtomicU8)>,
     /// The facts about their histories, in the same order.
     histories: Vec<AtomicU8>,
+    /// The reasons for states of journals other than [`JournalState::Writing`], in the same order.
+    troubles: Vec<Mutex<Trouble>>,
+    /// The moment until which pools of a shard are held, in milliseconds, in the same order.
+    held_until_ms: Vec<AtomicU64>,
 }
 
 impl Node {
@@ -175,6 +188,8 @@ impl Node {
         let (owners, begun) = opened;
         let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
         let histories = shards.iter().map(|_| AtomicU8::new(0)).collect();
+        let troubles = shards.iter().map(|_| Mutex::default()).collect();
+        let held_until_ms = shards.iter().map(|_| AtomicU64::new(0)).collect();
         let wire_limits = rows::limits(&config);
         Self {
             config,
@@ -198,6 +213,8 @@ impl Node {
             phase: AtomicU8::new(0),
             journals,
             histories,
+            troubles,
+            held_until_ms,
         }
     }
 
@@ -331,6 +348,42 @@ impl Node {
         if let Some((_, known)) = self.journals.iter().find(|(id, _)| *id == shard) {
             known.store(state as u8, Ordering::Relaxed);
         }
+    }
+
+    /// The journal of `shard` does not store, for this reason, since `now`.
+    pub fn set_trouble(&self, shard: u16, state: JournalState, reason: &str, now: Moment) {
+        if let Some(at) = self.shards().position(|id| id == shard) {
+            let trouble = Trouble { since: now, reason: reason.to_owned() };
+            *self.troubles[at].lock().unwrap_or_else(PoisonError::into_inner) = trouble;
+            self.set_journal(shard, state);
+        }
+    }
+
+    /// The journals that do not store, by shard, and why.
+    pub fn troubles(&self) -> impl Iterator<Item = (u16, JournalState, Trouble)> {
+        let journals = self.journals().zip(&self.troubles);
+        let journals = journals.filter(|((_, state), _)| *state != JournalState::Writing);
+        journals.map(|((shard, state), trouble)| {
+            let trouble = trouble.lock().unwrap_or_else(PoisonError::into_inner);
+            (shard, state, trouble.clone())
+        })
+    }
+
+    /// Pools of `shard` are held for `left`, the longest of them, from `now` on.
+    pub fn set_held(&self, shard: u16, left: Millis, now: Moment) {
+        if let Some(at) = self.shards().position(|id| id == shard) {
+            let now_ms = u64::try_from(now.0.as_millis()).unwrap_or(u64::MAX);
+            let until_ms = if left.0 == 0 { 0 } else { now_ms.saturating_add(left.0) };
+            self.held_until_ms[at].store(until_ms, Ordering::Relaxed);
+        }
+    }
+
+    /// The shards with held pools, and for how long from `now` on.
+    pub fn held(&self, now: Moment) -> impl Iterator<Item = (u16, Duration)> {
+        self.shards().zip(&self.held_until_ms).filter_map(move |(shard, until_ms)| {
+            let until = Moment(Duration::from_millis(until_ms.load(Ordering::Relaxed)));
+            (until > now).then(|| (shard, until.since(now)))
+        })
     }
 
     /// Sets the state of the history of `shard`.

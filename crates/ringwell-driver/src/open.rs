@@ -21,7 +21,9 @@ pub use agree::{OverflowTaken, agree};
 pub use fetch::discard_unfinished;
 pub use follow::{Beside, FollowError, Followed, follow, placement_name};
 pub use hold::{OldMap, hold_buckets};
-pub use read::{Believed, Copied, Read, copied, read, report_copied, shards_on_disk, specs};
+pub use read::{
+    Believed, Copied, Read, copied, read, read_copy, report_copied, shards_on_disk, specs,
+};
 
 use std::collections::BTreeSet;
 use std::mem::take;
@@ -33,9 +35,12 @@ use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Durability, Noted, Verdict};
 
 use crate::arrivals;
+use crate::canary::{Bug, planted};
 use crate::lists::{self, Lists};
 use crate::node;
-use crate::store::{FileError, Files, Gaps, Identity, Inline, Memory, ServedMap, Settings};
+use crate::store::{
+    FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, ServedMap, Settings,
+};
 
 /// The name of every data directory whose journals are copies of logs: only the log may have lost
 /// something.
@@ -56,6 +61,8 @@ pub struct Start<'a, F> {
     pub on_disk: &'a [u16],
     /// The journals are in a log, and the files are copies of it.
     pub has_log: bool,
+    /// The time of another process that served the same shards, by its last sign.
+    pub last_owner: Option<&'a LastOwner>,
     /// In a cluster: the shards of this node, and the version of the cluster file.
     pub member: Option<(&'a [u16], u64)>,
 }
@@ -156,7 +163,9 @@ pub fn begin<F: Files>(
     let recorded_until = recorded_until(&reads);
     let noted = reads.iter().flat_map(Read::noted).collect();
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
-    let clocks = agree(&mut reads, directory, &start.reading)?;
+    let heard = start.last_owner.filter(|owner| is_last_owner(owner, &reads));
+    let heard = heard.map(|owner| owner.recorded);
+    let clocks = agree(&mut reads, directory, &start.reading, heard)?;
     let now = clocks.shard(start.reading.since_boot);
     let new_shards: Vec<u16> =
         reads.iter().filter(|read| read.is_new()).map(|read| read.shard).collect();
@@ -210,6 +219,13 @@ pub fn begin<F: Files>(
         begun.held.push((*shard, held));
     }
     Ok(begun)
+}
+
+/// Whether the shards were taken over from this process: each take-over raises the epoch by one. A
+/// process that was fenced and does not know it may go by another clock.
+fn is_last_owner<F: Files>(owner: &LastOwner, reads: &[Read<F>]) -> bool {
+    let before = reads.iter().map(|read| read.recovered.tip.epoch.saturating_sub(1));
+    before.eq(owner.epochs.iter().copied()) || planted(Bug::StaleSign)
 }
 
 fn recorded_until<F: Files>(reads: &[Read<F>]) -> Millis {

@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::mpsc;
 
@@ -100,6 +101,10 @@ fn stats<P: Platform>(
     let stored = store.stats();
     let mut journals = shard.node.journals();
     let state = journals.find(|(id, _)| *id == shard.id).map(|(_, state)| state);
+    let now = shard.platform.moment();
+    let mut troubles = shard.node.troubles().filter(|(id, ..)| *id == shard.id);
+    let trouble = troubles.next().map(|(_, _, trouble)| now.since(trouble.since));
+    let held = shard.node.held(now).find(|(id, _)| *id == shard.id).map(|(_, left)| left);
     let mut histories = shard.node.shards().zip(shard.node.histories());
     let history = histories.find(|(id, _)| *id == shard.id).map(|(_, state)| state);
     ShardStats {
@@ -118,6 +123,13 @@ fn stats<P: Platform>(
             groups: stored.frames,
             bytes: stored.body_bytes,
             state: state.unwrap_or(JournalState::Failed) as u64,
+            trouble_seconds: trouble.map_or(0, seconds),
+            held_seconds: held.map_or(0, seconds),
         },
     }
+}
+
+/// Whole seconds, rounded up: a time that has begun is not zero.
+fn seconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1)
 }

@@ -309,14 +309,18 @@ impl<P: Platform> Shard<P> {
                 "the journal failed: this shard's rows get overflow numbers until a restart"
             }
             JournalState::Waiting => {
-                "the journal takes long to store: this shard's rows get overflow numbers until it has"
+                "the journal takes long to store: this shard's rows get overflow numbers until it has. \
+                 Look at its servers: two of three must run; `ringwell doctor` shows which one does not"
             }
             JournalState::Taken => {
-                "another process serves this shard: its rows get overflow numbers here until a restart"
+                "another process serves this shard: its rows get overflow numbers here until a restart. \
+                 Stop this process, or the other one if that was started by mistake"
             }
         };
-        tracing::error!(shard = self.id, reason, "{what}");
-        self.node.set_journal(self.id, state);
+        let journal = self.node.config.journal.replicated.as_ref();
+        let servers = journal.map(|journal| journal.servers.join(", "));
+        tracing::error!(shard = self.id, servers = servers.as_deref(), reason, "{what}");
+        self.node.set_trouble(self.id, state, reason, self.platform.moment());
         self.refuse(why);
     }
 

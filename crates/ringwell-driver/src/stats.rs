@@ -293,8 +293,12 @@ pub struct JournalStats {
     pub groups: u64,
     /// Bytes that were stored.
     pub bytes: u64,
-    /// 0 writing, 1 full, 2 failed.
+    /// The number of a `JournalState`.
     pub state: u64,
+    /// For how long it has not stored, in seconds; zero if it stores.
+    pub trouble_seconds: u64,
+    /// For how long pools are held, in seconds; zero if none is.
+    pub held_seconds: u64,
 }
 
 impl Stats {

@@ -7,6 +7,7 @@ use std::time::Duration;
 use ringwell_engine::Refusal;
 use ringwell_journal::Group;
 
+use crate::canary::{Bug, planted};
 use crate::node::JournalState;
 use crate::platform::Platform;
 use crate::shard::Shard;
@@ -23,6 +24,13 @@ pub async fn run<P: Platform, S: Store>(shard: Rc<Shard<P>>, store: Rc<S>) {
         // Requests that have arrived meanwhile join the group.
         shard.platform.turn().await;
         while let Some(group) = next_group(&shard, &mut spare) {
+            if planted(Bug::Pipelined) {
+                let (shard, store) = (Rc::clone(&shard), Rc::clone(&store));
+                shard.platform.clone().spawn(async move {
+                    let _ = stored(&shard, group, &*store).await;
+                });
+                continue;
+            }
             match stored(&shard, group, &*store).await {
                 Some(emptied) => {
                     spare = forget_oldest(&shard, &*store).await.unwrap_or(emptied);
@@ -93,8 +101,8 @@ async fn stored<P: Platform>(
         let appended = if let Some(appended) = in_time {
             appended
         } else {
-            let why = "a group is not stored yet";
-            shard.hold_up(JournalState::Waiting, Refusal::JournalWaits, why);
+            let why = format!("group {n} is not stored yet");
+            shard.hold_up(JournalState::Waiting, Refusal::JournalWaits, &why);
             appending.await
         };
         match appended {

@@ -63,7 +63,7 @@ pub(crate) fn open_alone(
         read.is_in_doubt |= copied.is_some();
     }
     let reading = reading();
-    let clocks = agree(&mut reads, directory, &reading)?;
+    let clocks = agree(&mut reads, directory, &reading, None)?;
     let clock = Clock::going_on(clocks, reading.since_boot);
     let Opened { engine, store, doubts, .. } = open::open(reads.swap_remove(0), clock.now())?;
     Ok(Alone { engine, store, clock, doubts })

@@ -104,10 +104,20 @@ impl Restore {
     /// A number from the snapshot.
     pub fn number(&mut self, entry: &NumberEntry) {
         let NumberEntry { number, pool, allocated_at, locked_until, position, visitor } = *entry;
-        self.lockout_max = self.lockout_max.max(locked_until.since(allocated_at));
+        self.know_running(allocated_at, locked_until, visitor.is_some());
         let slot = Slot { number, allocated_at, locked_until, position };
         let found = self.rebuild.restore(self.next_slot, Fact { slot, pool, visitor });
         self.next_slot = found.map_or(self.next_slot, |slot| slot + 1);
+    }
+
+    /// A lockout that still runs was given for about this long. One that a visitor has prolonged began
+    /// before, and one that has ended may have been ended by a release: neither shows for how long
+    /// numbers are locked.
+    fn know_running(&mut self, allocated_at: Millis, locked_until: Millis, is_prolonged: bool) {
+        let begun = if is_prolonged { self.known.last_at.max(allocated_at) } else { allocated_at };
+        if locked_until > self.known.last_at {
+            self.lockout_max = self.lockout_max.max(locked_until.since(begun));
+        }
     }
 
     /// A remembered answer from the snapshot.
@@ -161,7 +171,7 @@ impl Restore {
             Record::Adopt {
                 number, pool, allocated_at, locked_until, local_at, visitor, ..
             } => {
-                self.lockout_max = self.lockout_max.max(locked_until.since(local_at));
+                self.know_running(local_at, locked_until, visitor.is_some());
                 let state = Slot { number, allocated_at, locked_until, position };
                 self.rebuild.learn_foreign(Fact { slot: state, pool, visitor }, local_at);
             }

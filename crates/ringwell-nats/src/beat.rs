@@ -9,7 +9,9 @@ use std::time::Duration;
 
 use async_nats::Client;
 use futures_util::StreamExt;
+use ringwell_core::Millis;
 use ringwell_directory::Replicated;
+use ringwell_driver::store::{Heard, Sign};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::stream::Stream;
@@ -43,10 +45,10 @@ impl Beats {
     }
 
     /// Beats until the process ends or does not serve any more.
-    pub(crate) async fn send(self, is_serving: impl Fn() -> bool) {
-        while is_serving() {
+    pub(crate) async fn send(self, sign: impl Fn() -> Option<Sign>) {
+        while let Some(sign) = sign() {
             // Without a connection no node receives it, and none can take over.
-            let _ = self.client.publish(self.subject.clone(), "".into()).await;
+            let _ = self.client.publish(self.subject.clone(), text(&sign).into()).await;
             let _ = self.client.flush().await;
             sleep(EVERY).await;
         }
@@ -59,8 +61,8 @@ impl Beats {
     }
 
     /// Returns when no beat has come for long enough while the streams answered, or when the process
-    /// that serves has said that it has ended.
-    pub(crate) async fn silence(&self, stream: &Stream) {
+    /// that serves has said that it has ended. The last beat that named a time, if one came.
+    pub(crate) async fn silence(&self, stream: &Stream) -> Option<Heard> {
         let mut wanted = SILENCE + self.apart();
         let mut beats = loop {
             match self.client.subscribe(self.subject.clone()).await {
@@ -71,12 +73,14 @@ impl Beats {
                 }
             }
         };
-        let (mut since, mut has_reported) = (Instant::now(), false);
+        let (mut since, mut has_reported, mut heard) = (Instant::now(), false, None);
         while since.elapsed() < wanted {
             match timeout(EVERY, beats.next()).await {
                 Ok(beat) => {
                     since = Instant::now();
-                    let is_end = beat.is_some_and(|beat| *beat.payload == *END);
+                    let beat = beat.map(|beat| beat.payload).unwrap_or_default();
+                    let is_end = *beat == *END;
+                    heard = parse(&beat).map(|sign| (sign, since)).or(heard);
                     wanted = self.apart() + if is_end { Duration::ZERO } else { SILENCE };
                     if !has_reported {
                         tracing::info!("another process serves: standing by");
@@ -91,6 +95,7 @@ impl Beats {
                 }
             }
         }
+        heard.map(|(sign, arrived): (_, Instant)| Heard { sign, ago: arrived.elapsed() })
     }
 
     /// A time of this process's own.
@@ -98,5 +103,36 @@ impl Beats {
         let drawn = u64::from(std::process::id()) ^ self.client.server_info().client_id;
         let apart = u64::try_from(APART.as_millis()).unwrap_or(u64::MAX).max(1);
         Duration::from_millis(drawn.wrapping_mul(0x9E37_79B9_7F4A_7C15) % apart)
+    }
+}
+
+/// The beat of a process that serves: its shard time, and the epochs of its shards.
+fn text(sign: &Sign) -> String {
+    let epochs: Vec<String> = sign.epochs.iter().map(u64::to_string).collect();
+    format!("at {} epochs {}", sign.at.0, epochs.join(","))
+}
+
+/// Reads a beat. Those of earlier builds are empty.
+fn parse(beat: &[u8]) -> Option<Sign> {
+    let text = std::str::from_utf8(beat).ok()?.strip_prefix("at ")?;
+    let (at, epochs) = text.split_once(" epochs ")?;
+    let epochs = epochs.split(',').map(|epoch| epoch.parse().ok());
+    Some(Sign { at: Millis(at.parse().ok()?), epochs: epochs.collect::<Option<_>>()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_beat_names_the_time_and_the_epochs_or_nothing() {
+        let sign = Sign { at: Millis(1_700_000_000_123), epochs: vec![3, 12] };
+        assert_eq!(text(&sign), "at 1700000000123 epochs 3,12");
+        assert_eq!(parse(text(&sign).as_bytes()), Some(sign));
+        for none in ["", "end", "at ", "at 5", "at -1 epochs 1", "at 1 epochs ", "at 1 epochs 1,x"]
+        {
+            assert_eq!(parse(none.as_bytes()), None, "{none}");
+        }
+        assert_eq!(parse(b"\xff"), None);
     }
 }

@@ -22,7 +22,7 @@ use std::time::Duration;
 
 use async_nats::Client;
 use ringwell_directory::Replicated;
-use ringwell_driver::store::{Logs, SharedLog, Shelf};
+use ringwell_driver::store::{Heard, Logs, SharedLog, Shelf, Sign};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -126,23 +126,22 @@ impl Logs for NatsLogs {
         Ok(Arc::new(shelf::SnapshotStream { snapshots, groups: self.stream(shard) }))
     }
 
-    fn stand_by(&self, first: u16) {
+    fn stand_by(&self, first: u16) -> Option<Heard> {
         let beats = beat::Beats::new(self.client.clone(), &self.settings, first);
         let stream = self.stream(first);
         let (done, over) = channel();
         self.runtime.spawn(async move {
-            beats.silence(&stream).await;
-            let _ = done.send(());
+            let _ = done.send(beats.silence(&stream).await);
         });
         // An error means that the thread has ended: the start will say so.
-        let _ = over.recv();
+        over.recv().ok().flatten()
     }
 
-    fn serving(&self, first: u16, is_serving: Box<dyn Fn() -> bool + Send>) {
+    fn serving(&self, first: u16, sign: Box<dyn Fn() -> Option<Sign> + Send>) {
         let beats = beat::Beats::new(self.client.clone(), &self.settings, first);
         let has_ended = Arc::clone(&self.has_ended);
-        let is_serving = move || !has_ended.load(Ordering::Relaxed) && is_serving();
-        self.runtime.spawn(beats.send(is_serving));
+        let sign = move || sign().filter(|_| !has_ended.load(Ordering::Relaxed));
+        self.runtime.spawn(beats.send(sign));
     }
 
     fn ended(&self, first: u16) {

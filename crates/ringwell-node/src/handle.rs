@@ -142,6 +142,20 @@ impl Handle {
         self.node().journals()
     }
 
+    /// The journals that do not store: the shard, its state, the reason, and for how long.
+    #[must_use]
+    pub fn troubles(&self) -> Vec<(u16, JournalState, String, Duration)> {
+        let now = Tokio.moment();
+        let troubles = self.node().troubles();
+        troubles.map(|(id, state, it)| (id, state, it.reason, now.since(it.since))).collect()
+    }
+
+    /// The shards with held pools, and for how long.
+    #[must_use]
+    pub fn held(&self) -> Vec<(u16, Duration)> {
+        self.node().held(Tokio.moment()).collect()
+    }
+
     /// The state of the parts of their histories that the start did not read, in the same order.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.node().histories()

@@ -8,8 +8,9 @@ use ringwell_directory::{Config, Directory};
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{JournalState, Node, Phase};
 use ringwell_driver::open::placement_name;
-use ringwell_driver::store::Logs;
+use ringwell_driver::store::{LastOwner, Logs, Sign};
 use ringwell_journal::Durability;
+use ringwell_os::clock::{Clock, reading};
 
 use crate::{ServeError, disk};
 
@@ -20,16 +21,17 @@ const LOG_ON_DISK: &str = "with `engine = \"nats\"` in [journal] durability must
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Prepares the files for use as a copy of a log, and waits while another process serves, if so
-/// configured.
+/// configured. Returns the time of that process.
 ///
 /// # Errors
 /// [`ServeError::Log`] if settings of the configuration exclude each other.
 pub(crate) fn prepare(
-    logs: &dyn Logs,
+    logs: Option<&dyn Logs>,
     config: &Config,
     membership: Option<&Membership>,
     settings: &mut disk::Settings,
-) -> Result<(), ServeError> {
+) -> Result<Option<LastOwner>, ServeError> {
+    let Some(logs) = logs else { return Ok(None) };
     if settings.durability != Durability::Disk {
         return Err(ServeError::Log(LOG_ON_DISK.to_owned()));
     }
@@ -40,10 +42,11 @@ pub(crate) fn prepare(
         let bytes_max = replicated.stream_bytes / 4 * 3;
         settings.history_bytes = settings.history_bytes.min(bytes_max);
     }
-    if stands_by(config) {
-        logs.stand_by(first_shard(membership));
+    if !stands_by(config) {
+        return Ok(None);
     }
-    Ok(())
+    let heard = logs.stand_by(first_shard(membership));
+    Ok(heard.map(|heard| heard.owner(&reading())))
 }
 
 fn stands_by(config: &Config) -> bool {
@@ -75,14 +78,16 @@ pub(crate) fn end(logs: Option<&dyn Logs>, node: &Node) {
 }
 
 /// Announces to other processes that this one serves, for as long as it does.
-pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>) {
+pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, epochs: Vec<u64>) {
     let Some(logs) = logs else { return };
     let (first, node) = (first_shard(node.membership.as_ref()), Arc::clone(node));
-    let is_serving = move || {
+    let sign = move || {
         let is_own = |state| !matches!(state, JournalState::Taken | JournalState::Failed);
-        node.phase() != Phase::Starting && node.journals().all(|(_, state)| is_own(state))
+        let is_serving =
+            node.phase() != Phase::Starting && node.journals().all(|(_, state)| is_own(state));
+        is_serving.then(|| Sign { at: clock.now(), epochs: epochs.clone() })
     };
-    logs.serving(first, Box::new(is_serving));
+    logs.serving(first, Box::new(sign));
 }
 
 /// Returns when another process serves all shards, and this one should become a standby.

@@ -32,7 +32,7 @@ use ringwell_driver::message::Message;
 use ringwell_driver::node::{Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
-use ringwell_driver::store::Logs;
+use ringwell_driver::store::{LastOwner, Logs};
 use ringwell_driver::{life, moves, witness, writer};
 use ringwell_os::Clock;
 
@@ -112,9 +112,7 @@ pub fn serve(
     config.limits.connections =
         descriptors::room_for(config.limits.connections, directory.shards());
     let mut settings = disk::Settings::of(&config, &directory, durability);
-    if let Some(logs) = logs {
-        logs::prepare(logs, &config, member, &mut settings)?;
-    }
+    let last_owner = logs::prepare(logs, &config, member, &mut settings)?;
     let _lock = match durability {
         Durability::Memory => None,
         Durability::Disk | Durability::Os => Some(LockWatch::begin(&config.data)?),
@@ -128,14 +126,15 @@ pub fn serve(
     let (reports, received) = mpsc::unbounded_channel();
     let mut reported = Reported { reports: received, ended: 0 };
     let channels = Channels { routes, course_now, reports };
-    let Running { server, threads, listeners, pages, links: _links, peers } = start_threads(
-        config,
-        directory,
-        (membership, owners),
-        (&settings, durability),
-        logs,
-        &channels,
-    )?;
+    let Running { server, threads, listeners, pages, links: _links, peers, clock, epochs } =
+        start_threads(
+            config,
+            directory,
+            (membership, owners),
+            (&settings, durability),
+            (logs, last_owner.as_ref()),
+            &channels,
+        )?;
     let node = Arc::clone(&server.node);
     drop(channels);
     let runtime = current_thread()?;
@@ -158,7 +157,7 @@ pub fn serve(
                 tokio::spawn(carry_out(Arc::clone(&server), peers.clone(), orders));
             }
             on_ready(&listeners.addresses);
-            logs::report(logs, &node);
+            logs::report(logs, &node, clock.clone(), epochs.clone());
             serve_on(&server, &peers, &mut directories, &mut signals, &mut reported).await;
         }
         node.enter(Phase::Draining);
@@ -211,6 +210,9 @@ struct Running {
     links: Listeners,
     /// The channels to the node's own shards.
     peers: Peers,
+    clock: Clock,
+    /// The epoch of each shard.
+    epochs: Vec<u64>,
 }
 
 /// The channels between node and shards about their life, and the services for clients.
@@ -226,14 +228,15 @@ fn start_threads(
     directory: Directory,
     (membership, owners): (Option<Membership>, Option<Owners>),
     (settings, durability): (&disk::Settings, Durability),
-    logs: Option<&dyn Logs>,
+    log: (Option<&dyn Logs>, Option<&LastOwner>),
     channels: &Channels,
 ) -> Result<Running, ServeError> {
     let believed = ringwell_driver::open::Believed::of(&config);
     let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
-    let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), logs)?;
+    let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), log)?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
-    // A shard without pools exists only for its history.
+    let epochs = started.iter().map(|started| started.engine.tip().epoch).collect();
+    // A shard without pools is there for its history alone.
     let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
     let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
     let mut listeners = Listeners::bind(&config.listen, serving)?;
@@ -280,7 +283,7 @@ fn start_threads(
         threads.push(spawn(plan, store, log)?);
     }
     drop((bound, bound_pages, bound_links));
-    Ok(Running { server, threads, listeners, pages, links, peers })
+    Ok(Running { server, threads, listeners, pages, links, peers, clock, epochs })
 }
 
 /// The shards' reports.

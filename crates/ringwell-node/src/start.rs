@@ -12,7 +12,7 @@ use ringwell_driver::membership::Membership;
 use ringwell_driver::node::Begun;
 use ringwell_driver::open::{self, Beside, Opened, OverflowTaken, Start, shards_on_disk};
 use ringwell_driver::store::{
-    HistoryLimits, LogStore, Logs, Prefix, SharedLog, Shelf, SnapshotIndex, Store,
+    HistoryLimits, LastOwner, LogStore, Logs, Prefix, SharedLog, Shelf, SnapshotIndex, Store,
 };
 use ringwell_engine::Engine;
 use ringwell_journal::{Author, Durability};
@@ -69,16 +69,11 @@ pub(crate) fn start(
     settings: &disk::Settings,
     believed: Believed,
     membership: Option<&Membership>,
-    logs: Option<&dyn Logs>,
+    (logs, last_owner): (Option<&dyn Logs>, Option<&LastOwner>),
 ) -> Result<(Vec<Started>, Clock, Begun), ServeError> {
     let on_disk = shards_on_disk(&OsFiles, &settings.data)?;
     let shards = shards(directory, settings, membership, &on_disk)?;
-    if logs.is_some() {
-        for shard in &shards {
-            open::discard_unfinished(&OsFiles, settings, *shard)?;
-        }
-    }
-    let mut reads = read_all(directory, &shards, settings, believed)?;
+    let mut reads = read_all(directory, &shards, settings, believed, logs.is_some())?;
     let mut owned = BTreeMap::new();
     if let Some(logs) = logs {
         let placement = crate::logs::placement(directory, membership);
@@ -96,6 +91,7 @@ pub(crate) fn start(
         reading: reading(),
         on_disk: &on_disk,
         has_log: logs.is_some(),
+        last_owner,
         member: membership.map(|it| (&*it.own().shards, it.cluster().version())),
     };
     let mut begun = open::begin(reads, &start)?;
@@ -226,11 +222,14 @@ fn read_all(
     shards: &[u16],
     settings: &disk::Settings,
     believed: Believed,
+    are_copies: bool,
 ) -> Result<Vec<Read>, ServeError> {
     std::thread::scope(|scope| {
         let readers: Vec<_> = shards
             .iter()
-            .map(|&shard| scope.spawn(move || read(shard, directory, settings, believed)))
+            .map(|&shard| {
+                scope.spawn(move || read(shard, directory, settings, believed, are_copies))
+            })
             .collect();
         readers
             .into_iter()
@@ -245,10 +244,12 @@ fn read(
     directory: &Directory,
     settings: &disk::Settings,
     believed: Believed,
+    is_copy: bool,
 ) -> Result<Read, ServeError> {
     let began = Instant::now();
     let specs = open::specs(directory.pools_of(shard));
-    let read = open::read(&OsFiles, settings, shard, &specs, believed)?;
+    let read = if is_copy { open::read_copy } else { open::read };
+    let read = read(&OsFiles, settings, shard, &specs, believed)?;
     let took_ms = u64::try_from(began.elapsed().as_millis()).unwrap_or(u64::MAX);
     tracing::info!(
         shard,

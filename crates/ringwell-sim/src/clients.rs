@@ -52,7 +52,7 @@ pub(crate) struct Mark {
 }
 
 impl Mark {
-    fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         let Self { batch, row, is_repeatable, visitor } = self;
         let visitor = visitor.map_or_else(String::new, |visitor| visitor.to_string());
         format!("b={batch}&r={row}&k={}&u={visitor}", u8::from(is_repeatable))
@@ -442,7 +442,7 @@ async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
 }
 
 /// The client's reading of a row.
-fn read_answer(answered: &Answered<'_>, row: usize) -> RowAnswer {
+pub(crate) fn read_answer(answered: &Answered<'_>, row: usize) -> RowAnswer {
     let shown = match answered.row(row) {
         Answer::Number { number, .. } => Shown::Number(number.to_code()),
         Answer::Error(RowError::PoolExhausted { .. } | RowError::NoNumbers { .. }) => {

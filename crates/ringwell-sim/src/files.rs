@@ -17,6 +17,9 @@ pub(crate) const DATA: &str = "";
 /// The node's own files, by their numbers.
 const OWN: [&str; 5] = ["cluster-map.json", "identity.json", "peers.json", "RESTORED", "gaps.json"];
 
+/// The mark of an incomplete copy of a log, and the same while it is written.
+const MARK: [&str; 2] = ["UNFINISHED", "UNFINISHED.tmp"];
+
 /// The disk of one machine, as one process of it sees it.
 #[derive(Clone, Debug)]
 pub(crate) struct SimFiles {
@@ -183,6 +186,10 @@ fn name(path: &Path) -> Option<Name> {
         return Some(Name { shard: u16::MAX, sort, number });
     };
     let (shard, file) = rest.split_once('/')?;
+    if let Some(sort) = MARK.iter().position(|mark| *mark == file) {
+        let sort = [Sort::Map, Sort::Unfinished][sort];
+        return Some(Name { shard: shard.parse().ok()?, sort, number: u64::MAX });
+    }
     let (stem, end) = file.split_once('.')?;
     let number: u64 = stem.parse().ok()?;
     // Unfinished snapshots and spares have names that never meet.
@@ -191,6 +198,8 @@ fn name(path: &Path) -> Option<Name> {
         "spare" => (Sort::Spare, number),
         "rps" => (Sort::Snapshot, number),
         "tmp" => (Sort::Unfinished, number << 1 | u64::from(stem.len() < 20)),
+        "rpj.lost" => (Sort::Map, number << 1),
+        "rps.lost" => (Sort::Map, number << 1 | 1),
         _ => return None,
     };
     Some(Name { shard: shard.parse().ok()?, sort, number })
@@ -204,11 +213,15 @@ fn file_name(name: Name) -> String {
         return if sort == Sort::Map { (*own).to_owned() } else { format!("{own}.tmp") };
     }
     match sort {
+        Sort::Map if number == u64::MAX => MARK[0].to_owned(),
+        Sort::Unfinished if number == u64::MAX => MARK[1].to_owned(),
+        Sort::Map if number & 1 == 0 => format!("{:016}.rpj.lost", number >> 1),
+        Sort::Map => format!("{:020}.rps.lost", number >> 1),
         Sort::Segment => format!("{number:016}.rpj"),
         Sort::Spare => format!("{number:016}.spare"),
         Sort::Snapshot => format!("{number:020}.rps"),
         Sort::Unfinished if number & 1 == 1 => format!("{:016}.tmp", number >> 1),
-        Sort::Unfinished | Sort::Map => format!("{:020}.tmp", number >> 1),
+        Sort::Unfinished => format!("{:020}.tmp", number >> 1),
     }
 }
 
@@ -221,6 +234,10 @@ fn files_have_the_names_that_production_code_gives_them() {
         "journal/0/00000000000000000077.rps",
         "journal/0/00000000000000000077.tmp",
         "journal/0/0000000000000077.tmp",
+        "journal/0/UNFINISHED",
+        "journal/0/UNFINISHED.tmp",
+        "journal/1/0000000000000003.rpj.lost",
+        "journal/1/00000000000000000077.rps.lost",
         "cluster-map.json",
         "identity.json.tmp",
     ] {

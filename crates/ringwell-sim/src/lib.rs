@@ -16,6 +16,7 @@ mod fault;
 mod files;
 mod inject;
 mod judge;
+mod log;
 mod machine;
 mod manage;
 mod model;
@@ -29,6 +30,7 @@ mod start;
 mod world;
 
 pub use fault::Kind;
+pub use log::{LogFault, LogOptions, LogReport, run_log};
 pub use model::Violation;
 pub use ringwell_driver::Bug;
 pub use run::{Options, Report, run};

@@ -1,16 +1,19 @@
 //! Runs seeds, prints a line for each, and makes a short story of the first that fails.
 
+mod log_runs;
+
 use std::collections::BTreeSet;
 use std::process::{Command, ExitCode};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use clap::Parser;
-use ringwell_sim::{Bug, Kind, Options, Report, run, shrink};
+use ringwell_sim::{Bug, Kind, LogFault, Options, Report, run, shrink};
 
 /// Simulates clusters under faults. The same arguments give the same runs.
 #[derive(Parser)]
 #[command(about)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 struct Cli {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
@@ -21,6 +24,15 @@ struct Cli {
     /// Threads that run seeds.
     #[arg(long, default_value_t = 1)]
     threads: u16,
+    /// Machines that share a log, instead of a cluster with files.
+    #[arg(long)]
+    shared_log: bool,
+    /// Their faults that happen, as often as they may.
+    #[arg(long, value_delimiter = ',', value_parser = log_fault)]
+    log_on: Vec<LogFault>,
+    /// Their faults that do not happen.
+    #[arg(long, value_delimiter = ',', value_parser = log_fault)]
+    log_off: Vec<LogFault>,
     /// Kinds of faults that happen, as often as they may.
     #[arg(long, value_delimiter = ',', value_parser = kind)]
     on: Vec<Kind>,
@@ -49,6 +61,10 @@ struct Cli {
 
 fn kind(name: &str) -> Result<Kind, String> {
     Kind::parse(name).ok_or_else(|| format!("no kind of fault is called {name}"))
+}
+
+fn log_fault(name: &str) -> Result<LogFault, String> {
+    LogFault::parse(name).ok_or_else(|| format!("no fault of a log is called {name}"))
 }
 
 fn bug(name: &str) -> Result<Bug, String> {
@@ -104,6 +120,18 @@ fn work(cli: &Cli) -> Result<bool, String> {
         keeps_tale: false,
     };
     plant(plan.bug);
+    if cli.shared_log {
+        return log_runs::work(&log_runs::Plan {
+            seed: cli.seed,
+            seeds: cli.seeds,
+            threads: cli.threads,
+            on: cli.log_on.clone(),
+            off: cli.log_off.clone(),
+            bug: cli.bug,
+            quiet: cli.quiet,
+            keep_going: cli.keep_going,
+        });
+    }
     let commit = commit();
     let next = AtomicU64::new(cli.seed);
     let sum = Mutex::new(Sum::default());

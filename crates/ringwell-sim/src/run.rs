@@ -144,7 +144,7 @@ impl Tale {
     }
 
     /// Lines that concern all, and lines that concern any of `numbers`.
-    fn lines(&self, numbers: &[u64]) -> Vec<String> {
+    pub(crate) fn lines(&self, numbers: &[u64]) -> Vec<String> {
         let concerns =
             |about: &[u64]| about.is_empty() || about.iter().any(|number| numbers.contains(number));
         let lines = self.lines.iter().filter(|(_, _, about, _)| concerns(about));

@@ -140,6 +140,7 @@ impl World {
             reading,
             on_disk: &on_disk,
             has_log: false,
+            last_owner: None,
             member: Some((&own, membership.cluster().version())),
         };
         let mut begun = open::begin(reads, &start)?;

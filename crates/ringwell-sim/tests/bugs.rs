@@ -9,10 +9,21 @@ use ringwell_sim::{Bug, Kind, Options, run};
 /// Seeds that a bug may take.
 const SEEDS_MAX: u64 = 400;
 
-/// Tested elsewhere: faults in the rules of `ringwell-core` exist for the whole process, and logs
-/// that machines share are not simulated yet.
-const ELSEWHERE: [Bug; 5] =
-    [Bug::LockCompare, Bug::NotFifo, Bug::TakenIsTheirs, Bug::TakenIsMine, Bug::EpochNotRaised];
+/// Tested elsewhere: faults in the rules of `ringwell-core` exist for the whole process, and those of a
+/// log that machines share are found by its runs (`log_bugs.rs`).
+const ELSEWHERE: [Bug; 11] = [
+    Bug::LockCompare,
+    Bug::NotFifo,
+    Bug::TakenIsTheirs,
+    Bug::TakenIsMine,
+    Bug::EpochNotRaised,
+    Bug::PlaceAlone,
+    Bug::MessageId,
+    Bug::WallAtTakeOver,
+    Bug::StaleSign,
+    Bug::Pipelined,
+    Bug::SnapshotAhead,
+];
 
 /// Planted, and not found in the tried seeds: the required coincidence is too rare.
 const MISSED: [Bug; 2] = [Bug::ThroughTooEarly, Bug::SnapshotMissesMoved];

@@ -170,6 +170,20 @@ fn a_log_that_has_lost_its_end_is_noticed_by_the_other_nodes() {
     let owned = (1..).zip(&rows).filter(|(pool, _)| placement.shard(PoolId(*pool)) == 1);
     let owned: Vec<&Row> = owned.map(|(_, row)| row).collect();
     assert!(!owned.is_empty() && owned.iter().all(|row| row.overflow), "{rows:?}");
+    // It says so, and stays in the rotation: no other node could serve these pools.
+    let mut ready = client.get("/readyz", &[]).unwrap();
+    wait_until("the hold is not reported", || {
+        ready = client.get("/readyz", &[]).unwrap();
+        !ready.json()["reasons"][0].is_null()
+    });
+    let reason = &ready.json()["reasons"][0];
+    assert_eq!(
+        (ready.status, &reason["state"], &reason["shard"]),
+        (200, &"held".into(), &1.into())
+    );
+    assert!(reason["left_ms"].as_u64().unwrap() > 1_000_000, "{reason}");
+    let page = client.get("/metrics", &[]).unwrap().body;
+    assert!(!page.contains("ringwell_held_seconds{shard=\"1\"} 0"), "{page}");
     first.stop();
     second.stop();
 }

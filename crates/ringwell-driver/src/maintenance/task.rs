@@ -50,6 +50,7 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
             thread.commit_soon();
         }
         wall.report(&thread);
+        note_held(&thread);
         if thread.node.answers_wait() && rounds.wants_snapshot(&*store, thread.now()) {
             let (written, now) = (store.stats().written_bytes, thread.now());
             let taken = snapshot(&thread, &*store).await;
@@ -61,6 +62,15 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
         let dropped = drop_old(&thread, &*store, &mut rounds).await;
         report(&thread, "old segments", dropped, &failed_drops);
     }
+}
+
+/// Reports for how long pools of the shard are held.
+fn note_held<P: Platform>(thread: &Shard<P>) {
+    let now = thread.now();
+    let engine = thread.engine.borrow();
+    let longest = engine.shard().holds(now).map(|(_, until)| until).max();
+    let left = longest.map_or(Millis::ZERO, |until| until.since(now));
+    thread.node.set_held(thread.id, left, thread.platform.moment());
 }
 
 /// The log's line on the wall clock.

@@ -25,7 +25,7 @@ pub struct OverflowTaken {
 }
 
 /// Combines shards that were read separately: lockouts, and the time. `reading` is of the machine's
-/// clocks.
+/// clocks, and `heard` the last sign of another process that served them.
 ///
 /// # Errors
 /// [`OverflowTaken`]
@@ -33,9 +33,11 @@ pub fn agree<F: Files>(
     reads: &mut [Read<F>],
     directory: &Directory,
     reading: &Reading,
+    heard: Option<Recorded>,
 ) -> Result<Clocks, OverflowTaken> {
     adopt(reads);
-    let recorded: Vec<Recorded> = reads.iter().map(Read::recorded).collect();
+    let heard = heard.filter(|_| !planted(Bug::WallAtTakeOver));
+    let recorded: Vec<Recorded> = reads.iter().map(Read::recorded).chain(heard).collect();
     let clocks = if planted(Bug::WallAtStart) {
         // The wall clock says how long the process was away, though the machine was not booted.
         let resumed = Reading { boot: u64::MAX, ..*reading }.resume(&recorded);

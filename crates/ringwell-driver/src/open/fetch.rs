@@ -19,7 +19,7 @@ use crate::store::{
 /// The mark in a shard's directory.
 const MARK: &str = "UNFINISHED";
 
-/// Removes the copy of a shard if it is incomplete. Call before the copy is read.
+/// Removes the copy of a shard if it is incomplete. [`super::read_copy`] does this before it reads.
 ///
 /// # Errors
 /// [`FileError`]
@@ -82,13 +82,14 @@ pub(super) fn begin_anew<F: Files>(
     Ok(Read { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot: false })
 }
 
-/// Renames the files of a copy that has more than the log: they are the only trace of that.
+/// Renames the files of a copy that has more than the log, or that is damaged: they are the only trace of
+/// that.
 pub(super) fn set_aside(
     files: &impl Files,
-    beside: &Beside<'_>,
+    settings: &Settings,
     shard: u16,
 ) -> Result<(), FileError> {
-    let directory = beside.settings.shard_directory(u32::from(shard));
+    let directory = settings.shard_directory(u32::from(shard));
     for name in files.list(&directory)? {
         let path = directory.join(name);
         if matches!(extension(&path), Some("rpj" | "rps")) {

@@ -20,8 +20,8 @@ use super::read::{Believed, KeptIn, Read};
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
 use crate::store::{
-    Fate, FileError, Files, InlineJournal, Log, Prefix, Settings, Shelf, SnapshotIndex, Unreached,
-    append_to_log, snapshot_indexes,
+    Fate, FileError, Files, InlineJournal, Log, Prefix, STALE_MAX, Settings, Shelf, SnapshotIndex,
+    Unreached, append_to_log, snapshot_indexes,
 };
 
 /// The time for which a start waits for the servers of the log.
@@ -143,6 +143,9 @@ pub struct Followed<F: Files> {
     pub groups: u64,
 }
 
+/// Snapshots beside the log, with their places.
+type Kept = Vec<(u64, SnapshotIndex)>;
+
 /// The name of a placement of pools on the shards of several processes.
 #[must_use]
 pub fn placement_name(placement: &Placement) -> String {
@@ -181,16 +184,19 @@ pub async fn follow<F: Files, P: Platform>(
     log: &impl Log,
     beside: &Beside<'_>,
 ) -> Result<Followed<F>, FollowError> {
-    let until = platform.moment() + PATIENCE;
-    let ends = ends(platform, log, until).await?;
-    let (kept, ahead): (Vec<_>, Vec<_>) =
-        snapshot_indexes(beside.shelf)?.into_iter().partition(|it| it.1.through < ends.end);
     let copied_end = read.recovered.tip.next_n;
-    let is_anew = read.is_new() || !(ends.start..=ends.end).contains(&copied_end);
+    let (ends, kept, ahead) = state(platform, log, beside.shelf, copied_end).await?;
+    let until = platform.moment() + PATIENCE;
+    let is_inside = (ends.start..=ends.end).contains(&copied_end);
+    // The log has lost groups, and another process has filled their places.
+    let is_other = !read.is_new()
+        && is_inside
+        && !has_same_end(platform, log, &read.recovered.tip, until).await?;
+    let is_anew = read.is_new() || !is_inside || is_other;
     let mut read = read;
     if is_anew {
-        if copied_end > ends.end {
-            set_aside(files, beside, read.shard)?;
+        if copied_end > ends.end || is_other {
+            set_aside(files, beside.settings, read.shard)?;
         }
         read = match fetch(files, beside, read.shard, &kept, &ends)? {
             Some(mut fetched) => {
@@ -225,7 +231,8 @@ pub async fn follow<F: Files, P: Platform>(
     following.go_on(platform, log, ends.end, until).await?;
     following.take_over(platform, log, until).await?;
     // The take-over is stored, so that no leader without a quorum has said where the log ends.
-    let is_in_doubt = report_lost(shard, following.tip.next_n - 1, copied_end - 1, &ahead);
+    let taken_n = following.tip.next_n - 1;
+    let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other);
     let kept = if is_in_doubt {
         put_back(beside.shelf, kept, &ahead)?
     } else {
@@ -249,6 +256,41 @@ pub async fn follow<F: Files, P: Platform>(
     Ok(Followed { read, author, prefix, kept, groups })
 }
 
+/// The range of the log, and the snapshots that it has wholly and those that are ahead of it. A leader that
+/// has been replaced may lack what the copy or a snapshot has: that is asked for again, for a while.
+async fn state<P: Platform>(
+    platform: &P,
+    log: &impl Log,
+    shelf: &dyn Shelf,
+    copied_end: u64,
+) -> Result<(Range<u64>, Kept, Kept), FollowError> {
+    let until = platform.moment() + PATIENCE;
+    let stale_until = platform.moment() + STALE_MAX;
+    loop {
+        let ends = ends(platform, log, until).await?;
+        let indexes = snapshot_indexes(shelf)?.into_iter();
+        let (kept, ahead): (Kept, Kept) = indexes.partition(|it| it.1.through < ends.end);
+        let is_behind = copied_end > ends.end || !ahead.is_empty();
+        if !is_behind || platform.moment() >= stale_until {
+            return Ok((ends, kept, ahead));
+        }
+        platform.sleep_until(platform.moment() + PAUSE).await;
+    }
+}
+
+/// Whether the log has the last group of a copy, as far as it shows that.
+async fn has_same_end<P: Platform>(
+    platform: &P,
+    log: &impl Log,
+    tip: &Tip,
+    until: Moment,
+) -> Result<bool, Unreached> {
+    let Some(message) = get(platform, log, tip.next_n - 1, until).await? else { return Ok(true) };
+    // A damaged one is found again when the log is read.
+    let same = |group: Group| Tip::after(&group.header).prev_hash == tip.prev_hash;
+    Ok(decode_message(&message).map_or(true, |(_, group)| same(group)))
+}
+
 /// The identity of the journal in a log that begins with group `n`; `None` if that is empty.
 async fn journal_of<P: Platform>(
     shard: u16,
@@ -264,9 +306,16 @@ async fn journal_of<P: Platform>(
 }
 
 /// Whether the copy or a snapshot had a group at the place of the take-over, which is `taken_n`.
-fn report_lost(shard: u16, taken_n: u64, copied: u64, ahead: &[(u64, SnapshotIndex)]) -> bool {
+/// `is_other` says that the log has another group in the place of the copy's last.
+fn report_lost(
+    shard: u16,
+    taken_n: u64,
+    copied: u64,
+    ahead: &[(u64, SnapshotIndex)],
+    is_other: bool,
+) -> bool {
     let proven = ahead.iter().map(|it| it.1.through).fold(copied, u64::max);
-    if proven < taken_n {
+    if proven < taken_n && !is_other {
         return false;
     }
     tracing::error!(
@@ -431,7 +480,8 @@ impl<F: Files> Following<F> {
                 |reason: &str| FollowError::NotTaken { shard, reason: reason.to_owned() };
             let group = writer.seal(Vec::new()).ok_or_else(|| not_taken("there is no group"))?;
             let message = encode_message(&self.author, &group).into();
-            let appended = append_to_log(platform, log, &self.author, group.header.n, message);
+            let appended =
+                append_to_log(platform, log, &self.author, &group.header, message, false);
             match platform.by(until, appended).await {
                 Some(Fate::Stored) => return self.group(group),
                 Some(Fate::Taken { .. }) => {

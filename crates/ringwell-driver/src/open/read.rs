@@ -8,6 +8,7 @@ use ringwell_directory::{Config, RingPool, SHARDS_MAX};
 use ringwell_engine::{Recorded, Restore};
 use ringwell_journal::{Chunk, Durability, Noted, Recovered, Snapshot, Tip};
 
+use super::fetch::{discard_unfinished, set_aside};
 use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{
@@ -130,6 +131,33 @@ pub fn read<F: Files>(
     let has_snapshot = newest.is_some();
     let kept = KeptIn::Files(store);
     Ok(Read { shard, kept, restore, recovered, is_in_doubt, has_snapshot })
+}
+
+/// Reads the copy of a shard whose groups are in a log. A copy that cannot be trusted, as after a power
+/// cut, is set aside: the log has all of it.
+///
+/// # Errors
+/// [`OpenError`]
+pub fn read_copy<F: Files>(
+    files: &F,
+    settings: &Settings,
+    shard: u16,
+    specs: &[PoolSpec],
+    believed: Believed,
+) -> Result<Read<F>, OpenError> {
+    discard_unfinished(files, settings, shard)?;
+    match read(files, settings, shard, specs, believed) {
+        Err(error @ OpenError::Refused { .. }) => {
+            tracing::warn!(
+                shard,
+                %error,
+                "the copy of the journal on this machine is set aside: it begins anew from the log"
+            );
+            set_aside(files, settings, shard)?;
+            read(files, settings, shard, specs, believed)
+        }
+        read => read,
+    }
 }
 
 /// Reads a snapshot to its end.

@@ -19,13 +19,15 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::Millis;
-use ringwell_journal::{Author, Clocks, Group, Packer, encode_packed_message};
+use ringwell_engine::{Reading, Recorded};
+use ringwell_journal::{Author, Clocks, Group, GroupHeader, Packer, encode_packed_message};
 
 use super::files::FileError;
 use super::interface::{Appended, Part, Store};
 use super::stats::Stats;
-use crate::platform::Platform;
+use crate::platform::{Moment, Platform};
 
+pub(crate) use appending::STALE_MAX;
 pub use appending::{Appending, Ask, Fate};
 pub use reader::LogReader;
 use shelf::Shelved;
@@ -33,6 +35,9 @@ pub use shelf::{Index as SnapshotIndex, LogDraft, Prefix, Shelf, indexes};
 
 /// A log that takes longer than this has lost its leader, or its servers are slow: rows do not wait for it.
 const WAIT_MAX: Duration = Duration::from_millis(250);
+
+/// After so long without a group the log may have lost its end, and another process have filled it again.
+const IDLE: Duration = Duration::from_secs(1);
 
 /// The time for which a group waits before it is tried again if the mirror has no room.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
@@ -48,6 +53,17 @@ pub trait Log: 'static {
         n: u64,
         message: Bytes,
     ) -> impl Future<Output = Result<(), NotAppended>> + 'static;
+
+    /// As [`Self::append`], with an id by which the log knows a message that it has.
+    #[cfg(canary)]
+    fn append_named(
+        &self,
+        _id: String,
+        n: u64,
+        message: Bytes,
+    ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
+        self.append(n, message)
+    }
 
     /// Reads message `n`; `None` if the log does not have it yet, or no longer has it.
     fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static;
@@ -105,6 +121,48 @@ pub trait SharedLog: fmt::Debug + Send + Sync {
     fn change_leader(&self) -> Waiting<Result<(), Unreached>>;
 }
 
+/// A sign of life: the shard time of a process that serves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sign {
+    /// Its shard time.
+    pub at: Millis,
+    /// The epoch of each of its shards, in the order of the shards.
+    pub epochs: Vec<u64>,
+}
+
+/// The last sign of a process that served the same shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Heard {
+    /// The sign.
+    pub sign: Sign,
+    /// The time since it arrived, by this machine's even clock.
+    pub ago: Duration,
+}
+
+/// The time of the process that may have served before.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LastOwner {
+    /// Its shard time, in the form of a journal's end that was written on this machine.
+    pub recorded: Recorded,
+    /// The epoch of each of its shards, in the order of the shards.
+    pub epochs: Vec<u64>,
+}
+
+impl Heard {
+    /// Shard time goes on from there by the time since boot. It is never early: the sign was on its way
+    /// for a while.
+    #[must_use]
+    pub fn owner(self, reading: &Reading) -> LastOwner {
+        let Sign { at, epochs } = self.sign;
+        let ago = Millis(u64::try_from(self.ago.as_millis()).unwrap_or(u64::MAX));
+        let less_boot = |at: Millis| at.0.cast_signed() - reading.since_boot.0.cast_signed();
+        let shard_offset = less_boot(Millis(at.0.saturating_add(ago.0)));
+        let wall_offset = less_boot(reading.wall);
+        let clocks = Some(Clocks { boot: reading.boot, shard_offset, wall_offset });
+        LastOwner { recorded: Recorded { last_at: at, clocks }, epochs }
+    }
+}
+
 /// Keeps the logs of all shards.
 pub trait Logs: fmt::Debug + Send + Sync {
     /// The log of `shard`, which is made if there is none. `placement` says which pools are whose: a
@@ -129,11 +187,11 @@ pub trait Logs: fmt::Debug + Send + Sync {
 
     /// Waits until no other process has said for a while that it serves the shards of which `first`
     /// is the first, or until one says that it has ended. These are hints, which keep processes from
-    /// taking shards from each other: the log decides.
-    fn stand_by(&self, first: u16);
+    /// taking shards from each other: the log decides. Returns the last sign of one that served.
+    fn stand_by(&self, first: u16) -> Option<Heard>;
 
-    /// From now on reports that this process serves, as long as `is_serving` returns true.
-    fn serving(&self, first: u16, is_serving: Box<dyn Fn() -> bool + Send>);
+    /// From now on reports that this process serves, as long as `sign` returns something.
+    fn serving(&self, first: u16, sign: Box<dyn Fn() -> Option<Sign> + Send>);
 
     /// Reports that this process has stored everything and serves no more. Waits until that is sent.
     fn ended(&self, first: u16);
@@ -177,8 +235,8 @@ pub struct LogStore<L, M, P> {
     shelved: Option<Shelved>,
     prefix: Cell<Prefix>,
     limits: HistoryLimits,
-    /// Whether a group was stored since the shard was opened.
-    has_stored: Cell<bool>,
+    /// When a group was stored last, since the shard was opened.
+    stored_at: Cell<Option<Moment>>,
 }
 
 /// The history that is kept.
@@ -202,7 +260,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
             shelved: None,
             prefix: Cell::default(),
             limits: HistoryLimits { bytes: u64::MAX, age: None },
-            has_stored: Cell::new(false),
+            stored_at: Cell::new(None),
         }
     }
 
@@ -284,10 +342,13 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     async fn append(&self, group: Group) -> Appended {
         let message =
             encode_packed_message(&mut self.packer.borrow_mut(), &self.author, &group).into();
-        let n = group.header.n;
-        match append(&self.platform, &self.log, &self.author, n, message).await {
+        let stored_at = self.stored_at.get();
+        let is_idle = stored_at.is_none_or(|at| self.platform.moment().since(at) > IDLE);
+        let fate =
+            append(&self.platform, &self.log, &self.author, &group.header, message, is_idle).await;
+        match fate {
             Fate::Stored => {
-                self.has_stored.set(true);
+                self.stored_at.set(Some(self.platform.moment()));
                 self.mirrored(group).await
             }
             Fate::Full => {
@@ -335,7 +396,7 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
 
     /// A start has read the whole log: its snapshot would only be in the way of the first numbers.
     fn draft(&self, replay_from: u64) -> Result<LogDraft<M::Draft>, FileError> {
-        let shelved = self.shelved.clone().filter(|_| self.has_stored.get());
+        let shelved = self.shelved.clone().filter(|_| self.stored_at.get().is_some());
         Ok(LogDraft::new(self.mirror.draft(replay_from)?, replay_from, shelved))
     }
 
@@ -352,24 +413,41 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
     }
 }
 
-/// Appends the message of group `n` to a log and determines the result, however long that takes.
+/// Appends the message of a group to a log and determines the result, however long that takes. If the
+/// group before is old, its message is read first.
 pub(crate) async fn append<P: Platform>(
     platform: &P,
     log: &impl Log,
     author: &Author,
-    n: u64,
+    header: &GroupHeader,
     message: Bytes,
+    is_old: bool,
 ) -> Fate {
-    let (mut appending, mut ask) = Appending::begin(*author, n, message.clone());
+    let n = header.n;
+    let (appending, _) = Appending::begin(*author, n, message.clone());
+    let (mut appending, mut ask) = appending.after(header.prev_hash, is_old);
     loop {
         ask = match ask {
+            Ask::ReadBefore => appending.before(log.read(n - 1).await),
+            #[cfg(canary)]
+            Ask::Append if crate::canary::planted(crate::Bug::MessageId) => {
+                let id = message_id(author, &message);
+                appending.appended(log.append_named(id, n, message.clone()).await)
+            }
             Ask::Append => appending.appended(log.append(n, message.clone()).await),
             Ask::Read => appending.read(log.read(n).await),
             Ask::Pause(time) => {
                 platform.sleep_until(platform.moment() + time).await;
-                Ask::Append
+                appending.paused()
             }
             Ask::Done(fate) => return fate,
         };
     }
+}
+
+/// A message's shard, epoch and number: the same for two owners that take over at one place.
+#[cfg(canary)]
+fn message_id(author: &Author, message: &[u8]) -> String {
+    let header = ringwell_journal::decode_message(message).map(|(_, group)| group.header);
+    header.map_or_else(|_| String::new(), |it| format!("{}.{}.{}", author.shard, it.epoch, it.n))
 }

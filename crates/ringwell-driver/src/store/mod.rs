@@ -48,11 +48,12 @@ pub use index::{JournalReader, ReadError};
 pub use inline::{Inline, InlineJournal, Unstored};
 pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
-pub(crate) use log::append as append_to_log;
 pub use log::{
-    Appending, Ask, Fate, HistoryLimits, Log, LogDraft, LogReader, LogStore, Logs, NotAppended,
-    Prefix, SharedLog, Shelf, SnapshotIndex, Unreached, Waiting, indexes as snapshot_indexes,
+    Appending, Ask, Fate, Heard, HistoryLimits, LastOwner, Log, LogDraft, LogReader, LogStore,
+    Logs, NotAppended, Prefix, SharedLog, Shelf, Sign, SnapshotIndex, Unreached, Waiting,
+    indexes as snapshot_indexes,
 };
+pub(crate) use log::{STALE_MAX, append as append_to_log};
 pub use memory::{Memory, MemoryReader};
 pub use ringwell_journal::Recovered;
 pub use seen::SeenJournals;

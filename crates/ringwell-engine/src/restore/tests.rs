@@ -69,3 +69,27 @@ fn a_snapshot_that_was_begun_behind_the_leap_is_believed() {
     assert_eq!(restore.recorded(&Tip::FIRST).last_at, LATER - Millis(1));
     assert_eq!(started(restore, &group), (true, Doubts::default()));
 }
+
+#[test]
+fn a_number_that_no_visitor_has_seen_does_not_lengthen_a_hold() {
+    let number = PromoNumber::from_e164(18_885_550_100).unwrap();
+    let entry = |allocated_at, locked_until| NumberEntry {
+        number,
+        pool: PoolId(1),
+        allocated_at,
+        locked_until,
+        position: Position(0),
+        visitor: None,
+    };
+    let held_for = |entry: &NumberEntry| {
+        let mut restore = restore();
+        restore.clock(START, None);
+        restore.number(entry);
+        let until = restore.finish(Tip::FIRST.raise_epoch(), START, true).1.held_until;
+        until.unwrap() - START
+    };
+    // Handed out for the first time and withdrawn a while ago; one that is still locked for longer than
+    // its pool locks numbers now.
+    assert_eq!(held_for(&entry(Millis::ZERO, START - Millis(5))), Millis(40));
+    assert_eq!(held_for(&entry(START - Millis(30), START + Millis(20))), Millis(50));
+}

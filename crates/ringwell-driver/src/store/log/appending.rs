@@ -4,12 +4,16 @@
 //! An append names the place of its message, so that it cannot be stored twice. An acknowledgement
 //! says that it is stored. No other answer says anything about a message that was sent before: a
 //! leader without a quorum refuses a message because of its own proposals, which may be stored
-//! later or never. Only the message at that place decides. Source: docs/spec/log.md, "Appending".
+//! later or never. Only the message at that place decides.
+//!
+//! The place alone is no fence for a log that has lost its end: another owner may have filled it up to
+//! the place of this message. So nothing is sent again before the predecessor has been read. Source:
+//! docs/spec/log.md, "Appending".
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_journal::{Author, decode_message};
+use ringwell_journal::{Author, Tip, decode_message};
 
 use super::{NotAppended, Unreached};
 use crate::canary::{Bug, planted};
@@ -18,6 +22,9 @@ use crate::canary::{Bug, planted};
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// No pause is longer.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
+
+/// A leader that has been replaced may lack acknowledged messages for so long: 18 s were measured.
+pub(crate) const STALE_MAX: Duration = Duration::from_secs(25);
 
 /// One message on its way into a log.
 #[derive(Debug)]
@@ -28,16 +35,24 @@ pub struct Appending {
     /// Whether a sent message may be in the log, or may still enter it.
     is_open: bool,
     pause: Duration,
+    /// The hash of the message before; `None`: that is not checked.
+    before: Option<u64>,
+    /// The log has answered the last questions, and does not have it.
+    is_missing: bool,
+    /// For so long.
+    missing: Duration,
 }
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ask {
+    /// Read the message before, and report with [`Appending::before`].
+    ReadBefore,
     /// Send the message, and report with [`Appending::appended`].
     Append,
     /// Read the message at its place, and report with [`Appending::read`].
     Read,
-    /// Wait this long, then send the message.
+    /// Wait this long, and report with [`Appending::paused`].
     Pause(Duration),
     /// That is all.
     Done(Fate),
@@ -63,7 +78,57 @@ impl Appending {
     /// Begins to append `message` as number `n`.
     #[must_use]
     pub fn begin(author: Author, n: u64, message: Bytes) -> (Self, Ask) {
-        (Self { author, n, message, is_open: false, pause: PAUSE_MIN }, Ask::Append)
+        let appending = Self {
+            author,
+            n,
+            message,
+            is_open: false,
+            pause: PAUSE_MIN,
+            before: None,
+            is_missing: false,
+            missing: Duration::ZERO,
+        };
+        (appending, Ask::Append)
+    }
+
+    /// The message before has this hash. If `is_old`, that is read before anything is sent: the log may
+    /// have lost it since.
+    #[must_use]
+    pub fn after(self, hash: u64, is_old: bool) -> (Self, Ask) {
+        let before = Some(hash).filter(|_| self.n > 1 && !planted(Bug::PlaceAlone));
+        let ask = if is_old && before.is_some() { Ask::ReadBefore } else { Ask::Append };
+        (Self { before, ..self }, ask)
+    }
+
+    /// A pause is over.
+    #[must_use]
+    pub fn paused(&self) -> Ask {
+        if self.before.is_some() { Ask::ReadBefore } else { Ask::Append }
+    }
+
+    /// The log has answered a read of the message before.
+    #[must_use]
+    pub fn before(&mut self, answer: Result<Option<Bytes>, Unreached>) -> Ask {
+        let n = self.n - 1;
+        match answer {
+            Err(_) => self.pause(),
+            // It was given up with old history, or the log ends before it: an append shows which.
+            Ok(None) if self.missing < STALE_MAX => {
+                self.is_missing = true;
+                Ask::Append
+            }
+            Ok(None) => Ask::Done(Fate::Failed(format!(
+                "the log has lost message {n}, which it had acknowledged, or all after it"
+            ))),
+            Ok(Some(there)) => match decode_message(&there) {
+                Err(fault) => Ask::Done(Fate::Failed(format!("message {n} of the log: {fault}"))),
+                Ok((_, group)) if Some(Tip::after(&group.header).prev_hash) == self.before => {
+                    (self.is_missing, self.missing) = (false, Duration::ZERO);
+                    Ask::Append
+                }
+                Ok((_, group)) => Ask::Done(Fate::Taken { epoch: group.header.epoch }),
+            },
+        }
     }
 
     /// The log has answered an append.
@@ -75,8 +140,12 @@ impl Appending {
                 Ask::Done(Fate::Taken { epoch: 0 })
             }
             Err(NotAppended::Taken) if planted(Bug::TakenIsMine) => Ask::Done(Fate::Stored),
-            Err(NotAppended::Taken | NotAppended::Unknown) => {
+            Err(NotAppended::Taken) => {
                 self.is_open = true;
+                Ask::Read
+            }
+            Err(NotAppended::Unknown) => {
+                (self.is_open, self.is_missing) = (true, false);
                 Ask::Read
             }
             Err(NotAppended::Full | NotAppended::Refused(_)) if self.is_open => Ask::Read,
@@ -88,12 +157,17 @@ impl Appending {
     /// The log has answered a read of the message's place.
     #[must_use]
     pub fn read(&mut self, answer: Result<Option<Bytes>, Unreached>) -> Ask {
-        let Ok(Some(there)) = answer else {
-            let pause = self.pause;
-            self.pause = (pause * 2).min(PAUSE_MAX);
-            return Ask::Pause(pause);
-        };
+        let Ok(Some(there)) = answer else { return self.pause() };
         Ask::Done(if there == self.message { Fate::Stored } else { self.judge(&there) })
+    }
+
+    fn pause(&mut self) -> Ask {
+        let pause = self.pause;
+        self.pause = (pause * 2).min(PAUSE_MAX);
+        if self.is_missing {
+            self.missing += pause;
+        }
+        Ask::Pause(pause)
     }
 
     /// Another message has this one's place.

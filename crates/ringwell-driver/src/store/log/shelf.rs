@@ -13,6 +13,7 @@ use bytes::Bytes;
 use ringwell_core::Millis;
 
 use super::Unreached;
+use crate::canary::{Bug, planted};
 use crate::store::files::FileError;
 use crate::store::interface::Draft;
 
@@ -26,6 +27,9 @@ const CRC_BYTES: usize = 4;
 
 /// Pieces of one snapshot at most: 64 GiB.
 const PIECES_MAX: usize = 1 << 16;
+
+/// Parts that are read in search of an index.
+const PIECES_TRIED: usize = 1 << 12;
 
 /// The snapshots of one shard, and its log for look-ups. All calls wait until they are done, so
 /// that they come from threads on which no batch is served.
@@ -147,12 +151,11 @@ impl Index {
 /// [`Unreached`]
 pub fn indexes(shelf: &dyn Shelf) -> Result<Vec<(u64, Index)>, Unreached> {
     let Some((newest, bytes)) = shelf.newest_index()? else { return Ok(Vec::new()) };
-    let mut found = Vec::new();
-    let mut before = newest.saturating_sub(1);
-    if let Some(index) = Index::decode(&bytes) {
-        before = index.before;
-        found.push((newest, index));
-    }
+    let Some(index) = Index::decode(&bytes) else {
+        return Ok(index_before(shelf, newest)?.into_iter().collect());
+    };
+    let before = index.before;
+    let mut found = vec![(newest, index)];
     if before > 0
         && let Some(bytes) = shelf.get(before)?
         && let Some(index) = Index::decode(&bytes)
@@ -160,6 +163,17 @@ pub fn indexes(shelf: &dyn Shelf) -> Result<Vec<(u64, Index)>, Unreached> {
         found.push((before, index));
     }
     Ok(found)
+}
+
+/// The index before the newest one, which is damaged: it lies before the pieces of that.
+fn index_before(shelf: &dyn Shelf, newest: u64) -> Result<Option<(u64, Index)>, Unreached> {
+    for place in (1..newest).rev().take(PIECES_TRIED) {
+        let Some(bytes) = shelf.get(place)? else { return Ok(None) };
+        if let Some(index) = Index::decode(&bytes) {
+            return Ok(Some((place, index)));
+        }
+    }
+    Ok(None)
 }
 
 /// The part of the log before this machine's copy, which look-ups read from the log.
@@ -276,6 +290,10 @@ impl<D: Draft> Draft for LogDraft<D> {
     fn publish(mut self, through: u64) -> Result<(), FileError> {
         self.add(true);
         let (shelved, pieces) = (self.shelved.take(), std::mem::take(&mut self.pieces));
+        if let Some(shelved) = shelved.as_ref().filter(|_| planted(Bug::SnapshotAhead)) {
+            // The newest group is not sent yet.
+            let _ = shelved.publish(self.replay_from, through + 1, pieces.clone());
+        }
         // The file is refused if a group that it covers is not stored: then this is, too.
         self.draft.publish(through)?;
         if let Some(shelved) = shelved

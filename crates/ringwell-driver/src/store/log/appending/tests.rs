@@ -94,7 +94,8 @@ impl Owner {
                 self.follow(log);
             }
             let message = Bytes::from(encode_message(&self.author, &self.group()));
-            let (appending, ask) = Appending::begin(self.author, self.tip.next_n, message.clone());
+            let (appending, _) = Appending::begin(self.author, self.tip.next_n, message.clone());
+            let (appending, ask) = appending.after(self.tip.prev_hash, is_heard);
             (appending, ask, message)
         });
         let n = self.tip.next_n;
@@ -105,7 +106,9 @@ impl Owner {
             }
             Ask::Read if is_heard => appending.read(Ok(log.read(n))),
             Ask::Read => appending.read(Err(Unreached("a test".to_owned()))),
-            Ask::Pause(_) => Ask::Append,
+            Ask::ReadBefore if is_heard => appending.before(Ok(log.read(n - 1))),
+            Ask::ReadBefore => appending.before(Err(Unreached("a test".to_owned()))),
+            Ask::Pause(_) => appending.paused(),
             Ask::Done(_) => unreachable!(),
         };
         match next {

@@ -1,0 +1,77 @@
+//! Machines that share a log: one serves, another one stands by, and both may believe that they serve.
+//!
+//! Owns the simulated servers of the log, the machines, clients and faults of a run, and the judge of
+//! what clients saw. Runs `ringwell-driver` and the crates below it unchanged: the start from a log, the
+//! store on it, and all the work of a shard. Time, disks and clocks are those of the other runs.
+//! Source: docs/spec/simulation.md, "A log that machines share".
+
+mod client;
+mod fault;
+mod judge;
+mod machine;
+mod process;
+mod servers;
+mod shelf;
+mod world;
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ringwell_driver::Bug;
+
+pub use fault::LogFault;
+
+use crate::model::Violation;
+use world::World;
+
+/// The options of a run. The same options give the same run.
+#[derive(Clone, Debug, Default)]
+pub struct LogOptions {
+    /// The source of all draws.
+    pub seed: u64,
+    /// Faults that happen as often as they may.
+    pub on: Vec<LogFault>,
+    /// Faults that do not happen.
+    pub off: Vec<LogFault>,
+    /// A bug that is planted.
+    pub bug: Option<Bug>,
+    /// Whether lines for a person are kept.
+    pub keeps_tale: bool,
+}
+
+/// The results of a run.
+#[derive(Clone, Debug)]
+pub struct LogReport {
+    /// The promise that was broken, if one was.
+    pub violation: Option<Violation>,
+    /// Simulated time in microseconds.
+    pub length_us: u64,
+    /// Rows that were answered.
+    pub rows: u64,
+    /// Numbers among them.
+    pub numbers: u64,
+    /// Take-overs of all shards by a process.
+    pub take_overs: u64,
+    /// Take-overs while the previous owner still ran.
+    pub from_the_living: u64,
+    /// The count of strikes of each fault.
+    pub faults: Vec<(LogFault, u64)>,
+    /// A digest of all that happened: equal for equal runs.
+    pub hash: u64,
+    /// The story, if it was asked for.
+    pub tale: Vec<String>,
+}
+
+/// Runs a seed.
+#[must_use]
+pub fn run_log(options: &LogOptions) -> LogReport {
+    #[cfg(canary)]
+    ringwell_driver::canary::plant(options.bug);
+    let mut world = World::new(options);
+    // Production code asserts its assumptions: a failed one is a finding like any other.
+    let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        Err(Violation { rule: "panic", text, number: 0, shard: 0 })
+    });
+    world.report(judged.err())
+}

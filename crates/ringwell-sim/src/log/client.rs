@@ -1,0 +1,74 @@
+//! Clients of a run: what they ask, and what they read.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringwell_driver::batch::{self, Terms};
+use ringwell_driver::stats::Kind;
+use ringwell_driver::{Platform, Shard};
+
+use super::machine::Watched;
+use crate::clients::{Mark, read_answer};
+use crate::cluster::KEY;
+use crate::machine::RowAnswer;
+use crate::world::MS;
+
+/// The time that clients give a batch.
+pub(super) const DEADLINE_US: u64 = 100 * MS;
+
+/// An answer that has left a process.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) process: u64,
+    pub(super) batch: u64,
+    pub(super) rows: Vec<RowAnswer>,
+    pub(super) deadline_us: u64,
+    pub(super) is_failed: bool,
+}
+
+/// Answers that the world has not looked at yet.
+pub(super) type Answers = Rc<RefCell<Vec<Answer>>>;
+
+/// A batch with a row for each of `pools`.
+fn body(batch: u64, pools: &[u64]) -> Bytes {
+    let row = |(at, pool): (usize, &u64)| {
+        let mark = Mark {
+            batch,
+            row: u16::try_from(at).unwrap_or(u16::MAX),
+            is_repeatable: false,
+            visitor: None,
+        };
+        let suffix = format!("{pool}/allocate_number.json?ring_pool_key={KEY}&{}", mark.text());
+        format!(r#"{{"api_suffix":"{suffix}","request_id":"{at}"}}"#)
+    };
+    let rows: Vec<String> = pools.iter().enumerate().map(row).collect();
+    format!(r#"{{"requests":[{}]}}"#, rows.join(",")).into()
+}
+
+/// Sends a batch to a shard and notes the answer when it leaves.
+pub(super) async fn ask(shard: Rc<Shard<Watched>>, batch: u64, pools: Vec<u64>, answers: Answers) {
+    let platform = shard.platform.clone();
+    let deadline = platform.moment() + Duration::from_micros(DEADLINE_US);
+    let terms = Terms { retry: None, deadline, traced: None };
+    let body = body(batch, &pools);
+    let read = |batch: &mut ringwell_wire::Batch| batch.parse(body, &shard.node.wire_limits);
+    let render = |answered: &batch::Answered<'_>| {
+        if platform.sim.life.is_dead.get() {
+            return;
+        }
+        answers.borrow_mut().push(Answer {
+            process: platform.process,
+            batch,
+            rows: (0..pools.len()).map(|row| read_answer(answered, row)).collect(),
+            deadline_us: crate::machine::micros(deadline),
+            is_failed: answered.is_failed(),
+        });
+    };
+    let _ = batch::answer(&shard, Kind::Bulk, &terms, read, render).await;
+}
+
+/// Batches by number: their rows' pools, and when they were sent.
+pub(super) type Sent = BTreeMap<u64, u64>;

@@ -1,0 +1,127 @@
+//! The faults of a run with a shared log, and how often each strikes.
+
+use std::fmt;
+
+use crate::random::Random;
+
+macro_rules! faults {
+    ($($(#[doc = $doc:literal])* $fault:ident $name:literal $odds:literal $low:literal $high:literal;)*) => {
+        /// The faults of machines and of the log's servers.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        pub enum LogFault { $($(#[doc = $doc])* $fault,)* }
+
+        impl LogFault {
+            /// All of them, in the order of their numbers.
+            pub const ALL: &'static [Self] = &[$(Self::$fault,)*];
+
+            /// As written on the command line.
+            #[must_use]
+            pub const fn name(self) -> &'static str {
+                match self { $(Self::$fault => $name,)* }
+            }
+
+            /// The share of runs, in percent, in which it is on, and the range of its rate.
+            const fn odds(self) -> (u64, u64, u64) {
+                match self { $(Self::$fault => ($odds, $low, $high),)* }
+            }
+        }
+    };
+}
+
+// Rates are in a million opportunities: a second of a machine or of the servers, a request to them, a
+// start.
+faults! {
+    /// The process is killed.
+    Kill "kill" 60 10_000 60_000;
+    /// The machine loses power.
+    Power "power" 40 5_000 40_000;
+    /// The machine loses its disk.
+    Wipe "wipe" 30 5_000 30_000;
+    /// The process stands still for up to 12 s.
+    Pause "pause" 60 10_000 80_000;
+    /// Signs of the process that serves do not arrive for a while.
+    Deaf "deaf" 50 20_000 120_000;
+    /// A process that stands by starts at once.
+    Hasty "hasty" 50 10_000 80_000;
+    /// A wall clock is set to up to ten minutes before or after true time.
+    Clock "clock" 60 10_000 80_000;
+    /// A message is stored, and its acknowledgement is lost.
+    AckLost "ack-lost" 60 1_000 40_000;
+    /// A message arrives long after its sender has given up waiting.
+    Late "late" 50 1_000 20_000;
+    /// The leader has no quorum for a while, and then its proposals are stored or given up.
+    NoQuorum "no-quorum" 50 10_000 60_000;
+    /// A former leader still answers some machines.
+    StaleLeader "stale-leader" 50 10_000 60_000;
+    /// The servers take long for everything.
+    Slow "slow" 40 10_000 60_000;
+    /// The leader lacks a message that the other servers have, or has a damaged one.
+    Hole "hole" 40 50_000 200_000;
+    /// The servers lose the newest messages, which were acknowledged.
+    LostTail "lost-tail" 25 3_000 15_000;
+    /// The log has no room for a message.
+    Full "full" 25 1_000 20_000;
+    /// A request for a snapshot's parts fails; half of them were carried out.
+    Shelf "shelf" 40 5_000 100_000;
+    /// A part of a snapshot beside the log is damaged.
+    Rot "rot" 30 10_000 100_000;
+}
+
+impl LogFault {
+    /// The fault that is called `name`.
+    #[must_use]
+    pub fn parse(name: &str) -> Option<Self> {
+        Self::ALL.iter().copied().find(|fault| fault.name() == name)
+    }
+}
+
+impl fmt::Display for LogFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// The faults of one run.
+#[derive(Debug)]
+pub(super) struct Strikes {
+    streams: Vec<Random>,
+    rates: Vec<u64>,
+    counts: Vec<u64>,
+    pub(super) are_over: bool,
+}
+
+impl Strikes {
+    pub(super) fn draw(seed: u64, on: &[LogFault], off: &[LogFault]) -> Self {
+        let mut random = Random::new(seed, 1_001);
+        let rate = |fault: &LogFault| {
+            let (odds, low, high) = fault.odds();
+            let (is_on, rate) = (random.below(100) < odds, random.between(low, high));
+            match (on.contains(fault), off.contains(fault)) {
+                (_, true) => 0,
+                (true, false) => high,
+                (false, false) => rate * u64::from(is_on),
+            }
+        };
+        let rates: Vec<u64> = LogFault::ALL.iter().map(rate).collect();
+        let purposes = (0..rates.len() as u64).map(|at| Random::new(seed, 1_100 + at));
+        Self { streams: purposes.collect(), counts: vec![0; rates.len()], rates, are_over: false }
+    }
+
+    /// Whether this fault strikes at this opportunity.
+    pub(super) fn strikes(&mut self, fault: LogFault) -> bool {
+        let (at, rate) = (fault as usize, self.rates[fault as usize]);
+        let strikes = !self.are_over && self.streams[at].chance(rate);
+        self.counts[at] += u64::from(strikes);
+        strikes
+    }
+
+    /// The stream from which the details of this fault are drawn.
+    pub(super) fn stream(&mut self, fault: LogFault) -> &mut Random {
+        &mut self.streams[fault as usize]
+    }
+
+    pub(super) fn counts(&self) -> Vec<(LogFault, u64)> {
+        let all = LogFault::ALL.iter().copied().zip(self.counts.iter().copied());
+        all.filter(|(_, count)| *count > 0).collect()
+    }
+}

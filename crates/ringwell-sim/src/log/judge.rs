@@ -1,0 +1,263 @@
+//! The standard for what clients see. Shares no code with the rules that it judges.
+//!
+//! Receives the owners' grants, the answers that leave, and the state of each process that begins to
+//! serve. True time is a visitor's, in microseconds; shard time is an owner's, in milliseconds.
+//! Source: docs/spec/simulation.md, "A log that machines share".
+
+use std::collections::BTreeMap;
+
+use super::servers::{Incarnation, Servers};
+use crate::machine::RowAnswer;
+use crate::model::{Judged, Shown, Violation};
+
+/// Wall clocks that differ by no more than this cost no lockout, without a sign of the previous owner.
+pub(super) const SKEW_MAX_MS: u64 = 2_000;
+
+/// The gain of shard time on true time between two take-overs: it rejoins the wall clock by one part in
+/// 2,000.
+const SLEWED_MS: i64 = 150;
+
+/// A number that an owner has given to a row, whether its answer ever leaves or not.
+#[derive(Clone, Debug)]
+pub(super) struct Grant {
+    pub(super) process: u64,
+    pub(super) batch: u64,
+    pub(super) row: u16,
+    pub(super) shard: u16,
+    pub(super) pool: u64,
+    pub(super) number: u64,
+    pub(super) true_us: u64,
+    pub(super) at_ms: u64,
+    /// The group of its record.
+    pub(super) group: u64,
+    pub(super) params: String,
+}
+
+/// A number that a visitor has seen.
+#[derive(Clone, Debug)]
+pub(super) struct Held {
+    pub(super) grant: Grant,
+    /// No other visitor may get it before.
+    pub(super) until_us: u64,
+    /// The servers have lost its record: only a hold protects it, and no look-up finds it.
+    pub(super) is_lost: bool,
+    /// Its record may have been copied to the end of the log, and been lost there.
+    may_be_gone: bool,
+}
+
+/// One shard of a process that begins to serve.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+pub(super) struct Begun {
+    pub(super) shard: u16,
+    pub(super) author: Incarnation,
+    /// The first group of this process.
+    pub(super) first_n: u64,
+    /// Number, allocated at, locked until.
+    pub(super) numbers: BTreeMap<u64, (u64, u64)>,
+    /// All pools are held until then.
+    pub(super) held_until_ms: u64,
+    /// The process believes that answered allocations are missing.
+    pub(super) is_in_doubt: bool,
+    /// Its machine, or the snapshots, show that the servers have lost something.
+    pub(super) has_evidence: bool,
+    /// The servers have lost something of this shard at some time.
+    pub(super) has_lost: bool,
+    /// It is still the owner by the log.
+    pub(super) is_owner: bool,
+    /// It knows the time of the previous owner, by a sign or by the clocks of one boot.
+    pub(super) knows_time: bool,
+    pub(super) now_ms: u64,
+    pub(super) now_us: u64,
+}
+
+/// The judge of a run.
+#[derive(Debug, Default)]
+pub(super) struct Judge {
+    /// By process, batch and row.
+    granted: BTreeMap<(u64, u64, u16), Grant>,
+    /// By number, in the order of their answers.
+    pub(super) held: BTreeMap<u64, Vec<Held>>,
+    /// The newest grant of each number, by shard time.
+    newest_ms: BTreeMap<u64, u64>,
+    /// By process and shard.
+    authors: BTreeMap<(u64, u16), Incarnation>,
+    /// Pools and their lifetimes.
+    pub(super) lifetimes_ms: BTreeMap<u64, u64>,
+    /// Shard time less true time, by shard.
+    offsets_ms: BTreeMap<u16, i64>,
+    pub(super) rows: u64,
+    pub(super) numbers: u64,
+    /// From now on every row must get a number.
+    pub(super) must_serve: bool,
+    pub(super) served: u64,
+}
+
+fn broken(rule: &'static str, shard: u16, number: u64, text: String) -> Judged {
+    Err(Violation { rule, text, number, shard })
+}
+
+impl Judge {
+    pub(super) fn granted(&mut self, grant: Grant) {
+        let newest = self.newest_ms.entry(grant.number).or_default();
+        *newest = (*newest).max(grant.at_ms);
+        self.granted.insert((grant.process, grant.batch, grant.row), grant);
+    }
+
+    /// The answer to a row leaves a process.
+    pub(super) fn answered(
+        &mut self,
+        servers: &Servers,
+        (process, batch, row): (u64, u64, u16),
+        answer: RowAnswer,
+        now_us: u64,
+    ) -> Judged {
+        self.rows += 1;
+        match answer.shown {
+            Shown::Number(number) => {
+                let Some(grant) = self.granted.get(&(process, batch, row)).cloned() else {
+                    let text = format!("batch {batch} row {row}: no owner gave it");
+                    return broken("phantom", 0, number, text);
+                };
+                if grant.number != number {
+                    let text = format!("batch {batch} row {row} was given {}", grant.number);
+                    return broken("phantom", grant.shard, number, text);
+                }
+                self.numbers += 1;
+                self.served += u64::from(self.must_serve);
+                self.check_stored(servers, &grant)?;
+                self.check_double(&grant, now_us)?;
+                let lifetime_ms = self.lifetimes_ms.get(&grant.pool).copied().unwrap_or(0);
+                let until_us = grant.true_us + lifetime_ms * 1000;
+                let is_lost = self.is_lost(servers, &grant);
+                self.held.entry(number).or_default().push(Held {
+                    grant,
+                    until_us,
+                    is_lost,
+                    may_be_gone: false,
+                });
+                Ok(())
+            }
+            shown if self.must_serve => {
+                let text = format!("batch {batch} row {row}: {shown:?}, long after the last fault");
+                broken("not live", 0, 0, text)
+            }
+            Shown::Exhausted | Shown::Refused(_) => Ok(()),
+        }
+    }
+
+    /// The record of an answer is in the log, by the process that answers.
+    fn check_stored(&self, servers: &Servers, grant: &Grant) -> Judged {
+        let Some(author) = self.authors.get(&(grant.process, grant.shard)) else { return Ok(()) };
+        if servers.streams[usize::from(grant.shard)].has_stored(grant.group, author) {
+            return Ok(());
+        }
+        let text = format!("answered, and group {} of its owner was never stored", grant.group);
+        broken("forgotten", grant.shard, grant.number, text)
+    }
+
+    /// No other visitor who has seen the number may be within its lockout.
+    fn check_double(&self, new: &Grant, now_us: u64) -> Judged {
+        let lifetime_us = self.lifetimes_ms.get(&new.pool).copied().unwrap_or(0) * 1000;
+        for held in self.held.get(&new.number).into_iter().flatten() {
+            let is_older = held.grant.true_us <= new.true_us;
+            let is_double = if is_older {
+                new.true_us < held.until_us
+            } else {
+                held.grant.true_us < new.true_us + lifetime_us
+            };
+            if is_double {
+                let Grant { batch, row, true_us, process, .. } = &held.grant;
+                let text = format!(
+                    "batch {batch} row {row} of process {process} got it at {true_us} us and holds \
+                     it until {} us; batch {} row {} of process {} got it at {} us, and its answer \
+                     leaves at {now_us} us",
+                    held.until_us, new.batch, new.row, new.process, new.true_us
+                );
+                return broken("double", new.shard, new.number, text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Groups of a shard were lost by the servers: their numbers are protected by a hold, at most.
+    pub(super) fn lost(&mut self, servers: &Servers, shard: u16) {
+        let mut held = std::mem::take(&mut self.held);
+        for held in held.values_mut().flatten() {
+            held.is_lost |= self.is_lost(servers, &held.grant);
+            held.may_be_gone |= held.grant.shard == shard;
+        }
+        self.held = held;
+    }
+
+    fn is_lost(&self, servers: &Servers, grant: &Grant) -> bool {
+        let author = self.authors.get(&(grant.process, grant.shard));
+        let stream = &servers.streams[usize::from(grant.shard)];
+        author.is_some_and(|author| stream.has_lost(grant.group, author))
+    }
+
+    /// A process begins to serve a shard.
+    pub(super) fn begins(&mut self, process: u64, begun: &Begun) -> Judged {
+        self.authors.insert((process, begun.shard), begun.author);
+        let is_ours = |held: &&mut Held| held.grant.shard == begun.shard;
+        if !begun.is_owner {
+            return Ok(());
+        }
+        if !begun.has_evidence && !begun.is_in_doubt {
+            // It could not know: nothing is promised of those numbers.
+            for held in self.held.values_mut().flatten().filter(is_ours).filter(|it| it.is_lost) {
+                held.until_us = held.until_us.min(begun.now_us);
+            }
+        }
+        let offset = begun.now_ms.cast_signed() - (begun.now_us / 1000).cast_signed();
+        let before = self.offsets_ms.insert(begun.shard, offset).unwrap_or(offset);
+        let ahead_ms = offset - before - SKEW_MAX_MS.cast_signed();
+        if !begun.knows_time && ahead_ms > 0 {
+            for held in self.held.values_mut().flatten().filter(is_ours) {
+                held.until_us = held.until_us.saturating_sub(ahead_ms.unsigned_abs() * 1000);
+            }
+        }
+        if begun.is_in_doubt && !begun.has_lost {
+            let text = "the start holds its pools, and nothing was lost".to_owned();
+            return broken("held without cause", begun.shard, 0, text);
+        }
+        self.check_locked(begun)
+    }
+
+    fn check_locked(&self, begun: &Begun) -> Judged {
+        for held in self.held.values().flatten() {
+            let Held { grant, until_us, .. } = held;
+            if grant.shard != begun.shard || *until_us <= begun.now_us {
+                continue;
+            }
+            let left_ms = (until_us - begun.now_us) / 1000;
+            let known = begun.numbers.get(&grant.number).map_or(0, |known| known.1);
+            if known.max(begun.held_until_ms) + 1 < begun.now_ms + left_ms {
+                let text = format!(
+                    "known until {known}, held until {}, it is {}; {left_ms} ms are left",
+                    begun.held_until_ms, begun.now_ms
+                );
+                return broken("forgotten", begun.shard, grant.number, text);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether shard time has moved against true time by more than it may.
+    pub(super) fn check_time(&mut self, shard: u16, shard_ms: u64, now_us: u64) -> Judged {
+        let offset = shard_ms.cast_signed() - (now_us / 1000).cast_signed();
+        let before = self.offsets_ms.insert(shard, offset).unwrap_or(offset);
+        if offset - before <= SLEWED_MS {
+            return Ok(());
+        }
+        let text = format!("shard time has gained {} ms on true time", offset - before);
+        broken("time runs ahead", shard, 0, text)
+    }
+
+    /// The look-ups that must succeed, and whether the record may be too old to be kept.
+    pub(super) fn look_ups(&self) -> Vec<(Grant, bool)> {
+        let all = self.held.values().flatten().filter(|held| !held.is_lost);
+        let newest = |grant: &Grant| self.newest_ms.get(&grant.number) == Some(&grant.at_ms);
+        all.map(|held| (held.grant.clone(), held.may_be_gone || !newest(&held.grant))).collect()
+    }
+}

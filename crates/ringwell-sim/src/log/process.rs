@@ -1,0 +1,378 @@
+//! One process: from an empty or older copy and the log to shards that serve, as the server starts.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_directory::Config;
+use ringwell_driver::clock::{Clock, reading};
+use ringwell_driver::local::Executor;
+use ringwell_driver::maintenance::task as maintenance;
+use ringwell_driver::message::Message;
+use ringwell_driver::node::{Node, Phase};
+use ringwell_driver::open::{self, Believed, Beside, Followed, Opened};
+use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
+use ringwell_driver::serve::serve as serve_queue;
+use ringwell_driver::store::{
+    HistoryLimits, Inline, InlineJournal, JournalReader, LastOwner, LogReader, LogStore, Settings,
+    Sign, Store, snapshot_indexes,
+};
+use ringwell_driver::{Platform, Shard, life, writer};
+use ringwell_journal::Durability;
+use tokio::sync::mpsc;
+
+use super::judge::{Begun, SKEW_MAX_MS};
+use super::machine::Watched;
+use super::servers::{Incarnation, Shared as Servers, SimLog, lock};
+use super::shelf::SimShelf;
+use crate::cluster::Cluster;
+use crate::files::{DATA, SimFiles};
+use crate::machine::{Life, Shared, Sim};
+
+/// Length of a segment, and of the journal between two snapshots: small, so that a run has many.
+const SEGMENT_BYTES: u64 = 16 << 10;
+const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
+const HISTORY_BYTES: u64 = 6 * SEGMENT_BYTES;
+
+const ANSWER_ROWS_MAX: usize = 10_000;
+
+pub(super) type LogFiles = LogStore<SimLog, InlineJournal<SimFiles>, Watched>;
+
+/// A process while it lives.
+#[derive(Debug)]
+pub(super) struct Process {
+    pub(super) number: u64,
+    pub(super) platform: Watched,
+    pub(super) life: Rc<Life>,
+    pub(super) busy_until: u64,
+    pub(super) began_us: u64,
+    pub(super) state: Rc<RefCell<State>>,
+    /// Batches that were sent to it and are not answered.
+    pub(super) batches: BTreeSet<u64>,
+}
+
+/// How far a process is.
+#[derive(Debug)]
+pub(super) enum State {
+    Starting,
+    /// Its shards have been read and taken over; the judge has not looked at them yet.
+    Opened(Vec<Begun>),
+    Serving(Serving),
+    /// It cannot go on.
+    Ended(String),
+}
+
+/// Shards that serve.
+#[derive(Debug)]
+pub(super) struct Serving {
+    pub(super) node: Arc<Node>,
+    pub(super) shards: BTreeMap<u16, Served>,
+}
+
+/// One of them.
+#[derive(Debug)]
+pub(super) struct Served {
+    pub(super) shard: Rc<Shard<Watched>>,
+    pub(super) store: Rc<LogFiles>,
+    pub(super) author: Incarnation,
+}
+
+impl Served {
+    pub(super) fn reader(&self) -> LogReader<JournalReader<SimFiles>> {
+        self.store.reader()
+    }
+}
+
+/// All that a process needs to begin.
+pub(super) struct Begin<'a> {
+    pub(super) shared: &'a Rc<Shared>,
+    pub(super) servers: &'a Servers,
+    pub(super) judge: &'a Rc<RefCell<super::judge::Judge>>,
+    pub(super) cluster: &'a Rc<Cluster>,
+    pub(super) files: &'a SimFiles,
+    pub(super) machine: usize,
+    pub(super) life: u32,
+    pub(super) boot: u64,
+    pub(super) number: u64,
+    pub(super) last_owner: Option<LastOwner>,
+}
+
+impl Begin<'_> {
+    pub(super) fn process(self) -> Process {
+        let life = Rc::new(Life {
+            node: self.machine,
+            number: self.life,
+            is_dead: Cell::new(false),
+            is_listing: Cell::new(false),
+        });
+        let sim = Sim {
+            shared: Rc::clone(self.shared),
+            executor: Executor::new(),
+            files: self.files.clone(),
+            life: Rc::clone(&life),
+        };
+        sim.executor.advance(sim.moment());
+        let platform = Watched { sim, judge: Rc::clone(self.judge), process: self.number };
+        let state = Rc::new(RefCell::new(State::Starting));
+        let start = Start {
+            platform: platform.clone(),
+            servers: Arc::clone(self.servers),
+            cluster: Rc::clone(self.cluster),
+            boot: self.boot,
+            last_owner: self.last_owner,
+            state: Rc::clone(&state),
+        };
+        platform.spawn(start.run());
+        let now = self.shared.now.get();
+        let batches = BTreeSet::new();
+        Process {
+            number: self.number,
+            platform,
+            life,
+            busy_until: now,
+            began_us: now,
+            state,
+            batches,
+        }
+    }
+}
+
+struct Start {
+    platform: Watched,
+    servers: Servers,
+    cluster: Rc<Cluster>,
+    boot: u64,
+    last_owner: Option<LastOwner>,
+    state: Rc<RefCell<State>>,
+}
+
+/// The log of a shard after it was taken over.
+struct Taken {
+    store: TakenStore,
+    begun: Begun,
+}
+
+type TakenStore = Box<dyn FnOnce(InlineJournal<SimFiles>) -> LogFiles>;
+
+impl Start {
+    async fn run(self) {
+        let state = Rc::clone(&self.state);
+        let ended = self.start().await;
+        if let Err(why) = ended {
+            *state.borrow_mut() = State::Ended(why);
+        }
+    }
+
+    async fn start(self) -> Result<(), String> {
+        let text = |error: &dyn std::fmt::Display| error.to_string();
+        let (platform, settings) = (&self.platform, settings());
+        let files = platform.files();
+        let directory = self.cluster.directory(&BTreeSet::new());
+        let on_disk = open::shards_on_disk(&files, &settings.data).map_err(|e| text(&e))?;
+        let own: Vec<u16> = (0..directory.shards()).collect();
+        let (mut reads, mut taken) = (Vec::new(), BTreeMap::<_, Taken>::new());
+        for &shard in &own {
+            let (read, of) = self.take_over(shard, &directory).await?;
+            reads.push(read);
+            taken.insert(shard, of);
+        }
+        let journals =
+            reads.iter().map(|read| (read.shard, read.recovered.tip.next_n - 1)).collect();
+        let reading = self.reading();
+        let start = open::Start {
+            files: &files,
+            settings: &settings,
+            directory: &directory,
+            reading,
+            on_disk: &on_disk,
+            has_log: true,
+            last_owner: self.last_owner.as_ref(),
+            member: None,
+        };
+        // The standard's own reading of the signs: they count if all epochs are those before.
+        let before: Vec<u64> = reads.iter().map(|it| it.recovered.tip.epoch - 1).collect();
+        let is_of_last = self.last_owner.as_ref().is_some_and(|owner| owner.epochs == before);
+        for of in taken.values_mut() {
+            of.begun.knows_time |= is_of_last;
+        }
+        let mut begun = open::begin(reads, &start).map_err(|e| text(&e))?;
+        let opened = (None, begun.findings(on_disk.is_empty(), journals));
+        let clock = Clock::going_on(begun.clocks, reading.since_boot);
+        let node = Node::new(config(), directory, Durability::Disk, &own, None, opened);
+        self.serve(Arc::new(node), begun.shards, taken, &clock).await
+    }
+
+    fn reading(&self) -> ringwell_engine::Reading {
+        reading(self.boot, self.platform.boot_time(), self.platform.wall())
+    }
+
+    async fn take_over(
+        &self,
+        shard: u16,
+        directory: &ringwell_directory::Directory,
+    ) -> Result<(open::Read<SimFiles>, Taken), String> {
+        let (files, settings) = (self.platform.files(), settings());
+        let specs = open::specs(directory.pools_of(shard));
+        let clock_skew_max = Millis(SKEW_MAX_MS);
+        let believed = Believed { answer_rows_max: ANSWER_ROWS_MAX, clock_skew_max };
+        let read = open::read_copy(&files, &settings, shard, &specs, believed);
+        let read = read.map_err(|error| error.to_string())?;
+        let index = usize::from(shard);
+        let servers = Arc::clone(&self.servers);
+        let log = SimLog { platform: self.platform.clone(), servers, shard: index };
+        let beside_log = Arc::new(SimShelf { servers: Arc::clone(&self.servers), shard: index });
+        let copied = read.recovered.tip.next_n;
+        let through = snapshot_indexes(&*beside_log).unwrap_or_default();
+        let through = through.iter().map(|it| it.1.through + 1).max().unwrap_or(0);
+        let beside = Beside { shelf: &*beside_log, settings: &settings, specs: &specs, believed };
+        let followed = open::follow(&self.platform, &files, read, &log, &beside).await;
+        let Followed { read, author, prefix, kept, .. } =
+            followed.map_err(|error| error.to_string())?;
+        let first_n = read.recovered.tip.next_n - 1;
+        let is_own_boot = read.recovered.tip.clocks.is_some_and(|it| it.boot == self.boot);
+        let begun = Begun {
+            shard,
+            author: author.incarnation,
+            first_n,
+            numbers: BTreeMap::new(),
+            held_until_ms: 0,
+            is_in_doubt: read.is_in_doubt,
+            has_evidence: copied.max(through) > first_n,
+            has_lost: false,
+            is_owner: false,
+            knows_time: is_own_boot,
+            now_ms: 0,
+            now_us: 0,
+        };
+        let limits = HistoryLimits { bytes: settings.history_bytes, age: settings.history_age };
+        let platform = self.platform.clone();
+        let store: TakenStore = Box::new(move |copy| {
+            LogStore::new(log, copy, platform, author).with_shelf(beside_log, kept, prefix, limits)
+        });
+        Ok((read, Taken { store, begun }))
+    }
+
+    async fn serve(
+        self,
+        node: Arc<Node>,
+        opened: Vec<Opened<SimFiles>>,
+        mut taken: BTreeMap<u16, Taken>,
+        clock: &Clock,
+    ) -> Result<(), String> {
+        let platform = self.platform.clone();
+        let (mut peers, mut queues) = (Peers::default(), Vec::new());
+        for Opened { shard, .. } in &opened {
+            let (way, queue) = mpsc::channel(QUEUE_MESSAGES_MAX);
+            peers.add(*shard, way);
+            queues.push(queue);
+        }
+        let (mut begun, mut begins, mut shards) = (Vec::new(), Vec::new(), BTreeMap::new());
+        for (opened, queue) in opened.into_iter().zip(queues) {
+            let Opened { shard: id, engine, store, doubts, .. } = opened;
+            let Inline::Files(copy) = store else { unreachable!("the copy is in files") };
+            let Some(of) = taken.remove(&id) else { unreachable!("each shard was taken over") };
+            let (node, clock) = (Arc::clone(&node), clock.clone());
+            let shard = Shard::new(id, node, platform.clone(), engine, clock, peers.clone());
+            let (shard, store) = (Rc::new(shard), Rc::new((of.store)(copy)));
+            begun.push(state(of.begun, &shard, platform.now_us()));
+            let author = begun[begun.len() - 1].author;
+            platform.spawn(writer::run(Rc::clone(&shard), Rc::clone(&store)));
+            begins.push(begin(Rc::clone(&shard), Rc::clone(&store), queue, doubts.lengthened));
+            shards.insert(id, Served { shard, store, author });
+        }
+        *self.state.borrow_mut() = State::Opened(begun);
+        for begin in begins {
+            begin.await?;
+        }
+        node.enter(Phase::Serving);
+        *self.state.borrow_mut() = State::Serving(Serving { node, shards });
+        Ok(())
+    }
+}
+
+/// A shard's first steps, in the order of the server's threads.
+async fn begin(
+    shard: Rc<Shard<Watched>>,
+    store: Rc<LogFiles>,
+    queue: mpsc::Receiver<Message>,
+    lengthened: Option<Millis>,
+) -> Result<(), String> {
+    let platform = shard.platform.clone();
+    life::begin_shard(&shard, &*store, lengthened.is_some()).await?;
+    platform.spawn(serve_queue(Rc::clone(&shard), Vec::new(), Rc::clone(&store), || 0, queue));
+    platform.spawn(maintenance::run(shard, store));
+    Ok(())
+}
+
+/// What the judge compares.
+fn state(mut begun: Begun, shard: &Shard<Watched>, now_us: u64) -> Begun {
+    let now = shard.now();
+    let engine = shard.engine.borrow();
+    let rules = engine.shard();
+    let known = rules.slots().iter();
+    let known =
+        known.map(|slot| (slot.number.to_code(), (slot.allocated_at.0, slot.locked_until.0)));
+    begun.numbers = known.collect();
+    let held = rules.holds(now).filter(|(pool, _)| pool.is_none()).map(|(_, until)| until.0);
+    begun.held_until_ms = held.max().unwrap_or(0);
+    (begun.now_ms, begun.now_us) = (now.0, now_us);
+    begun
+}
+
+impl Process {
+    /// Drops all tasks.
+    pub(super) fn end(&self) {
+        self.life.is_dead.set(true);
+        self.platform.sim.executor.end();
+        let _ = self.state.replace(State::Ended("it was killed".to_owned()));
+    }
+
+    /// Its sign of life, if it serves all its shards.
+    pub(super) fn sign(&self) -> Option<Sign> {
+        let state = self.state.borrow();
+        let State::Serving(serving) = &*state else { return None };
+        let is_own = |state| {
+            use ringwell_driver::node::JournalState::{Failed, Taken};
+            !matches!(state, Taken | Failed)
+        };
+        let serves = serving.node.journals().all(|(_, state)| is_own(state));
+        let first = serving.shards.values().next().filter(|_| serves)?;
+        let epoch = |served: &Served| served.shard.engine.borrow().tip().epoch;
+        let epochs = serving.shards.values().map(epoch).collect();
+        Some(Sign { at: first.shard.clock_now(), epochs })
+    }
+
+    /// Whether all shards that it serves are its own by the log.
+    pub(super) fn owns_all(&self, servers: &Servers) -> bool {
+        let state = self.state.borrow();
+        let State::Serving(serving) = &*state else { return false };
+        let servers = lock(servers);
+        let is_owner = |(shard, served): (&u16, &Served)| {
+            let owner = servers.streams[usize::from(*shard)].owner();
+            owner.is_some_and(|(author, _)| author == served.author)
+        };
+        serving.shards.iter().all(is_owner)
+    }
+}
+
+fn config() -> Config {
+    let mut config = Config::new(PathBuf::from(DATA), 1);
+    config.journal.segment_bytes = SEGMENT_BYTES;
+    config.journal.snapshot_every_bytes = SNAPSHOT_EVERY_BYTES;
+    config.journal.history_bytes = HISTORY_BYTES;
+    config.limits.idempotency_rows = ANSWER_ROWS_MAX;
+    config.clock_skew_max = Duration::from_millis(SKEW_MAX_MS);
+    config
+}
+
+fn settings() -> Settings {
+    Settings {
+        segment_bytes: SEGMENT_BYTES,
+        history_bytes: HISTORY_BYTES,
+        ..Settings::new(PathBuf::from(DATA), Durability::Os)
+    }
+}

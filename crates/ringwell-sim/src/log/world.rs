@@ -1,0 +1,734 @@
+//! The world of a run: two or three machines of which one should serve, the log's servers, clients.
+//!
+//! Polls the tasks of processes one at a time. Signs of life are hints here, too: they arrive late, or
+//! not at all, and a machine that stands by may start while another one serves.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_driver::node::JournalState;
+use ringwell_driver::store::{Heard, LastOwner, Sign};
+use ringwell_driver::{Moment, lookup};
+use ringwell_engine::Past;
+
+use super::client::{Answer, Answers, Sent, ask};
+use super::fault::{LogFault, Strikes};
+use super::judge::{Grant, Judge};
+use super::process::{Begin, Process, State};
+use super::servers::{Servers, Shared as ServersHandle, lock};
+use super::{LogOptions, LogReport};
+use crate::cluster::{Cluster, Map};
+use crate::fault::{Faults, Kind};
+use crate::files::SimFiles;
+use crate::machine::Shared;
+use crate::model::{Judged, PoolRule, Violation};
+use crate::random::Random;
+use crate::world::{MS, SECOND};
+
+/// The longest that one poll takes.
+const POLL_US: u64 = 20;
+
+/// The interval of signs of life, and the silence after which one that stands by starts.
+const SIGN_US: u64 = 500 * MS;
+const SILENCE_US: u64 = 3 * SECOND;
+
+/// After the last fault: starts end, holds and lockouts run out.
+const CALM_US: u64 = 75 * SECOND;
+
+/// A start may be refused so often in a row because the log has changed meanwhile.
+const REFUSALS_MAX: u32 = 3;
+
+/// An answer may leave so much after its deadline.
+const LATE_US: u64 = 5 * MS;
+
+/// Wall clocks are up to this far from true time.
+const SKEW_US: u64 = 600 * SECOND;
+
+/// Something that happens.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Second,
+    Sign,
+    Client,
+    StandBy(usize, u32),
+    Stop(usize, u32),
+    Calm,
+    Probe,
+}
+
+#[derive(Debug)]
+struct Machine {
+    files: SimFiles,
+    boot: u64,
+    /// Rises with each end of its process.
+    life: u32,
+    process: Option<Process>,
+    paused_until: u64,
+    deaf_until: u64,
+    /// It waits until the one that serves falls silent.
+    stands_by: bool,
+    /// The last sign, and when it came.
+    heard: Option<(Sign, u64)>,
+    silent_since: u64,
+    /// An operator has been called.
+    is_seen_to: bool,
+    /// Starts in a row that were refused because of what the log has.
+    refusals: u32,
+}
+
+#[derive(Debug)]
+pub(super) struct World {
+    shared: Rc<Shared>,
+    servers: ServersHandle,
+    judge: Rc<RefCell<Judge>>,
+    cluster: Rc<Cluster>,
+    machines: Vec<Machine>,
+    queue: BTreeMap<(u64, u64), Event>,
+    events: u64,
+    random: Random,
+    turns: Random,
+    disk_faults: Faults,
+    answers: Answers,
+    sent: Sent,
+    batches: u64,
+    processes: u64,
+    length_us: u64,
+    is_over: bool,
+    probes: u64,
+    take_overs: u64,
+    from_the_living: u64,
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        self.machines.iter().filter_map(|it| it.process.as_ref()).for_each(Process::end);
+    }
+}
+
+impl World {
+    pub(super) fn new(options: &LogOptions) -> Self {
+        let seed = options.seed;
+        let mut random = Random::new(seed, 1_003);
+        let shards = random.between(1, 2);
+        let count = usize::try_from(random.between(2, 3)).unwrap_or(2);
+        let shards = usize::try_from(shards).unwrap_or(1);
+        let cluster = cluster(&mut random, shards);
+        let no_faults = || Faults::draw(seed, &[], Kind::ALL, None);
+        let shared = Rc::new(Shared::new(seed, count, no_faults(), options.keeps_tale));
+        let salts = Arc::new(Mutex::new(Random::new(seed, 1_004)));
+        let machine = |at: usize| Machine {
+            files: SimFiles::new(&shared.call_faults, &salts),
+            // No two machines have one boot.
+            boot: (at as u64 + 1) << 32,
+            life: 0,
+            process: None,
+            paused_until: 0,
+            deaf_until: 0,
+            stands_by: false,
+            heard: None,
+            silent_since: 0,
+            is_seen_to: false,
+            refusals: 0,
+        };
+        let strikes = Strikes::draw(seed, &options.on, &options.off);
+        let mut judge = Judge::default();
+        let lifetimes = cluster.pools.iter().map(|(pool, rule)| (*pool, rule.lifetime_ms));
+        judge.lifetimes_ms = lifetimes.collect();
+        let length_us = random.between(40, 120) * SECOND;
+        let mut world = Self {
+            machines: (0..count).map(machine).collect(),
+            servers: Arc::new(Mutex::new(Servers::new(seed, shards, strikes))),
+            judge: Rc::new(RefCell::new(judge)),
+            cluster: Rc::new(cluster),
+            shared,
+            queue: BTreeMap::new(),
+            events: 0,
+            random,
+            turns: Random::new(seed, 1_005),
+            disk_faults: no_faults(),
+            answers: Answers::default(),
+            sent: Sent::new(),
+            batches: 0,
+            processes: 0,
+            length_us,
+            is_over: false,
+            probes: 0,
+            take_overs: 0,
+            from_the_living: 0,
+        };
+        world.begin(0, None);
+        for at in 1..count {
+            world.machines[at].stands_by = true;
+        }
+        world.add(SECOND, Event::Second);
+        world.add(SIGN_US, Event::Sign);
+        world.add(50 * MS, Event::Client);
+        world.add(length_us, Event::Calm);
+        for round in 0..3 {
+            world.add(length_us + CALM_US + round * SECOND, Event::Probe);
+        }
+        world
+    }
+
+    fn now(&self) -> u64 {
+        self.shared.now.get()
+    }
+
+    fn add(&mut self, at: u64, event: Event) {
+        self.events += 1;
+        self.queue.insert((at, self.events), event);
+    }
+
+    fn tell(&self, machine: usize, text: impl FnOnce() -> String) {
+        self.shared.tell(machine, &[], text);
+    }
+
+    /// Runs to the end, or to the first promise that is broken.
+    pub(super) fn run(&mut self) -> Judged {
+        self.run_until(self.length_us + CALM_US + 5 * SECOND)?;
+        let (served, wanted) = (self.judge.borrow().served, self.probes);
+        if served < wanted {
+            let text = format!("{served} of {wanted} rows got a number after the faults");
+            return Err(Violation { rule: "not live", text, number: 0, shard: 0 });
+        }
+        self.check_look_ups()
+    }
+
+    fn run_until(&mut self, end: u64) -> Judged {
+        loop {
+            let event = self.queue.first_key_value().map(|((at, _), _)| *at);
+            let turn = self.next_turn();
+            let at = event.into_iter().chain(turn.map(|(at, _)| at)).min();
+            let Some(at) = at.filter(|at| *at <= end) else { return Ok(()) };
+            self.shared.now.set(self.now().max(at));
+            match turn {
+                Some((due, machine)) if event.is_none_or(|event| due < event) => {
+                    self.poll(machine);
+                }
+                _ => {
+                    if let Some((_, event)) = self.queue.pop_first() {
+                        self.happen(event);
+                    }
+                }
+            }
+            self.after()?;
+        }
+    }
+
+    fn next_turn(&self) -> Option<(u64, usize)> {
+        let now = self.now();
+        let due = |(at, machine): (usize, &Machine)| {
+            let process = machine.process.as_ref()?;
+            let executor = &process.platform.sim.executor;
+            let due = match executor.next_timer() {
+                _ if executor.ready() > 0 => now,
+                Some(Moment(at)) => u64::try_from(at.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX),
+                None => return None,
+            };
+            Some((due.max(process.busy_until).max(machine.paused_until).max(now), at))
+        };
+        self.machines.iter().enumerate().filter_map(due).min()
+    }
+
+    fn poll(&mut self, machine: usize) {
+        let (now, takes) = (self.now(), self.turns.between(1, POLL_US));
+        let (is_in_order, drawn) = (self.turns.below(4) > 0, self.turns.next());
+        let Some(process) = self.machines[machine].process.as_mut() else { return };
+        process.busy_until = now + takes;
+        let executor = process.platform.sim.executor.clone();
+        executor.advance(Moment(Duration::from_micros(now)));
+        let place = |count: usize| {
+            let drawn = usize::try_from(drawn % count.max(1) as u64).unwrap_or(0);
+            if is_in_order { 0 } else { drawn }
+        };
+        let _ = executor.poll_drawn(place);
+        self.shared.mix(now ^ (machine as u64).rotate_left(20));
+    }
+
+    /// Judges the effects of a poll or an event.
+    fn after(&mut self) -> Judged {
+        let broken = lock(&self.servers).take_broken();
+        if let Some(violation) = broken.or_else(|| self.shared.broken.borrow_mut().take()) {
+            return Err(violation);
+        }
+        let answers = std::mem::take(&mut *self.answers.borrow_mut());
+        for answer in answers {
+            self.answer_leaves(answer)?;
+        }
+        for at in 0..self.machines.len() {
+            self.look_at(at)?;
+        }
+        Ok(())
+    }
+
+    fn answer_leaves(&mut self, answer: Answer) -> Judged {
+        let (now, Answer { process, batch, rows, deadline_us, is_failed }) = (self.now(), answer);
+        let sent_us = self.sent.remove(&batch).unwrap_or(0);
+        let of = self
+            .machines
+            .iter_mut()
+            .find(|it| it.process.as_ref().is_some_and(|p| p.number == process));
+        let Some(machine) = of else { return Ok(()) };
+        if let Some(process) = machine.process.as_mut() {
+            process.batches.remove(&batch);
+        }
+        if is_failed {
+            let text = format!("batch {batch} failed as a whole");
+            return Err(Violation { rule: "panic", text, number: 0, shard: 0 });
+        }
+        let was_paused = machine.paused_until >= sent_us;
+        if now > deadline_us + LATE_US && !was_paused {
+            let text = format!("batch {batch} was answered {} us too late", now - deadline_us);
+            return Err(Violation { rule: "late", text, number: 0, shard: 0 });
+        }
+        let servers = lock(&self.servers);
+        for (row, answer) in (0..).zip(rows) {
+            self.judge.borrow_mut().answered(&servers, (process, batch, row), answer, now)?;
+            if let crate::model::Shown::Number(number) = answer.shown {
+                self.shared.mix(number);
+                self.shared.tell(0, &[number], || {
+                    format!("batch {batch} row {row} leaves process {process} with {number}")
+                });
+            }
+        }
+        Ok(())
+    }
+
+    /// What a process has come to.
+    fn look_at(&mut self, at: usize) -> Judged {
+        let Some(process) = self.machines[at].process.as_ref() else { return Ok(()) };
+        let number = process.number;
+        let (opened, ended) = match &mut *process.state.borrow_mut() {
+            State::Opened(begun) => (std::mem::take(begun), None),
+            State::Ended(why) => (Vec::new(), Some(why.clone())),
+            State::Starting | State::Serving(_) => return Ok(()),
+        };
+        if let Some(why) = ended {
+            return self.has_ended(at, &why);
+        }
+        if opened.is_empty() {
+            return Ok(());
+        }
+        self.machines[at].refusals = 0;
+        self.take_overs += 1;
+        let lives = |(other, it): (usize, &Machine)| {
+            other != at && it.process.as_ref().is_some_and(|it| it.sign().is_some())
+        };
+        self.from_the_living += u64::from(self.machines.iter().enumerate().any(lives));
+        for mut begun in opened {
+            {
+                let servers = lock(&self.servers);
+                let stream = &servers.streams[usize::from(begun.shard)];
+                begun.has_lost = stream.has_ever_lost();
+                begun.is_owner = stream.owner().is_some_and(|(author, _)| author == begun.author);
+            }
+            let begun = &begun;
+            self.tell(at, || {
+                let (n, doubt) = (begun.first_n, begun.is_in_doubt);
+                format!(
+                    "process {number} owns shard {} from group {n} on, in doubt: {doubt}",
+                    begun.shard
+                )
+            });
+            self.judge.borrow_mut().begins(number, begun)?;
+        }
+        Ok(())
+    }
+
+    /// A process could not start: the servers did not answer for long enough, or it is a fault.
+    fn has_ended(&mut self, at: usize, why: &str) -> Judged {
+        let waited = self.now() - self.machines[at].process.as_ref().map_or(0, |it| it.began_us);
+        // The owner may have trimmed the log meanwhile, or another process have begun it: a supervisor
+        // starts the process again.
+        let is_of_log =
+            ["another journal", "has lost message", "beginning was removed", "is missing"];
+        let is_of_servers = ["do not", "full", "no writes"].iter().any(|text| why.contains(text));
+        self.machines[at].refusals += u32::from(is_of_log.iter().any(|text| why.contains(text)));
+        let is_known = is_of_servers || self.machines[at].refusals > 0;
+        self.tell(at, || format!("does not start: {why}"));
+        if !is_known || self.machines[at].refusals > REFUSALS_MAX {
+            let text = format!("after {waited} us: {why}");
+            return Err(Violation { rule: "refused", text, number: 0, shard: 0 });
+        }
+        self.stop(at);
+        Ok(())
+    }
+
+    fn happen(&mut self, event: Event) {
+        match event {
+            Event::Second => self.second(),
+            Event::Sign => self.signs(),
+            Event::Client => self.client(),
+            Event::StandBy(at, life) if self.machines[at].life == life => {
+                self.machines[at].stands_by = true;
+                self.machines[at].silent_since = self.now();
+            }
+            Event::Stop(at, life) if self.machines[at].life == life => self.stop(at),
+            Event::StandBy(..) | Event::Stop(..) => {}
+            Event::Calm => self.calm(),
+            Event::Probe => self.probe(),
+        }
+    }
+
+    fn calm(&mut self) {
+        self.is_over = true;
+        lock(&self.servers).calm(self.now());
+        for machine in &mut self.machines {
+            (machine.deaf_until, machine.paused_until) =
+                (0, machine.paused_until.min(self.shared.now.get()));
+        }
+        self.tell(0, || "the last fault has been".to_owned());
+    }
+
+    /// A second has passed: faults, and what operators do.
+    fn second(&mut self) {
+        self.add(self.now() + SECOND, Event::Second);
+        let (told, lost) = lock(&self.servers).inject(self.now(), self.machines.len());
+        for line in told {
+            self.tell(0, || line);
+        }
+        for shard in lost {
+            self.judge.borrow_mut().lost(&lock(&self.servers), shard);
+        }
+        for at in 0..self.machines.len() {
+            self.see_to(at);
+            if !self.is_over {
+                self.inject(at);
+            }
+        }
+    }
+
+    fn strikes(&self, fault: LogFault) -> bool {
+        lock(&self.servers).strikes.strikes(fault)
+    }
+
+    fn drawn(&self, fault: LogFault, low: u64, high: u64) -> u64 {
+        lock(&self.servers).strikes.stream(fault).between(low, high)
+    }
+
+    fn inject(&mut self, at: usize) {
+        if self.strikes(LogFault::Clock) {
+            let skew = self.drawn(LogFault::Clock, 0, 2 * SKEW_US);
+            let skew = skew.cast_signed() - SKEW_US.cast_signed();
+            self.shared.clocks[at].skew_us.set(skew);
+            self.tell(at, || format!("the wall clock is {} s off now", skew / 1_000_000));
+        }
+        if self.strikes(LogFault::Deaf) {
+            let length = self.drawn(LogFault::Deaf, SECOND, 8 * SECOND);
+            self.machines[at].deaf_until = self.now() + length;
+        }
+        if self.machines[at].stands_by && self.strikes(LogFault::Hasty) {
+            let heard = self.heard(at);
+            self.begin(at, heard.as_ref());
+        }
+        if self.machines[at].process.is_none() {
+            return;
+        }
+        if self.strikes(LogFault::Pause) {
+            let length = self.drawn(LogFault::Pause, 50 * MS, 12 * SECOND);
+            self.machines[at].paused_until = self.now() + length;
+            self.tell(at, || format!("stands still for {} ms", length / MS));
+        }
+        if self.strikes(LogFault::Power) {
+            self.stop(at);
+            self.machines[at].files.disk().power_cut(&mut self.disk_faults);
+            self.machines[at].files.next_life();
+            self.machines[at].boot += 1;
+            self.shared.clocks[at].booted_at.set(self.now());
+        } else if self.strikes(LogFault::Wipe) {
+            self.stop(at);
+            self.machines[at].files.disk().wipe();
+        } else if self.strikes(LogFault::Kill) {
+            self.stop(at);
+        }
+    }
+
+    /// A process that was fenced ends, and an operator ends one that has failed.
+    fn see_to(&mut self, at: usize) {
+        let (now, life) = (self.now(), self.machines[at].life);
+        let Some(process) = self.machines[at].process.as_ref() else { return };
+        if self.machines[at].paused_until > now {
+            return;
+        }
+        let states: Vec<JournalState> = match &*process.state.borrow() {
+            State::Serving(serving) => serving.node.journals().map(|(_, state)| state).collect(),
+            _ => return,
+        };
+        if process.owns_all(&self.servers) {
+            let time = process.sign().map(|sign| sign.at);
+            let shards = u16::try_from(self.cluster.homes.len()).unwrap_or(0);
+            let mut judge = self.judge.borrow_mut();
+            for (shard, Millis(time)) in (0..shards).zip(time.into_iter().cycle()) {
+                self.shared.judge(judge.check_time(shard, time, now));
+            }
+        }
+        self.check_fenced(at);
+        if states.iter().all(|state| *state == JournalState::Taken) {
+            self.stop(at);
+        } else if states
+            .iter()
+            .any(|state| matches!(state, JournalState::Failed | JournalState::Taken))
+        {
+            let patience = self.random.between(SECOND, 10 * SECOND);
+            if !std::mem::replace(&mut self.machines[at].is_seen_to, true) {
+                self.add(now + patience, Event::Stop(at, life));
+            }
+        }
+    }
+
+    /// A process that finds itself fenced has been: another one has written to its log.
+    fn check_fenced(&self, at: usize) {
+        let Some(process) = self.machines[at].process.as_ref() else { return };
+        let State::Serving(serving) = &*process.state.borrow() else { return };
+        let servers = lock(&self.servers);
+        for (shard, state) in serving.node.journals() {
+            let served = serving.shards.get(&shard).filter(|_| state == JournalState::Taken);
+            let owner = servers.streams[usize::from(shard)].owner();
+            if let Some(served) = served
+                && owner.is_none_or(|(author, _)| author == served.author)
+            {
+                let text = "it gives the shard up, and is its owner".to_owned();
+                let rule = "fenced by nobody";
+                self.shared.judge(Err(Violation { rule, text, number: 0, shard }));
+            }
+        }
+    }
+
+    /// Starts a process.
+    fn begin(&mut self, at: usize, last_owner: Option<&LastOwner>) {
+        self.processes += 1;
+        let machine = &mut self.machines[at];
+        machine.stands_by = false;
+        let begin = Begin {
+            shared: &self.shared,
+            servers: &self.servers,
+            judge: &self.judge,
+            cluster: &self.cluster,
+            files: &machine.files,
+            machine: at,
+            life: machine.life,
+            boot: machine.boot,
+            number: self.processes,
+            last_owner: last_owner.cloned(),
+        };
+        machine.process = Some(begin.process());
+        machine.files.disk().accept();
+        let number = self.processes;
+        self.tell(at, || format!("process {number} starts, heard {last_owner:?}"));
+    }
+
+    /// Ends a process; after a while another one stands by there.
+    fn stop(&mut self, at: usize) {
+        let (now, down) = (self.now(), self.random.between(20 * MS, 3 * SECOND));
+        let machine = &mut self.machines[at];
+        let Some(process) = machine.process.take() else { return };
+        process.end();
+        for batch in &process.batches {
+            self.sent.remove(batch);
+        }
+        machine.files.disk().kill(&mut self.random);
+        machine.files.next_life();
+        machine.life += 1;
+        (machine.paused_until, machine.heard, machine.is_seen_to) = (0, None, false);
+        let life = machine.life;
+        self.tell(at, || format!("process {} ends", process.number));
+        self.add(now + down, Event::StandBy(at, life));
+    }
+
+    fn heard(&self, at: usize) -> Option<LastOwner> {
+        let machine = &self.machines[at];
+        let (sign, came) = machine.heard.clone()?;
+        let ago = Duration::from_micros(self.now() - came);
+        let since_boot = Duration::from_micros(self.shared.since_boot_us(at));
+        let wall = Duration::from_micros(self.shared.wall_us(at));
+        let reading = ringwell_driver::clock::reading(machine.boot, since_boot, wall);
+        Some(Heard { sign, ago }.owner(&reading))
+    }
+
+    /// Processes that serve say so; machines that stand by and hear nothing start.
+    fn signs(&mut self) {
+        let now = self.now();
+        self.add(now + SIGN_US, Event::Sign);
+        let signs: Vec<Sign> = self
+            .machines
+            .iter()
+            .enumerate()
+            .filter(|(_, it)| it.paused_until <= now)
+            .filter_map(|(_, it)| it.process.as_ref()?.sign())
+            .collect();
+        for at in 0..self.machines.len() {
+            if !self.machines[at].stands_by {
+                continue;
+            }
+            if self.machines[at].deaf_until <= now {
+                for sign in &signs {
+                    self.machines[at].heard = Some((sign.clone(), now));
+                    self.machines[at].silent_since = now;
+                }
+            }
+            let apart = (at as u64) * 400 * MS;
+            if now - self.machines[at].silent_since > SILENCE_US + apart {
+                let heard = self.heard(at);
+                self.begin(at, heard.as_ref());
+            }
+        }
+    }
+
+    /// The next client asks a machine that serves.
+    fn client(&mut self) {
+        let now = self.now();
+        if self.is_over {
+            return;
+        }
+        let gap = self.random.between(MS, 60 * MS);
+        self.add(now + gap, Event::Client);
+        let pools: Vec<u64> = self.cluster.pools.keys().copied().collect();
+        let rows = self.random.between(1, 6);
+        let pools = (0..rows).map(|_| pools[self.random.index(pools.len())]).collect();
+        let serving: Vec<usize> = (0..self.machines.len()).filter(|at| self.serves(*at)).collect();
+        if !serving.is_empty() {
+            let at = serving[self.random.index(serving.len())];
+            self.send(at, pools);
+        }
+    }
+
+    fn serves(&self, at: usize) -> bool {
+        let state = self.machines[at].process.as_ref().map(|process| process.state.borrow());
+        state.is_some_and(|state| matches!(&*state, State::Serving(_)))
+    }
+
+    fn send(&mut self, at: usize, pools: Vec<u64>) {
+        let (now, drawn) = (self.now(), self.random.next());
+        let Some(process) = self.machines[at].process.as_mut() else { return };
+        let State::Serving(serving) = &*process.state.borrow() else { return };
+        let which = usize::try_from(drawn % serving.shards.len() as u64).unwrap_or(0);
+        let Some(served) = serving.shards.values().nth(which) else { return };
+        self.batches += 1;
+        let (shard, answers) = (Rc::clone(&served.shard), Rc::clone(&self.answers));
+        self.sent.insert(self.batches, now);
+        process.batches.insert(self.batches);
+        process.platform.sim.executor.spawn(ask(shard, self.batches, pools, answers));
+    }
+
+    /// Every pool is asked where its owner is.
+    fn probe(&mut self) {
+        self.judge.borrow_mut().must_serve = true;
+        let pools: Vec<u64> = self.cluster.pools.keys().copied().collect();
+        self.probes += pools.len() as u64;
+        let owns = |at: &usize| {
+            let process = self.machines[*at].process.as_ref();
+            process.is_some_and(|process| process.owns_all(&self.servers))
+        };
+        let owner = (0..self.machines.len()).find(owns);
+        if let Some(at) = owner {
+            self.tell_state(at);
+            self.send(at, pools);
+        }
+    }
+
+    /// Until when pools and numbers are locked.
+    fn tell_state(&self, at: usize) {
+        let Some(process) = self.machines[at].process.as_ref() else { return };
+        let State::Serving(serving) = &*process.state.borrow() else { return };
+        for (id, served) in &serving.shards {
+            let (now, engine) = (served.shard.clock_now(), served.shard.engine.borrow());
+            let rules = engine.shard();
+            let longest = rules.slots().iter().map(|slot| slot.locked_until).max();
+            let held = rules.holds(now).next();
+            self.tell(at, || {
+                format!("shard {id}: now {now:?}, longest {longest:?}, held {held:?}")
+            });
+        }
+    }
+
+    /// Each number that a visitor has seen leads to that visitor.
+    fn check_look_ups(&mut self) -> Judged {
+        let owner = (0..self.machines.len()).find(|at| {
+            self.machines[*at].process.as_ref().is_some_and(|it| it.owns_all(&self.servers))
+        });
+        let Some(at) = owner else { return Ok(()) };
+        let look_ups = self.judge.borrow().look_ups();
+        let found: Rc<RefCell<BTreeMap<usize, Result<Past, String>>>> = Rc::default();
+        for from in (0..look_ups.len()).step_by(64) {
+            for (which, (grant, _)) in look_ups.iter().enumerate().skip(from).take(64) {
+                self.look_up(at, which, grant, &found);
+            }
+            self.run_until(self.now() + 3 * SECOND)?;
+        }
+        let found = found.borrow();
+        for (which, (grant, may_be_gone)) in look_ups.iter().enumerate() {
+            let is_right = match found.get(&which) {
+                Some(Ok(Past { held: Some(held), .. })) if held.allocated_at.0 == grant.at_ms => {
+                    held.params == grant.params.as_bytes() || held.pool.is_none() && *may_be_gone
+                }
+                Some(Ok(Past { held: None, .. })) => *may_be_gone,
+                _ => false,
+            };
+            if !is_right {
+                let text = format!("{:?}, and {} was given", found.get(&which), grant.params);
+                let (shard, number) = (grant.shard, grant.number);
+                return Err(Violation { rule: "attribution", text, number, shard });
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up(
+        &self,
+        at: usize,
+        which: usize,
+        grant: &Grant,
+        found: &Rc<RefCell<BTreeMap<usize, Result<Past, String>>>>,
+    ) {
+        let Some(process) = self.machines[at].process.as_ref() else { return };
+        let State::Serving(serving) = &*process.state.borrow() else { return };
+        let served = serving.shards.get(&grant.shard);
+        let (Some(served), Some(number)) = (served, PromoNumber::from_code(grant.number)) else {
+            return;
+        };
+        let moment = ringwell_engine::Moment::Shard(Millis(grant.at_ms));
+        let look_up =
+            lookup::attribution(Rc::clone(&served.shard), served.reader(), number, moment);
+        let found = Rc::clone(found);
+        process.platform.sim.executor.spawn(async move {
+            let past = look_up.await;
+            found.borrow_mut().insert(which, past);
+        });
+    }
+
+    pub(super) fn report(&self, violation: Option<Violation>) -> LogReport {
+        let judge = self.judge.borrow();
+        let numbers = violation.iter().map(|violation| violation.number).collect::<Vec<_>>();
+        LogReport {
+            violation,
+            length_us: self.now(),
+            rows: judge.rows,
+            numbers: judge.numbers,
+            take_overs: self.take_overs,
+            from_the_living: self.from_the_living,
+            faults: lock(&self.servers).strikes.counts(),
+            hash: self.shared.hash.get(),
+            tale: self.shared.tale.borrow().lines(&numbers),
+        }
+    }
+}
+
+/// All pools are of one process.
+fn cluster(random: &mut Random, shards: usize) -> Cluster {
+    let (mut pools, mut owners) = (BTreeMap::new(), BTreeMap::new());
+    for index in 0..random.between(2, 5) {
+        let id = 100 + index * 7;
+        let lifetime_ms = [2_000, 5_000, 10_000, 20_000][random.index(4)];
+        let first = 2_005_550_000 + index * 1000;
+        let count = [5, 20, 80, 300][random.index(4)];
+        let numbers = (first..first + count).collect();
+        pools.insert(id, PoolRule { lifetime_ms, numbers, overflow: first + 999 });
+        owners.insert(id, u16::try_from(random.index(shards)).unwrap_or(0));
+    }
+    let maps = vec![Rc::new(Map { version: 1, owners })];
+    Cluster { homes: vec![0; shards], nodes: 1, pools, lists: 0, maps }
+}
