@@ -148,7 +148,14 @@ impl Restore {
             let (position, record) = record?;
             self.record(position, &record);
         }
-        self.clock(header.last_at, header.clocks);
+        let end = Recorded { last_at: header.last_at, clocks: header.clocks };
+        // The owner of a shared log may go by another time than one that took it over in between, wrote
+        // a snapshot and was fenced: the newest owner's counts.
+        let is_of_other_boot = match (self.known.clocks, header.clocks) {
+            (Some(known), Some(clocks)) => known.boot != clocks.boot,
+            _ => false,
+        };
+        self.known = if is_of_other_boot { end } else { self.known.or_newer(end) };
         Ok(())
     }
 

@@ -6,9 +6,11 @@
 //! Source: docs/spec/simulation.md, "A log that machines share".
 
 mod client;
+mod ending;
 mod fault;
 mod judge;
 mod machine;
+mod operator;
 mod process;
 mod servers;
 mod shelf;

@@ -234,8 +234,14 @@ impl Judge {
             let known = begun.numbers.get(&grant.number).map_or(0, |known| known.1);
             if known.max(begun.held_until_ms) + 1 < begun.now_ms + left_ms {
                 let text = format!(
-                    "known until {known}, held until {}, it is {}; {left_ms} ms are left",
-                    begun.held_until_ms, begun.now_ms
+                    "known until {known}, held until {}, it is {}; {left_ms} ms are left; it was \
+                     given at {} by process {}, for {} ms; the time is known: {}",
+                    begun.held_until_ms,
+                    begun.now_ms,
+                    grant.true_us,
+                    grant.process,
+                    self.lifetimes_ms.get(&grant.pool).copied().unwrap_or(0),
+                    begun.knows_time
                 );
                 return broken("forgotten", begun.shard, grant.number, text);
             }

@@ -9,16 +9,14 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use ringwell_core::{Millis, PromoNumber};
-use ringwell_driver::node::JournalState;
-use ringwell_driver::store::{Heard, LastOwner, Sign};
-use ringwell_driver::{Moment, lookup};
-use ringwell_engine::Past;
+use ringwell_driver::Moment;
+use ringwell_driver::store::Sign;
 
 use super::client::{Answer, Answers, Sent, ask};
-use super::fault::{LogFault, Strikes};
-use super::judge::{Grant, Judge};
-use super::process::{Begin, Process, State};
+use super::fault::Strikes;
+use super::judge::Judge;
+use super::operator::SIGN_US;
+use super::process::{Process, State};
 use super::servers::{Servers, Shared as ServersHandle, lock};
 use super::{LogOptions, LogReport};
 use crate::cluster::{Cluster, Map};
@@ -32,12 +30,8 @@ use crate::world::{MS, SECOND};
 /// The longest that one poll takes.
 const POLL_US: u64 = 20;
 
-/// The interval of signs of life, and the silence after which one that stands by starts.
-const SIGN_US: u64 = 500 * MS;
-const SILENCE_US: u64 = 3 * SECOND;
-
 /// After the last fault: starts end, holds and lockouts run out.
-const CALM_US: u64 = 75 * SECOND;
+const CALM_US: u64 = 130 * SECOND;
 
 /// A start may be refused so often in a row because the log has changed meanwhile.
 const REFUSALS_MAX: u32 = 3;
@@ -45,12 +39,9 @@ const REFUSALS_MAX: u32 = 3;
 /// An answer may leave so much after its deadline.
 const LATE_US: u64 = 5 * MS;
 
-/// Wall clocks are up to this far from true time.
-const SKEW_US: u64 = 600 * SECOND;
-
 /// Something that happens.
 #[derive(Clone, Copy, Debug)]
-enum Event {
+pub(super) enum Event {
     Second,
     Sign,
     Client,
@@ -61,46 +52,46 @@ enum Event {
 }
 
 #[derive(Debug)]
-struct Machine {
-    files: SimFiles,
-    boot: u64,
+pub(super) struct Machine {
+    pub(super) files: SimFiles,
+    pub(super) boot: u64,
     /// Rises with each end of its process.
-    life: u32,
-    process: Option<Process>,
-    paused_until: u64,
-    deaf_until: u64,
+    pub(super) life: u32,
+    pub(super) process: Option<Process>,
+    pub(super) paused_until: u64,
+    pub(super) deaf_until: u64,
     /// It waits until the one that serves falls silent.
-    stands_by: bool,
+    pub(super) stands_by: bool,
     /// The last sign, and when it came.
-    heard: Option<(Sign, u64)>,
-    silent_since: u64,
+    pub(super) heard: Option<(Sign, u64)>,
+    pub(super) silent_since: u64,
     /// An operator has been called.
-    is_seen_to: bool,
+    pub(super) is_seen_to: bool,
     /// Starts in a row that were refused because of what the log has.
-    refusals: u32,
+    pub(super) refusals: u32,
 }
 
 #[derive(Debug)]
 pub(super) struct World {
-    shared: Rc<Shared>,
-    servers: ServersHandle,
-    judge: Rc<RefCell<Judge>>,
-    cluster: Rc<Cluster>,
-    machines: Vec<Machine>,
-    queue: BTreeMap<(u64, u64), Event>,
-    events: u64,
-    random: Random,
-    turns: Random,
-    disk_faults: Faults,
-    answers: Answers,
-    sent: Sent,
-    batches: u64,
-    processes: u64,
-    length_us: u64,
-    is_over: bool,
-    probes: u64,
-    take_overs: u64,
-    from_the_living: u64,
+    pub(super) shared: Rc<Shared>,
+    pub(super) servers: ServersHandle,
+    pub(super) judge: Rc<RefCell<Judge>>,
+    pub(super) cluster: Rc<Cluster>,
+    pub(super) machines: Vec<Machine>,
+    pub(super) queue: BTreeMap<(u64, u64), Event>,
+    pub(super) events: u64,
+    pub(super) random: Random,
+    pub(super) turns: Random,
+    pub(super) disk_faults: Faults,
+    pub(super) answers: Answers,
+    pub(super) sent: Sent,
+    pub(super) batches: u64,
+    pub(super) processes: u64,
+    pub(super) length_us: u64,
+    pub(super) is_over: bool,
+    pub(super) probes: u64,
+    pub(super) take_overs: u64,
+    pub(super) from_the_living: u64,
 }
 
 impl Drop for World {
@@ -174,16 +165,16 @@ impl World {
         world
     }
 
-    fn now(&self) -> u64 {
+    pub(super) fn now(&self) -> u64 {
         self.shared.now.get()
     }
 
-    fn add(&mut self, at: u64, event: Event) {
+    pub(super) fn add(&mut self, at: u64, event: Event) {
         self.events += 1;
         self.queue.insert((at, self.events), event);
     }
 
-    fn tell(&self, machine: usize, text: impl FnOnce() -> String) {
+    pub(super) fn tell(&self, machine: usize, text: impl FnOnce() -> String) {
         self.shared.tell(machine, &[], text);
     }
 
@@ -198,7 +189,7 @@ impl World {
         self.check_look_ups()
     }
 
-    fn run_until(&mut self, end: u64) -> Judged {
+    pub(super) fn run_until(&mut self, end: u64) -> Judged {
         loop {
             let event = self.queue.first_key_value().map(|((at, _), _)| *at);
             let turn = self.next_turn();
@@ -384,200 +375,6 @@ impl World {
         self.tell(0, || "the last fault has been".to_owned());
     }
 
-    /// A second has passed: faults, and what operators do.
-    fn second(&mut self) {
-        self.add(self.now() + SECOND, Event::Second);
-        let (told, lost) = lock(&self.servers).inject(self.now(), self.machines.len());
-        for line in told {
-            self.tell(0, || line);
-        }
-        for shard in lost {
-            self.judge.borrow_mut().lost(&lock(&self.servers), shard);
-        }
-        for at in 0..self.machines.len() {
-            self.see_to(at);
-            if !self.is_over {
-                self.inject(at);
-            }
-        }
-    }
-
-    fn strikes(&self, fault: LogFault) -> bool {
-        lock(&self.servers).strikes.strikes(fault)
-    }
-
-    fn drawn(&self, fault: LogFault, low: u64, high: u64) -> u64 {
-        lock(&self.servers).strikes.stream(fault).between(low, high)
-    }
-
-    fn inject(&mut self, at: usize) {
-        if self.strikes(LogFault::Clock) {
-            let skew = self.drawn(LogFault::Clock, 0, 2 * SKEW_US);
-            let skew = skew.cast_signed() - SKEW_US.cast_signed();
-            self.shared.clocks[at].skew_us.set(skew);
-            self.tell(at, || format!("the wall clock is {} s off now", skew / 1_000_000));
-        }
-        if self.strikes(LogFault::Deaf) {
-            let length = self.drawn(LogFault::Deaf, SECOND, 8 * SECOND);
-            self.machines[at].deaf_until = self.now() + length;
-        }
-        if self.machines[at].stands_by && self.strikes(LogFault::Hasty) {
-            let heard = self.heard(at);
-            self.begin(at, heard.as_ref());
-        }
-        if self.machines[at].process.is_none() {
-            return;
-        }
-        if self.strikes(LogFault::Pause) {
-            let length = self.drawn(LogFault::Pause, 50 * MS, 12 * SECOND);
-            self.machines[at].paused_until = self.now() + length;
-            self.tell(at, || format!("stands still for {} ms", length / MS));
-        }
-        if self.strikes(LogFault::Power) {
-            self.stop(at);
-            self.machines[at].files.disk().power_cut(&mut self.disk_faults);
-            self.machines[at].files.next_life();
-            self.machines[at].boot += 1;
-            self.shared.clocks[at].booted_at.set(self.now());
-        } else if self.strikes(LogFault::Wipe) {
-            self.stop(at);
-            self.machines[at].files.disk().wipe();
-        } else if self.strikes(LogFault::Kill) {
-            self.stop(at);
-        }
-    }
-
-    /// A process that was fenced ends, and an operator ends one that has failed.
-    fn see_to(&mut self, at: usize) {
-        let (now, life) = (self.now(), self.machines[at].life);
-        let Some(process) = self.machines[at].process.as_ref() else { return };
-        if self.machines[at].paused_until > now {
-            return;
-        }
-        let states: Vec<JournalState> = match &*process.state.borrow() {
-            State::Serving(serving) => serving.node.journals().map(|(_, state)| state).collect(),
-            _ => return,
-        };
-        if process.owns_all(&self.servers) {
-            let time = process.sign().map(|sign| sign.at);
-            let shards = u16::try_from(self.cluster.homes.len()).unwrap_or(0);
-            let mut judge = self.judge.borrow_mut();
-            for (shard, Millis(time)) in (0..shards).zip(time.into_iter().cycle()) {
-                self.shared.judge(judge.check_time(shard, time, now));
-            }
-        }
-        self.check_fenced(at);
-        if states.iter().all(|state| *state == JournalState::Taken) {
-            self.stop(at);
-        } else if states
-            .iter()
-            .any(|state| matches!(state, JournalState::Failed | JournalState::Taken))
-        {
-            let patience = self.random.between(SECOND, 10 * SECOND);
-            if !std::mem::replace(&mut self.machines[at].is_seen_to, true) {
-                self.add(now + patience, Event::Stop(at, life));
-            }
-        }
-    }
-
-    /// A process that finds itself fenced has been: another one has written to its log.
-    fn check_fenced(&self, at: usize) {
-        let Some(process) = self.machines[at].process.as_ref() else { return };
-        let State::Serving(serving) = &*process.state.borrow() else { return };
-        let servers = lock(&self.servers);
-        for (shard, state) in serving.node.journals() {
-            let served = serving.shards.get(&shard).filter(|_| state == JournalState::Taken);
-            let owner = servers.streams[usize::from(shard)].owner();
-            if let Some(served) = served
-                && owner.is_none_or(|(author, _)| author == served.author)
-            {
-                let text = "it gives the shard up, and is its owner".to_owned();
-                let rule = "fenced by nobody";
-                self.shared.judge(Err(Violation { rule, text, number: 0, shard }));
-            }
-        }
-    }
-
-    /// Starts a process.
-    fn begin(&mut self, at: usize, last_owner: Option<&LastOwner>) {
-        self.processes += 1;
-        let machine = &mut self.machines[at];
-        machine.stands_by = false;
-        let begin = Begin {
-            shared: &self.shared,
-            servers: &self.servers,
-            judge: &self.judge,
-            cluster: &self.cluster,
-            files: &machine.files,
-            machine: at,
-            life: machine.life,
-            boot: machine.boot,
-            number: self.processes,
-            last_owner: last_owner.cloned(),
-        };
-        machine.process = Some(begin.process());
-        machine.files.disk().accept();
-        let number = self.processes;
-        self.tell(at, || format!("process {number} starts, heard {last_owner:?}"));
-    }
-
-    /// Ends a process; after a while another one stands by there.
-    fn stop(&mut self, at: usize) {
-        let (now, down) = (self.now(), self.random.between(20 * MS, 3 * SECOND));
-        let machine = &mut self.machines[at];
-        let Some(process) = machine.process.take() else { return };
-        process.end();
-        for batch in &process.batches {
-            self.sent.remove(batch);
-        }
-        machine.files.disk().kill(&mut self.random);
-        machine.files.next_life();
-        machine.life += 1;
-        (machine.paused_until, machine.heard, machine.is_seen_to) = (0, None, false);
-        let life = machine.life;
-        self.tell(at, || format!("process {} ends", process.number));
-        self.add(now + down, Event::StandBy(at, life));
-    }
-
-    fn heard(&self, at: usize) -> Option<LastOwner> {
-        let machine = &self.machines[at];
-        let (sign, came) = machine.heard.clone()?;
-        let ago = Duration::from_micros(self.now() - came);
-        let since_boot = Duration::from_micros(self.shared.since_boot_us(at));
-        let wall = Duration::from_micros(self.shared.wall_us(at));
-        let reading = ringwell_driver::clock::reading(machine.boot, since_boot, wall);
-        Some(Heard { sign, ago }.owner(&reading))
-    }
-
-    /// Processes that serve say so; machines that stand by and hear nothing start.
-    fn signs(&mut self) {
-        let now = self.now();
-        self.add(now + SIGN_US, Event::Sign);
-        let signs: Vec<Sign> = self
-            .machines
-            .iter()
-            .enumerate()
-            .filter(|(_, it)| it.paused_until <= now)
-            .filter_map(|(_, it)| it.process.as_ref()?.sign())
-            .collect();
-        for at in 0..self.machines.len() {
-            if !self.machines[at].stands_by {
-                continue;
-            }
-            if self.machines[at].deaf_until <= now {
-                for sign in &signs {
-                    self.machines[at].heard = Some((sign.clone(), now));
-                    self.machines[at].silent_since = now;
-                }
-            }
-            let apart = (at as u64) * 400 * MS;
-            if now - self.machines[at].silent_since > SILENCE_US + apart {
-                let heard = self.heard(at);
-                self.begin(at, heard.as_ref());
-            }
-        }
-    }
-
     /// The next client asks a machine that serves.
     fn client(&mut self) {
         let now = self.now();
@@ -601,7 +398,7 @@ impl World {
         state.is_some_and(|state| matches!(&*state, State::Serving(_)))
     }
 
-    fn send(&mut self, at: usize, pools: Vec<u64>) {
+    pub(super) fn send(&mut self, at: usize, pools: Vec<u64>) {
         let (now, drawn) = (self.now(), self.random.next());
         let Some(process) = self.machines[at].process.as_mut() else { return };
         let State::Serving(serving) = &*process.state.borrow() else { return };
@@ -612,92 +409,6 @@ impl World {
         self.sent.insert(self.batches, now);
         process.batches.insert(self.batches);
         process.platform.sim.executor.spawn(ask(shard, self.batches, pools, answers));
-    }
-
-    /// Every pool is asked where its owner is.
-    fn probe(&mut self) {
-        self.judge.borrow_mut().must_serve = true;
-        let pools: Vec<u64> = self.cluster.pools.keys().copied().collect();
-        self.probes += pools.len() as u64;
-        let owns = |at: &usize| {
-            let process = self.machines[*at].process.as_ref();
-            process.is_some_and(|process| process.owns_all(&self.servers))
-        };
-        let owner = (0..self.machines.len()).find(owns);
-        if let Some(at) = owner {
-            self.tell_state(at);
-            self.send(at, pools);
-        }
-    }
-
-    /// Until when pools and numbers are locked.
-    fn tell_state(&self, at: usize) {
-        let Some(process) = self.machines[at].process.as_ref() else { return };
-        let State::Serving(serving) = &*process.state.borrow() else { return };
-        for (id, served) in &serving.shards {
-            let (now, engine) = (served.shard.clock_now(), served.shard.engine.borrow());
-            let rules = engine.shard();
-            let longest = rules.slots().iter().map(|slot| slot.locked_until).max();
-            let held = rules.holds(now).next();
-            self.tell(at, || {
-                format!("shard {id}: now {now:?}, longest {longest:?}, held {held:?}")
-            });
-        }
-    }
-
-    /// Each number that a visitor has seen leads to that visitor.
-    fn check_look_ups(&mut self) -> Judged {
-        let owner = (0..self.machines.len()).find(|at| {
-            self.machines[*at].process.as_ref().is_some_and(|it| it.owns_all(&self.servers))
-        });
-        let Some(at) = owner else { return Ok(()) };
-        let look_ups = self.judge.borrow().look_ups();
-        let found: Rc<RefCell<BTreeMap<usize, Result<Past, String>>>> = Rc::default();
-        for from in (0..look_ups.len()).step_by(64) {
-            for (which, (grant, _)) in look_ups.iter().enumerate().skip(from).take(64) {
-                self.look_up(at, which, grant, &found);
-            }
-            self.run_until(self.now() + 3 * SECOND)?;
-        }
-        let found = found.borrow();
-        for (which, (grant, may_be_gone)) in look_ups.iter().enumerate() {
-            let is_right = match found.get(&which) {
-                Some(Ok(Past { held: Some(held), .. })) if held.allocated_at.0 == grant.at_ms => {
-                    held.params == grant.params.as_bytes() || held.pool.is_none() && *may_be_gone
-                }
-                Some(Ok(Past { held: None, .. })) => *may_be_gone,
-                _ => false,
-            };
-            if !is_right {
-                let text = format!("{:?}, and {} was given", found.get(&which), grant.params);
-                let (shard, number) = (grant.shard, grant.number);
-                return Err(Violation { rule: "attribution", text, number, shard });
-            }
-        }
-        Ok(())
-    }
-
-    fn look_up(
-        &self,
-        at: usize,
-        which: usize,
-        grant: &Grant,
-        found: &Rc<RefCell<BTreeMap<usize, Result<Past, String>>>>,
-    ) {
-        let Some(process) = self.machines[at].process.as_ref() else { return };
-        let State::Serving(serving) = &*process.state.borrow() else { return };
-        let served = serving.shards.get(&grant.shard);
-        let (Some(served), Some(number)) = (served, PromoNumber::from_code(grant.number)) else {
-            return;
-        };
-        let moment = ringwell_engine::Moment::Shard(Millis(grant.at_ms));
-        let look_up =
-            lookup::attribution(Rc::clone(&served.shard), served.reader(), number, moment);
-        let found = Rc::clone(found);
-        process.platform.sim.executor.spawn(async move {
-            let past = look_up.await;
-            found.borrow_mut().insert(which, past);
-        });
     }
 
     pub(super) fn report(&self, violation: Option<Violation>) -> LogReport {

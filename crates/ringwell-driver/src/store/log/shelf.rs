@@ -223,6 +223,20 @@ impl Shelved {
         if kept.len() < 2 { 0 } else { kept.iter().map(|it| it.1.replay_from).min().unwrap_or(0) }
     }
 
+    /// As [`Self::publish`], if the log still has the last group that the snapshot covers: two snapshots
+    /// that are ahead of a log that has lost its end would leave none to go on from.
+    fn publish_stored(
+        &self,
+        replay_from: u64,
+        through: u64,
+        pieces: Vec<u64>,
+    ) -> Result<(), Unreached> {
+        if self.shelf.message(through)?.is_none() {
+            return Err(Unreached(format!("the log does not have group {through}")));
+        }
+        self.publish(replay_from, through, pieces)
+    }
+
     fn publish(&self, replay_from: u64, through: u64, pieces: Vec<u64>) -> Result<(), Unreached> {
         let (shard, journal) = (self.shard, self.journal);
         let before = self.kept().first().map_or(0, |newest| newest.0);
@@ -297,7 +311,7 @@ impl<D: Draft> Draft for LogDraft<D> {
         // The file is refused if a group that it covers is not stored: then this is, too.
         self.draft.publish(through)?;
         if let Some(shelved) = shelved
-            && let Err(error) = shelved.publish(self.replay_from, through, pieces)
+            && let Err(error) = shelved.publish_stored(self.replay_from, through, pieces)
         {
             tracing::warn!(
                 shard = shelved.shard, %error,

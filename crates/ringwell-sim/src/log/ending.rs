@@ -1,0 +1,100 @@
+//! After the last fault: every pool is asked for a number, and every number for its visitor.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_driver::lookup;
+use ringwell_engine::Past;
+
+use super::judge::Grant;
+use super::process::State;
+use super::world::World;
+use crate::model::{Judged, Violation};
+use crate::world::SECOND;
+
+/// What look-ups have found, by their index.
+type Found = Rc<RefCell<BTreeMap<usize, Result<Past, String>>>>;
+
+impl World {
+    /// Every pool is asked where its owner is.
+    pub(super) fn probe(&mut self) {
+        self.judge.borrow_mut().must_serve = true;
+        let pools: Vec<u64> = self.cluster.pools.keys().copied().collect();
+        self.probes += pools.len() as u64;
+        let owns = |at: &usize| {
+            let process = self.machines[*at].process.as_ref();
+            process.is_some_and(|process| process.owns_all(&self.servers))
+        };
+        let owner = (0..self.machines.len()).find(owns);
+        if let Some(at) = owner {
+            self.tell_state(at);
+            self.send(at, pools);
+        }
+    }
+
+    /// Until when pools and numbers are locked.
+    fn tell_state(&self, at: usize) {
+        let Some(process) = self.machines[at].process.as_ref() else { return };
+        let State::Serving(serving) = &*process.state.borrow() else { return };
+        for (id, served) in &serving.shards {
+            let (now, engine) = (served.shard.clock_now(), served.shard.engine.borrow());
+            let rules = engine.shard();
+            let longest = rules.slots().iter().map(|slot| slot.locked_until).max();
+            let held = rules.holds(now).next();
+            self.tell(at, || {
+                format!("shard {id}: now {now:?}, longest {longest:?}, held {held:?}")
+            });
+        }
+    }
+
+    /// Each number that a visitor has seen leads to that visitor.
+    pub(super) fn check_look_ups(&mut self) -> Judged {
+        let owner = (0..self.machines.len()).find(|at| {
+            self.machines[*at].process.as_ref().is_some_and(|it| it.owns_all(&self.servers))
+        });
+        let Some(at) = owner else { return Ok(()) };
+        let look_ups = self.judge.borrow().look_ups();
+        let found = Found::default();
+        for from in (0..look_ups.len()).step_by(64) {
+            for (which, (grant, _)) in look_ups.iter().enumerate().skip(from).take(64) {
+                self.look_up(at, which, grant, &found);
+            }
+            self.run_until(self.now() + 3 * SECOND)?;
+        }
+        let found = found.borrow();
+        for (which, (grant, may_be_gone)) in look_ups.iter().enumerate() {
+            let is_right = match found.get(&which) {
+                Some(Ok(Past { held: Some(held), .. })) if held.allocated_at.0 == grant.at_ms => {
+                    held.params == grant.params.as_bytes() || held.pool.is_none() && *may_be_gone
+                }
+                Some(Ok(Past { held: None, .. })) => *may_be_gone,
+                _ => false,
+            };
+            if !is_right {
+                let text = format!("{:?}, and {} was given", found.get(&which), grant.params);
+                let (shard, number) = (grant.shard, grant.number);
+                return Err(Violation { rule: "attribution", text, number, shard });
+            }
+        }
+        Ok(())
+    }
+
+    fn look_up(&self, at: usize, which: usize, grant: &Grant, found: &Found) {
+        let Some(process) = self.machines[at].process.as_ref() else { return };
+        let State::Serving(serving) = &*process.state.borrow() else { return };
+        let served = serving.shards.get(&grant.shard);
+        let (Some(served), Some(number)) = (served, PromoNumber::from_code(grant.number)) else {
+            return;
+        };
+        let moment = ringwell_engine::Moment::Shard(Millis(grant.at_ms));
+        let look_up =
+            lookup::attribution(Rc::clone(&served.shard), served.reader(), number, moment);
+        let found = Rc::clone(found);
+        process.platform.sim.executor.spawn(async move {
+            let past = look_up.await;
+            found.borrow_mut().insert(which, past);
+        });
+    }
+}
