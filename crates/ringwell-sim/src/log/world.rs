@@ -437,7 +437,7 @@ fn cluster(random: &mut Random, shards: usize) -> Cluster {
         let first = 2_005_550_000 + index * 1000;
         let count = [5, 20, 80, 300][random.index(4)];
         let numbers = (first..first + count).collect();
-        pools.insert(id, PoolRule { lifetime_ms, numbers, overflow: first + 999 });
+        pools.insert(id, PoolRule { lifetime_ms, numbers });
         owners.insert(id, u16::try_from(random.index(shards)).unwrap_or(0));
     }
     let maps = vec![Rc::new(Map { version: 1, owners })];
