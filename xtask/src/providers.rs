@@ -170,8 +170,8 @@ impl Provider {
              \x20  public_url = \"https://calls.example.com\"\n\
              \x20  secret_files = [\"main.secret\"]\n\n\
              \x20  [[calls.destination]]\n   ring_pools = [16]\n   to = [\"+18005550199\"]\n   ```\n\n\
-             5. Lead `https://calls.example.com/t/` to `127.0.0.1:8090` by the proxy that ends TLS, path and \
-             query unchanged.\n\
+             5. Route `https://calls.example.com/t/` to `127.0.0.1:8090` in the proxy that ends TLS, with \
+             path and query unchanged.\n\
              6. Set the hooks:\n\n\
              \x20  | where | what |\n   |---|---|\n"
         );
@@ -181,9 +181,9 @@ impl Provider {
         let _ = write!(
             text,
             "\n7. {fallback}\n\
-             8. Have a page or a batch hand out a number, call it, and look at the call:\n\n\
+             8. Get a number from a page or a batch, call it, and look at the call:\n\n\
              \x20  ```sh\n   curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n\n\
-             If the phone stays silent, look into the log for \"a webhook is not signed correctly\": it \
+             If the phone does not ring, search the log for \"a webhook is not signed correctly\": it \
              names the `public_url` that would have matched.\n"
         );
         for note in *notes {
@@ -212,7 +212,7 @@ fn sip() -> String {
          redirects does not see them.\n\
          7. Set a destination in the switch for the case that this server does not answer 200 within half a \
          second.\n\
-         8. Have a page or a batch hand out a number, call it, and look at the call:\n\n\
+         8. Get a number from a page or a batch, call it, and look at the call:\n\n\
          \x20  ```sh\n   curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n"
     );
     wrapped(&text)
