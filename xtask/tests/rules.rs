@@ -1,6 +1,6 @@
 //! The repository's own rules. Each test names a rule and lists every place that breaks it.
 //!
-//! Exceptions are in [`EXCEPTIONS`]; a test sees to it that the list only shrinks.
+//! Exceptions are in [`EXCEPTIONS`]; a test ensures that the list only gets shorter.
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
 
@@ -131,7 +131,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ),
     ("ringwell-plan", &[]),
     ("ringwell-trace", &[]),
-    // A judge that shares code with the judged repeats its mistakes.
+    // A checker that shares code with the checked program repeats its mistakes.
     ("ringwell-check", &[]),
     // Programs that measure from outside must not share code with the measured program.
     ("ringwell-bench", &[]),
@@ -159,7 +159,7 @@ fn a_decision_fits_on_a_page() {
 
 #[test]
 fn no_file_names_a_folder_of_somebody_s_machine() {
-    // In two parts, so that this file obeys its own rule.
+    // Split in two, so that this file obeys its own rule.
     let folders = [["/ho", "me/"], ["/ro", "ot/"], ["/wo", "rk/"], ["/Us", "ers/"]];
     let folders = folders.map(|parts| parts.concat());
     check("outside", files(), |_, text| {
@@ -209,7 +209,7 @@ fn crates_name_only_the_crates_below_them() {
             continue;
         };
         let dependencies = package["dependencies"].as_array().unwrap();
-        // Tests and examples may look over the fence.
+        // Tests and examples may use other crates.
         let built = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
         let names = built.map(|dependency| dependency["name"].as_str().unwrap());
         let ours = names.filter(|name| name.starts_with("ringwell-") || *name == "xtask");
@@ -232,7 +232,7 @@ fn the_core_depends_on_nothing() {
     assert!(needed.is_empty(), "ringwell-core depends on {needed:?}");
 }
 
-/// As `cargo deny` checks it, which takes a minute to build: CI runs it only where it is installed.
+/// The check of `cargo deny`, which takes a minute to build: CI runs it only if it is installed.
 #[test]
 fn dependencies_come_from_the_registry_under_licences_that_deny_toml_allows() {
     let deny = std::fs::read_to_string(root().join("deny.toml")).unwrap();
@@ -275,7 +275,7 @@ fn the_fuzzer_s_lock_file_knows_what_our_crates_depend_on() {
         let built = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
         let name_of =
             |dependency: &serde_json::Value| dependency["name"].as_str().unwrap().to_owned();
-        // The lock file has an optional one only if the fuzzer turns it on.
+        // The lock file has an optional one only if the fuzzer enables it.
         let built = built.filter(|it| it["optional"] != true || known.contains(&*name_of(it)));
         let wanted: BTreeSet<String> = built.map(name_of).collect();
         let known: BTreeSet<String> = known.iter().map(|name| (*name).to_owned()).collect();
@@ -314,8 +314,8 @@ fn every_crate_takes_the_lints_of_the_workspace() {
     });
 }
 
-/// `forbid` cannot be allowed anywhere, so the crate with the C ABI has separate lints: those of
-/// the workspace and more, with `unsafe_code` denied instead. One module of it allows that.
+/// `forbid` cannot be overridden anywhere, so the crate with the C ABI has separate lints: those of
+/// the workspace and more, with `unsafe_code` denied instead. One module of it allows unsafe code.
 #[test]
 fn unsafe_code_is_in_one_module_of_one_crate() {
     let shared = std::fs::read_to_string(root().join("Cargo.toml")).unwrap();
@@ -354,7 +354,7 @@ fn the_list_of_exceptions_only_shrinks() {
     }
 }
 
-/// Fails with every file that breaks `rule`, and with every exception that no longer does.
+/// Fails with every file that breaks `rule`, and with every exception that is no longer needed.
 fn check(
     rule: &str,
     files: impl IntoIterator<Item = PathBuf>,
@@ -362,7 +362,7 @@ fn check(
 ) {
     let mut broken = Vec::new();
     for file in files {
-        // Files that are not text are skipped; a file may also have just been deleted.
+        // Skips files that are not text, and files that have just been deleted.
         let Ok(text) = std::fs::read_to_string(root().join(&file)) else { continue };
         let excepted = EXCEPTIONS.iter().any(|(of, name)| *of == rule && Path::new(name) == file);
         match fault(&file, &text) {
@@ -381,7 +381,7 @@ fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
 }
 
-/// Every file that git knows or would take, relative to the root.
+/// Every file that git tracks or would add, relative to the root.
 fn files() -> BTreeSet<PathBuf> {
     let arguments = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
     let output = Command::new("git").args(arguments).current_dir(root()).output().unwrap();
@@ -402,7 +402,7 @@ fn is_source(file: &Path) -> bool {
     file == Path::new(".ci/run") || extension.is_some_and(|it| sources.contains(&it))
 }
 
-/// Whether an absolute path under `folder` is in the text: not as a part of a longer one.
+/// Whether the text contains an absolute path under `folder`, not as part of a longer path.
 fn names_folder(text: &str, folder: &str) -> bool {
     text.match_indices(folder).any(|(start, _)| {
         let before = text[..start].chars().next_back();
@@ -410,7 +410,7 @@ fn names_folder(text: &str, folder: &str) -> bool {
     })
 }
 
-/// Targets of `[text](target)` outside code blocks that point into the repository.
+/// Targets of `[text](target)` outside of code blocks that point into the repository.
 fn links(markdown: &str) -> Vec<String> {
     let mut in_code = false;
     let mut found = Vec::new();
@@ -438,12 +438,12 @@ fn leads_somewhere(folder: &Path, link: &str) -> bool {
     stays_inside && root().join(inside).exists()
 }
 
-/// Our packages, as cargo sees them.
+/// Our packages, as reported by cargo.
 fn packages() -> Vec<serde_json::Value> {
     metadata(&["--no-deps"])
 }
 
-/// The packages that cargo sees.
+/// The packages reported by cargo.
 fn metadata(more: &[&str]) -> Vec<serde_json::Value> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let arguments = ["metadata", "--format-version", "1", "--offline"];

@@ -102,7 +102,7 @@ fn parse_swap(text: &str) -> Result<Value, String> {
 /// Carries out the command.
 ///
 /// # Errors
-/// If the server cannot be asked, or refuses.
+/// If the server cannot be reached, or refuses.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { management, command } = args;
     let (server, json) = (Server::new(management)?, management.json);

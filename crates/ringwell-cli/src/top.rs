@@ -59,7 +59,7 @@ struct Pool {
 /// Prints the pools with most overflow rows.
 ///
 /// # Errors
-/// If the server cannot be asked, or refuses.
+/// If the server cannot be reached, or refuses.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let caller = Caller::new(&args.access)?;
     let ask = || caller.get(&args.access.url, &format!("/v1/overflow?top={}", args.pools));

@@ -33,7 +33,7 @@ pub(crate) struct Args {
 /// Prints the link.
 ///
 /// # Errors
-/// If the server cannot be asked, or refuses.
+/// If the server cannot be reached, or refuses.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { url, token_file } = args;
     let caller = Caller::new(&Access { url: url.clone(), token_file: token_file.clone() })?;

@@ -1,9 +1,9 @@
-//! Holds for numbers that come to this node's pools from pools of other nodes.
+//! Holds for numbers that arrive in this node's pools from pools of other nodes.
 //!
 //! A node knows the lockouts of its own shards. Before a pool gets numbers that were in no pool of
-//! the node, it asks every other node for their lockouts, and holds the pool as long as one may run.
-//! A node that cannot be asked may have handed them out a moment ago. So it does at a start, for
-//! buckets whose lists differ from those that it served last. Source: docs/spec/cluster.md,
+//! the node, it asks every other node for their lockouts, and holds the pool as long as one may
+//! run. A node that does not answer may have handed them out a moment ago. A start does the same
+//! for buckets whose lists differ from those that it served last. Source: docs/spec/cluster.md,
 //! "Numbers that change nodes".
 
 use std::collections::BTreeMap;
@@ -25,25 +25,25 @@ use crate::platform::{Path, Platform};
 use crate::queue::Peers;
 use crate::store::ServedMap;
 
-/// A list of pools reaches all nodes within this time.
+/// The time in which a list of pools reaches all nodes.
 pub const LIST_SPREAD: Millis = Millis(10_000);
 
-/// A node that does not answer by then cannot be asked.
+/// A node that does not answer within this time counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Ranges of numbers in a request: some 100 KB.
+/// The most ranges of numbers in a request: some 100 KB.
 const RANGES_MAX: usize = 2_000;
 
 /// Asks for the lockouts of numbers.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Wanted {
-    /// Of each pool, its ranges of numbers: the first, and how many.
+    /// For each pool, its ranges of numbers: the first number, and the count.
     pub pools: Vec<Vec<(u64, u32)>>,
 }
 
-/// For each of the pools, for how many milliseconds one of its numbers may be locked; `None` if one
-/// is in a pool of the node still.
+/// For each pool, the milliseconds for which one of its numbers may be locked; `None` if the node
+/// still has one of them in a pool.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Locked {
     /// In the order of the pools.
@@ -59,7 +59,7 @@ fn others(node: &Node) -> Vec<u16> {
 /// Answers another node's question.
 ///
 /// # Errors
-/// Why not, for people.
+/// The reason for a refusal, for people.
 pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked, String> {
     let range = |(first, count): &(u64, u32)| {
         PromoNumber::from_code(*first).and_then(|first| NumberRange::new(first, *count))
@@ -84,7 +84,7 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
         } else {
             return Err("the shard is stopping".to_owned());
         }
-        // The lockouts of pools that are held are unknown, and the numbers may have been theirs.
+        // The lockouts of held pools are unknown, and the numbers may have been theirs.
         let Some(Done::Holds(holds)) = ask(peers, shard, Step::TellHolds).await else {
             return Err("the shard is stopping".to_owned());
         };
@@ -98,7 +98,7 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
     Ok(Locked { pools: pools.iter().map(left).collect() })
 }
 
-/// Has a shard of this node take a step; `None` if it has ended.
+/// Makes a shard of this node take a step; `None` if it has ended.
 async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<Done> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
@@ -140,7 +140,8 @@ async fn ask_others<P: Platform>(
         let wanted = Wanted { pools: pools[from..to].iter().map(words).collect() };
         let body = Bytes::from(serde_json::to_vec(&wanted).unwrap_or_default());
         let until = platform.moment() + PATIENCE;
-        // All are asked at once, without tasks: changes are made on threads that have none.
+        // Queries run concurrently without tasks, because changes are made on threads that have
+        // none.
         let asked: Vec<_> = others(node).into_iter().map(|to| post(peers, to, &body)).collect();
         for answer in asked {
             let answer = read(platform.by(until, answer).await);
@@ -148,7 +149,7 @@ async fn ask_others<P: Platform>(
                 if !counts_silent {
                     continue;
                 }
-                // Its silence is waited for once, however many numbers come.
+                // A silent node is waited for once, regardless of the count of numbers.
                 all[from..].fill(None);
                 return all;
             };
@@ -161,7 +162,7 @@ async fn ask_others<P: Platform>(
     all
 }
 
-/// Sends the question; the answer comes later. If the queue is full, it never comes.
+/// Sends the query; the answer comes later. If the queue is full, no answer comes.
 fn post(peers: &Peers, other: u16, body: &Bytes) -> oneshot::Receiver<Result<Bytes, String>> {
     let (reply, answer) = oneshot::channel();
     let _ = peers.send(other, Message::Post { path: Path::Locked, body: body.clone(), reply });
@@ -207,9 +208,9 @@ struct Rule {
     are_doubted: bool,
 }
 
-/// Holds these pools as long as one of these numbers of theirs may be locked elsewhere, and at least
-/// until now if a number's state here may not be its newest: it may have gone out elsewhere since.
-/// Returns whether any is held.
+/// Holds these pools as long as one of these numbers of theirs may be locked elsewhere, and at
+/// least until now if a number's state here may not be its newest: it may have gone out elsewhere
+/// since. Returns whether any is held.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
@@ -222,7 +223,7 @@ async fn hold_pools<P: Platform>(
         return false;
     }
     let known = known_here(node, peers, pools).await;
-    // A change finds by itself that the shard has ended.
+    // The change itself detects that the shard has ended.
     let Some(now) = now(peers, first).await else { return false };
     // No other node can have handed out a number that is locked here.
     let locked = known.iter().filter(|(_, until)| **until > now);
@@ -238,7 +239,7 @@ async fn hold_pools<P: Platform>(
         if numbers.is_empty() {
             continue;
         }
-        // In the time of this shard, a moment is rounded down.
+        // In this shard's time, times are rounded down.
         let left = left.map_or(longest + LIST_SPREAD, |left| left + Millis(left.0.min(1)));
         let until = (now + left).max(node.begun.unknown_until);
         let is_known = || {
@@ -254,7 +255,7 @@ async fn hold_pools<P: Platform>(
     is_held
 }
 
-/// The pools of these buckets whose lists have changed since this node said that it can take them, with
+/// The pools of these buckets whose lists have changed since this node agreed to take them, with
 /// all of their numbers: the giver may not have sent the lockouts of all.
 fn changed_since_prepared(
     node: &Node,
@@ -266,13 +267,13 @@ fn changed_since_prepared(
     pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect()
 }
 
-/// Notes the lists of buckets that this node can take.
+/// Records the lists of buckets that this node can take.
 pub(crate) fn note_prepared(node: &Node, buckets: &[u16]) {
     let directory = node.directory();
     node.prepare(buckets.iter().map(|bucket| (*bucket, list(&directory, *bucket))));
 }
 
-/// Before buckets are taken over: see [`changed_since_prepared`].
+/// Call it before buckets are taken over: see [`changed_since_prepared`].
 pub(crate) async fn hold_taken<P: Platform>(
     platform: &P,
     node: &Node,
@@ -290,17 +291,17 @@ fn longest(directory: &Directory) -> Millis {
     pools.map(|pool| pool.lifetime()).max().unwrap_or_default()
 }
 
-/// Until when numbers that come to a pool may have been handed out by this data before, if part of
-/// its history is missing at `now`.
+/// The time until which numbers that enter a pool may be locked because of earlier answers from
+/// this data, if part of its history is missing at `now`.
 #[must_use]
 pub(crate) fn unknown_until(directory: &Directory, now: Millis) -> Millis {
     now + longest(directory) + LIST_SPREAD
 }
 
-/// At a start, before a number goes out: the pools of buckets whose lists are others than those that
-/// this data has served last may have got numbers from other nodes' pools. Data that has served
-/// nothing may begin after such a change; nodes that cannot be asked then may not have begun
-/// either, and hold nothing up.
+/// Runs at a start, before a number goes out: if the lists of buckets differ from those that this
+/// data has served last, their pools may have received numbers from other nodes' pools. Data that
+/// has served nothing may begin after such a change; nodes that cannot be asked then may not have
+/// begun either, and hold nothing up.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     if others(node).is_empty() || planted(Bug::ListsForgotten) {
         return;
@@ -326,8 +327,8 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     }
 }
 
-/// Before a change of the list is made: holds the pools that get numbers from other nodes' pools,
-/// and records that.
+/// Runs before a change of the list: holds the pools that get numbers from other nodes' pools, and
+/// records that.
 pub(crate) async fn hold<P: Platform>(
     platform: &P,
     node: &Node,
@@ -339,7 +340,7 @@ pub(crate) async fn hold<P: Platform>(
     let longest = longest(before).max(longest(next));
     let changed: BTreeMap<_, _> =
         found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect();
-    // Pools that a start did not know come back as they were.
+    // Pools that were unknown at the start return unchanged.
     let is_as_served = |of: u16| {
         let served = node.begun.served_lists.as_ref().and_then(|lists| lists.get(&of));
         !node.has_shrunk(of)
@@ -351,7 +352,7 @@ pub(crate) async fn hold<P: Platform>(
     let rule = Rule { longest, counts_silent: true, are_doubted: false };
     hold_pools(platform, node, peers, &pools, rule).await;
     if !node.set_lists(&changed) || node.phase() != Phase::Serving {
-        // The end of the start writes it down.
+        // The end of the start records it.
         return;
     }
     let served = ServedMap::read(&platform.files(), &node.config.data);

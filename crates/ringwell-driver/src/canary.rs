@@ -1,7 +1,7 @@
 //! Bugs that are planted on purpose, to show that the simulator finds them.
 //!
-//! They are in production code, behind [`planted`], which is `false` at compile time unless all is
-//! built with `--cfg canary`. Then each thread plants its own.
+//! They are in production code, guarded by [`planted`], which is `false` at compile time unless the
+//! build has `--cfg canary`. Each thread then has its own bug.
 
 macro_rules! bugs {
     ($($(#[doc = $doc:literal])* $bug:ident $name:literal;)*) => {
@@ -10,10 +10,10 @@ macro_rules! bugs {
         pub enum Bug { $($(#[doc = $doc])* $bug,)* }
 
         impl Bug {
-            /// All that can be planted.
+            /// All bugs that can be planted.
             pub const ALL: &'static [Self] = &[$(Self::$bug,)*];
 
-            /// As written on the simulator's command line.
+            /// The names on the simulator's command line.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$bug => $name,)* }
@@ -23,13 +23,13 @@ macro_rules! bugs {
 }
 
 bugs! {
-    /// Answers leave before their group is on the disk.
+    /// Answers are sent before their group is on the disk.
     ReplyBeforeFlush "reply-before-flush";
-    /// A flush that failed is tried again, and believed.
+    /// A failed flush is retried, and its success is trusted.
     FlushAgain "flush-again";
     /// A journal is cut at its first bad frame, even if good frames follow.
     CutAtBadFrame "cut-at-bad-frame";
-    /// A rotten end is cut, and nothing is held.
+    /// A damaged end is cut off, and nothing is held.
     NoHoldAfterRot "no-hold-after-rot";
     /// A rename is not made durable.
     NoNameFlush "no-name-flush";
@@ -46,7 +46,7 @@ bugs! {
     NoCarry "no-carry";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
-    /// A start takes the wall clock's word for how long it was away, also within one boot.
+    /// A start trusts the wall clock about the length of its absence, even within one boot.
     WallAtStart "wall-at-start";
     /// Look-ups compare the wall clock with shard time.
     ShardTimeInLookups "shard-time-in-lookups";
@@ -54,7 +54,7 @@ bugs! {
     NoRounding "no-rounding";
     /// An owner serves rows after their deadline.
     DeadlineIgnored "deadline-ignored";
-    /// A client that goes away after its answer has left gets its numbers released.
+    /// If a client disconnects after its answer was sent, its numbers are released.
     ReleaseAnswered "release-answered";
     /// Owners forget the row and batch that they serve.
     RetryForgotten "retry-forgotten";
@@ -62,59 +62,59 @@ bugs! {
     UnseenCounts "unseen-counts";
     /// Ready answers count, even if a thread polls them long after their deadline.
     ReadyBeatsDeadline "ready-beats-deadline";
-    /// A request that may be sent again is known by its key alone.
+    /// A repeatable request is identified by its key alone.
     KeyAlone "key-alone";
     /// The outcomes of another shard's rows are joined in the wrong order.
     RowsMixed "rows-mixed";
     /// A node that starts with a new map continues to serve the buckets that it has lost.
     StaleMap "stale-map";
-    /// Pools that come with a new map are not held.
+    /// Pools that arrive by a new map are not held.
     NoHoldAfterMove "no-hold-after-move";
-    /// … or only those that are known at the start, not later ones.
+    /// … or only those known at the start, and not later ones.
     LatePoolsNotHeld "late-pools-not-held";
-    /// The next owner confirms data that it only has in memory.
+    /// The next owner confirms data that it has only in memory.
     AdoptUnstored "adopt-unstored";
-    /// Buckets are given up in memory only: after a restart they are served again.
+    /// Buckets are given up only in memory: after a restart they are served again.
     GivenNotKept "given-not-kept";
     /// Buckets are taken again although they have moved on.
     StaleTake "stale-take";
-    /// A report to another shard leaves out the numbers of the last group.
+    /// A report to another shard omits the numbers of the last group.
     FactsMissGroup "facts-miss-group";
     /// The next owner forgets visitors and the answers to batches.
     AdoptForgets "adopt-forgets";
-    /// A node accepts reports of others on its own buckets.
+    /// A node accepts other nodes' reports on its own buckets.
     HearsayBelieved "hearsay-believed";
     /// A link never learns that its owner is slow.
     NeverShut "never-shut";
-    /// A number is free while its lockout has a moment to go (in ringwell-core).
+    /// A number is free shortly before its lockout ends (in ringwell-core).
     LockCompare "lock-compare";
     /// The number that has been free for the shortest time goes out (in ringwell-core).
     NotFifo "not-fifo";
-    /// The numbers of a batch whose client went away stay locked.
+    /// The numbers of a batch whose client disconnected stay locked.
     HoldUnanswered "hold-unanswered";
-    /// A snapshot names the newest group at its beginning as the last that it covers.
+    /// A snapshot records the newest group at its beginning as the last that it covers.
     ThroughTooEarly "through-too-early";
-    /// Groups are looked for one place too early once a segment was dropped.
+    /// Groups are searched one place too early once a segment was dropped.
     GroupOffByOne "group-off-by-one";
-    /// The rest of a batch's time is read in a different unit than it was written in.
+    /// The remaining time of a batch is read in a different unit than it was written in.
     DeadlineUnit "deadline-unit";
-    /// The numbers of a link's answer are used, and given back as too late as well.
+    /// The numbers of a link's answer are used, and also returned as too late.
     LinkAnswerTwice "link-answer-twice";
-    /// One shard alone looks rows up in the next state of the directory.
+    /// Only one shard looks rows up in the next state of the directory.
     ChangeOneShard "change-one-shard";
-    /// When a group is stored, the one after it counts as well.
+    /// When a group is stored, the next one counts as stored too.
     CommitTooFar "commit-too-far";
     /// Answers to other shards wait for the group before theirs.
     PeerGroupOff "peer-group-off";
-    /// Numbers that a visitor or a repeated row keeps leave before that is durable.
+    /// Numbers that a visitor or a repeated row keeps are sent before that is durable.
     KeptNotPromised "kept-not-promised";
-    /// A shard whose disk was full refuses forever.
+    /// A shard whose disk was full refuses rows forever.
     FullForEver "full-for-ever";
     /// A link that was shut is never opened again.
     NeverReopened "never-reopened";
     /// The next owner does not learn which buckets are held.
     TakenNotHeld "taken-not-held";
-    /// Buckets carry the old state of numbers that have left their pools.
+    /// Moved buckets carry an old state of numbers that have left their pools.
     OldGoesAlong "old-goes-along";
     /// What a node knows of numbers that come from elsewhere counts as their newest state.
     ArrivalsBelieved "arrivals-believed";
@@ -122,15 +122,15 @@ bugs! {
     DoubtsStayBehind "doubts-stay-behind";
     /// Buckets are handed over before the state of their numbers was sent to the next owner.
     TakeBeforeTold "take-before-told";
-    /// Buckets on their way are taken back without asking whether they have arrived.
+    /// Buckets in transit are taken back without asking whether they have arrived.
     AbortUnasked "abort-unasked";
     /// An interrupted move does not continue.
     MoveNotResumed "move-not-resumed";
-    /// Numbers that go from a pool that is held to another are not held there.
+    /// Numbers that move from a held pool to another are not held there.
     HoldsStayBehind "holds-stay-behind";
     /// Pools that get numbers from pools of other nodes are not held.
     ArrivalsNotHeld "arrivals-not-held";
-    /// A start does not notice that the list of pools has changed meanwhile.
+    /// A start does not notice that the list of pools has changed in the meantime.
     ListsForgotten "lists-forgotten";
     /// Numbers enter a pool before they have left another.
     EnterBeforeLeave "enter-before-leave";
@@ -138,15 +138,15 @@ bugs! {
     OwnersForgotten "owners-forgotten";
     /// The shards of a starting node do not share their state of numbers.
     NoAgreement "no-agreement";
-    /// The end of a lockout is taken over by another node's clock.
+    /// The end of a lockout is taken over in another node's time without conversion.
     ForeignClock "foreign-clock";
     /// Old history is dropped before the copied records are stored.
     DropBeforeStored "drop-before-stored";
     /// Lockouts that a start has lengthened are used before a snapshot records it.
     LengthenedUnsaved "lengthened-unsaved";
-    /// A log that says that it ends elsewhere is believed: another owner must have written.
+    /// A log's report that it ends elsewhere is trusted: another owner must have written.
     TakenIsTheirs "taken-is-theirs";
-    /// A log that reports another end must have stored the previous message.
+    /// A log that reports another end is assumed to have stored the previous message.
     TakenIsMine "taken-is-mine";
     /// A shard is taken over in the epoch of the previous owner.
     EpochNotRaised "epoch-not-raised";
@@ -167,7 +167,7 @@ bugs! {
 }
 
 impl Bug {
-    /// The bug that is called `name`.
+    /// The bug with the name `name`.
     #[must_use]
     pub fn parse(name: &str) -> Option<Self> {
         Self::ALL.iter().copied().find(|bug| bug.name() == name)

@@ -22,11 +22,11 @@ use crate::store::SeenJournals;
 /// The phase of the node's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
-    /// Not in rotation yet.
+    /// Not ready for requests yet.
     Starting,
-    /// In rotation.
+    /// Ready for requests.
     Serving,
-    /// Out of rotation: completes the requests that have begun.
+    /// No longer ready: completes the requests that have begun.
     Draining,
 }
 
@@ -54,7 +54,7 @@ pub struct Trouble {
     pub reason: String,
 }
 
-/// The known facts about the part of a shard's history that the start did not read.
+/// The known state of the part of a shard's history that the start did not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryState {
     /// It has not been read yet.
@@ -94,29 +94,30 @@ impl JournalState {
 /// The findings of a start in the data directory.
 #[derive(Debug, Default)]
 pub struct Begun {
-    /// Buckets that came without the lockouts of the previous owner.
+    /// Buckets that arrived without the lockouts of the previous owner.
     pub holds: BucketHolds,
     /// The name of the data directory; empty if nothing is stored.
     pub identity: String,
-    /// Nothing had been served from it before.
+    /// Whether nothing had been served from it before.
     pub is_first: bool,
     /// The number of the next group of each shard's journal.
     pub journals: Vec<(u16, u64)>,
-    /// By the wall clock, the newest time that the journals record; zero if they record none.
+    /// The newest time that the journals record, by the wall clock; zero if they record none.
     pub recorded_until: Millis,
-    /// The time when answered allocations may be missing.
+    /// The times in which answered allocations may be missing.
     pub gaps: Gaps,
-    /// The clocks that the journals of all shards have noted.
+    /// The clock readings that the journals of all shards have recorded.
     pub noted: Vec<Noted>,
     /// The lists of pools that are served.
     pub lists: Lists,
     /// The lists that this data has served before; `None` if it has not.
     pub served_lists: Option<Lists>,
-    /// Until then numbers that come to a pool may be locked by what this data has lost.
+    /// The time until which numbers that enter a pool may be locked by allocations that this data
+    /// has lost.
     pub unknown_until: Millis,
 }
 
-/// Faults that tests ask for.
+/// Faults that tests inject.
 #[derive(Clone, Debug, Default)]
 pub struct Drills {
     /// A request that contains this text fails by a panic.
@@ -131,17 +132,18 @@ pub struct Node {
     /// The configuration.
     pub config: Config,
     directory: RwLock<Arc<Directory>>,
-    /// When the directory was last seen to be current, in milliseconds; 0: never.
+    /// The time when the directory was last confirmed to be current, in milliseconds; 0 if never.
     directory_seen_ms: AtomicU64,
     /// The owner of each bucket, in a cluster.
     owners: RwLock<Option<Owners>>,
-    /// Buckets that came without the lockouts of the owner before. Grows only while `changes` is held.
+    /// Buckets that arrived without the lockouts of the previous owner. Grows only while `changes`
+    /// is held.
     bucket_holds: RwLock<BucketHolds>,
-    /// The time when answered allocations may be missing.
+    /// The times in which answered allocations may be missing.
     gaps: RwLock<Gaps>,
     /// Digests of the lists of pools that are served.
     lists: RwLock<Lists>,
-    /// Buckets from whose pools numbers went since the start.
+    /// Buckets whose pools have given up numbers since the start.
     shrunk: RwLock<BTreeSet<u16>>,
     /// Digests of the lists of buckets that this node can take.
     prepared: RwLock<BTreeMap<u16, Option<u64>>>,
@@ -157,15 +159,15 @@ pub struct Node {
     pub is_leaving: Notify,
     /// The node's part in a cluster.
     pub membership: Option<Membership>,
-    /// The durability that is required before an answer leaves.
+    /// The durability that is required before an answer is sent.
     pub durability: Durability,
     /// Limits of a batch.
     pub wire_limits: Limits,
     drills: Drills,
     phase: AtomicU8,
-    /// The shards of this process, in rising order, and how their journals are.
+    /// The shards of this process, in rising order, and the state of their journals.
     journals: Vec<(u16, AtomicU8)>,
-    /// The facts about their histories, in the same order.
+    /// The state of their histories, in the same order.
     histories: Vec<AtomicU8>,
     /// The reasons for states of journals other than [`JournalState::Writing`], in the same order.
     troubles: Vec<Mutex<Trouble>>,
@@ -174,8 +176,8 @@ pub struct Node {
 }
 
 impl Node {
-    /// A node that is starting. `opened` comes from its data directory: the owners of buckets in a
-    /// cluster, and the findings of the opening.
+    /// A starting node. `opened` comes from its data directory: the owners of buckets in a cluster,
+    /// and the findings of the opening.
     #[must_use]
     pub fn new(
         config: Config,
@@ -218,10 +220,10 @@ impl Node {
         }
     }
 
-    /// The newest state of the directory. A thread that answers rows has its own way to it.
+    /// The newest state of the directory. Threads that answer rows have their own reference to it.
     #[must_use]
     pub fn directory(&self) -> Arc<Directory> {
-        // A panic while it is held leaves it whole.
+        // A panic while the lock is held leaves the data consistent.
         Arc::clone(&self.directory.read().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -232,7 +234,7 @@ impl Node {
         (at > 0).then(|| now.since(Moment(Duration::from_millis(at))))
     }
 
-    /// The directory is as its keeper has it `now`.
+    /// Records that the directory is confirmed to be current at `now`.
     pub fn directory_is_current(&self, now: Moment) {
         let ms = u64::try_from(now.0.as_millis()).unwrap_or(u64::MAX).max(1);
         self.directory_seen_ms.store(ms, Ordering::Relaxed);
@@ -254,7 +256,7 @@ impl Node {
         *self.bucket_holds.write().unwrap_or_else(PoisonError::into_inner) = holds;
     }
 
-    /// When answered allocations may be missing from this node's journals.
+    /// The times in which answered allocations may be missing from this node's journals.
     #[must_use]
     pub fn gaps(&self) -> Gaps {
         self.gaps.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -271,7 +273,7 @@ impl Node {
         self.lists.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// These buckets have these lists from now on; returns whether that is a change.
+    /// Sets the lists of these buckets; returns whether that is a change.
     pub fn set_lists(&self, changed: &BTreeMap<u16, Option<u64>>) -> bool {
         let mut lists = self.lists.write().unwrap_or_else(PoisonError::into_inner);
         let before = lists.clone();
@@ -284,18 +286,19 @@ impl Node {
         *lists != before
     }
 
-    /// Whether numbers went from pools of this bucket since the start.
+    /// Whether pools of this bucket have given up numbers since the start.
     #[must_use]
     pub fn has_shrunk(&self, bucket: u16) -> bool {
         self.shrunk.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
     }
 
-    /// Numbers go from pools of these buckets.
+    /// Records that pools of these buckets give up numbers.
     pub fn shrink(&self, buckets: &[u16]) {
         self.shrunk.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
     }
 
-    /// Digests of the lists of buckets when this node was asked whether it can take them.
+    /// Digests of the lists of buckets at the time when this node was asked whether it can take
+    /// them.
     #[must_use]
     pub fn prepared(&self) -> BTreeMap<u16, Option<u64>> {
         self.prepared.read().unwrap_or_else(PoisonError::into_inner).clone()
@@ -306,7 +309,7 @@ impl Node {
         self.prepared.write().unwrap_or_else(PoisonError::into_inner).extend(lists);
     }
 
-    /// Has requests fail on purpose.
+    /// Makes requests fail on purpose.
     #[must_use]
     pub fn with_drills(self, drills: Drills) -> Self {
         Self { drills, ..self }
@@ -317,7 +320,7 @@ impl Node {
         panic_if(self.drills.panic_on.as_deref(), text);
     }
 
-    /// As [`Self::fault_drill`], for rows that came from another shard.
+    /// Like [`Self::fault_drill`], for rows from another shard.
     pub fn owner_fault_drill(&self, text: &[u8]) {
         panic_if(self.drills.panic_at_owner_on.as_deref(), text);
     }
@@ -338,12 +341,12 @@ impl Node {
         }
     }
 
-    /// The node enters another phase of its life.
+    /// Sets the phase of the node's life.
     pub fn enter(&self, phase: Phase) {
         self.phase.store(phase as u8, Ordering::Relaxed);
     }
 
-    /// The journal of `shard` is in this state now.
+    /// Sets the state of the journal of `shard`.
     pub fn set_journal(&self, shard: u16, state: JournalState) {
         if let Some((_, known)) = self.journals.iter().find(|(id, _)| *id == shard) {
             known.store(state as u8, Ordering::Relaxed);
@@ -393,7 +396,7 @@ impl Node {
         }
     }
 
-    /// The facts about the histories, by shard.
+    /// The state of the histories, by shard.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.histories.iter().map(|state| match state.load(Ordering::Relaxed) {
             0 => HistoryState::Unread,
@@ -434,7 +437,7 @@ impl Node {
         *self.owners.write().unwrap_or_else(PoisonError::into_inner) = Some(owners);
     }
 
-    /// Whether `shard` is one of this node's.
+    /// Whether `shard` belongs to this node.
     #[must_use]
     pub fn is_own(&self, shard: u16) -> bool {
         self.shards().any(|own| own == shard)

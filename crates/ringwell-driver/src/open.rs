@@ -1,5 +1,5 @@
-//! From files to engines: reads every shard's snapshot and journal, moves lockouts along with
-//! numbers that changed shards, determines the time, and opens the journals for writing.
+//! From files to engines: reads every shard's snapshot and journal, moves the lockouts of numbers
+//! that changed shards, determines the time, and opens the journals for writing.
 //!
 //! ```text
 //! read    each shard for itself; changes no file that counts
@@ -8,7 +8,7 @@
 //! hold    the buckets that came without the lockouts of the previous owner
 //! ```
 //!
-//! Plain functions over the store: the server, the embedded engine and the simulator call them in
+//! Plain functions over the store; the server, the embedded engine and the simulator call them in
 //! this order. Source: docs/spec/journal.md, docs/spec/cluster.md.
 
 mod agree;
@@ -43,23 +43,23 @@ use crate::store::{
 };
 
 /// The name of every data directory whose journals are copies of logs: only the log may have lost
-/// something.
+/// data.
 const IN_LOG: &str = "log";
 
-/// All that a start needs to know beside the files of its shards.
+/// The inputs of a start in addition to the files of its shards.
 #[derive(Debug)]
 pub struct Start<'a, F> {
     /// The files.
     pub files: &'a F,
     /// The place and the settings of journals.
     pub settings: &'a Settings,
-    /// The pools, by the owners that this data has served last.
+    /// The pools, with the owners that this data has served last.
     pub directory: &'a Directory,
     /// The clocks of the machine.
     pub reading: Reading,
     /// The shards that had files before.
     pub on_disk: &'a [u16],
-    /// The journals are in a log, and the files are copies of it.
+    /// Whether the journals are in a log, and the files are copies of it.
     pub has_log: bool,
     /// The time of another process that served the same shards, by its last sign.
     pub last_owner: Option<&'a LastOwner>,
@@ -72,33 +72,34 @@ pub struct Start<'a, F> {
 pub struct Begun<F: Files> {
     /// The shards.
     pub shards: Vec<Opened<F>>,
-    /// The machine's clocks, and shard time by them.
+    /// The machine's clocks, and the shard time computed from them.
     pub clocks: Clocks,
-    /// Buckets that came without the lockouts of the previous owner.
+    /// Buckets that arrived without the lockouts of the previous owner.
     pub holds: BucketHolds,
-    /// The name of the data directory; empty if nothing is kept.
+    /// The name of the data directory; empty if nothing is stored.
     pub identity: String,
-    /// By the wall clock, a time up to which the journals of all shards are complete; zero if none
+    /// A time by the wall clock up to which the journals of all shards are complete; zero if none
     /// has a record.
     pub recorded_until: Millis,
-    /// The time when answered allocations may be missing.
+    /// The times in which answered allocations may be missing.
     pub gaps: Gaps,
-    /// The clocks that the journals of all shards have noted.
+    /// The clock readings that the journals of all shards have recorded.
     pub noted: Vec<Noted>,
     /// The lists of pools that are served.
     pub lists: Lists,
     /// The lists that this data has served before; `None` if it has not.
     pub served_lists: Option<Lists>,
-    /// Until then numbers that come to a pool may be locked by what this data has lost.
+    /// The time until which numbers that enter a pool may be locked by allocations that this data
+    /// has lost.
     pub unknown_until: Millis,
-    /// The reason why all of it was in doubt, if it was.
+    /// The reason why all of the data was in doubt, if it was.
     pub copied: Option<Copied>,
-    /// For each shard how many of its pools are held for a bucket.
+    /// For each shard, the count of its pools that are held because of a bucket.
     pub held: Vec<(u16, u64)>,
 }
 
 impl<F: Files> Begun<F> {
-    /// The findings, for the node. `journals` are the shards' next groups; `is_first` says that
+    /// The findings, for the node. `journals` are the shards' next groups; `is_first` means that
     /// nothing had been served from the data before.
     pub fn findings(&mut self, is_first: bool, journals: Vec<(u16, u64)>) -> node::Begun {
         node::Begun {
@@ -135,7 +136,7 @@ pub struct Opened<F: Files> {
 /// The reason why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// An overflow number belongs to a visitor.
+    /// A visitor holds an overflow number.
     #[error(transparent)]
     Overflow(#[from] OverflowTaken),
     /// The cluster file is too old.
@@ -176,7 +177,8 @@ pub fn begin<F: Files>(
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
     let new = member.map(|(own, version)| {
         if start.has_log {
-            // Whoever served a shard left its lockouts in its log, which refuses another placement.
+            // The previous server of a shard left its lockouts in its log, which refuses another
+            // placement.
             return Ok(BTreeSet::new());
         }
         hold::new_buckets(placement, version, own, served.as_ref(), &new_shards)
@@ -235,7 +237,7 @@ fn recorded_until<F: Files>(reads: &[Read<F>]) -> Millis {
     recorded.map(wall).min().unwrap_or_default()
 }
 
-/// Opens a shard's journal for writing and makes its engine. It is `now` by shard time.
+/// Opens a shard's journal for writing and makes its engine. `now` is in shard time.
 ///
 /// # Errors
 /// [`FileError`]

@@ -1,4 +1,4 @@
-//! Works through a shard's queue: requests from other shards and from operators.
+//! Processes a shard's queue: requests from other shards and from operators.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -75,7 +75,7 @@ pub async fn serve<P: Platform>(
                 });
             }
             Message::Pools(query) => {
-                // The time is the engine's too.
+                // The time becomes the engine's too.
                 let now = shard.now();
                 pool_query::answer(shard.id, &shard.engine.borrow(), now, &shard.stats, query);
             }

@@ -1,7 +1,7 @@
 //! One shard: the engine and all the work around it on the shard's thread.
 //!
-//! Everything here is single-threaded; `RefCell`s are borrowed for a few lines and never across
-//! an `await`.
+//! Everything here is single-threaded; `RefCell`s are borrowed for a few lines and never across an
+//! `await`.
 
 use std::any::Any;
 use std::cell::{Cell, Ref, RefCell};
@@ -30,19 +30,20 @@ use crate::rows::is_promise;
 use crate::stats::Stats;
 use crate::watch::{Served, Watch};
 
-/// Idle room for batches that a shard keeps; more than are ever in flight at once on most days.
+/// The most idle memory blocks for batches that a shard keeps; more than are usually in flight at
+/// once.
 const JOBS_KEPT_MAX: usize = 1024;
 
-/// A node that refuses rows as moved is asked for its owners this often at most.
+/// The shortest interval between two queries for the owners to a node that refuses rows as moved.
 const LEARN_EVERY: Duration = Duration::from_millis(20);
 
 /// With `durability = "memory"`, groups are sealed at this size.
 const MEMORY_GROUP_BYTES: usize = 256 * 1024;
 
-/// Knows ring pools that the directory does not have.
+/// A source of ring pools that the directory lacks.
 pub trait PoolSource: fmt::Debug {
-    /// Asks for `pool`. The receiver ends (its sender is dropped) when there is an answer, which is in
-    /// the directory by then if there is such a pool; `None` if there is no hope for one now.
+    /// Requests `pool`. The receiver ends (its sender is dropped) when there is an answer; the
+    /// directory then has the pool if it exists. `None` if no answer is expected now.
     fn ask(&self, pool: PoolId) -> Option<watch::Receiver<()>>;
 }
 
@@ -63,15 +64,15 @@ pub struct Shard<P> {
     pub commit: Commit,
     /// The queues of the other shards, and of this one.
     pub peers: Peers,
-    /// The source of pools that the directory does not have.
+    /// The source of pools that the directory lacks.
     pub source: Option<Rc<dyn PoolSource>>,
     /// Counts.
     pub stats: Stats,
     /// Notified when records wait to be written.
     pub pending: Notify,
-    /// Held while a snapshot is taken: two at once would share a file.
+    /// Held while a snapshot is taken, because two would share a file.
     pub snapshots: tokio::sync::Mutex<()>,
-    /// Notified when a full group has been sealed and another gathers.
+    /// Notified when a full group has been sealed and the next one accepts records.
     pub room: Notify,
     /// The time at which another node was last asked for its owners.
     learnt_at: Cell<Option<Moment>>,
@@ -131,9 +132,8 @@ impl<P: Platform> Shard<P> {
         *self.directory.borrow_mut() = next;
     }
 
-    /// Makes the node ask the node of `shard`, which refused a request as not its own, for the
-    /// owners. No more often than useful: the other shard may simply not have received its buckets
-    /// yet.
+    /// Asks the node of `shard`, which refused a request as not its own, for the owners. Not too
+    /// often, because the other shard may simply not have received its buckets yet.
     pub(crate) async fn learn_owners(&self, shard: u16) {
         let now = self.platform.moment();
         let is_too_soon = self.learnt_at.get().is_some_and(|at| now.since(at) < LEARN_EVERY);
@@ -157,7 +157,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Has the records that the engine has written stored.
+    /// Stores the records that the engine has written.
     pub fn commit_soon(&self) {
         if self.has_group() {
             self.pending.notify_one();
@@ -185,14 +185,14 @@ impl<P: Platform> Shard<P> {
         self.engine.borrow().pending_bytes() >= enough
     }
 
-    /// Closes the open group, with the clocks as they stand.
+    /// Seals the open group with the current clock readings.
     pub fn seal(&self, spare: Vec<u8>) -> Option<Group> {
         let mut engine = self.engine.borrow_mut();
         engine.set_clocks(self.clocks());
         engine.seal(spare)
     }
 
-    /// Serves rows of a batch that another shard took in.
+    /// Serves rows of a batch that another shard received.
     pub async fn serve_peer(&self, ask: PeerRows) {
         self.wait_for_room(ask.deadline).await;
         let is_late = self.platform.moment() > ask.deadline && !planted(Bug::DeadlineIgnored);
@@ -264,7 +264,7 @@ impl<P: Platform> Shard<P> {
         self.commit_soon();
     }
 
-    /// Pools, holds or lockouts have changed in another way than by rows.
+    /// Reports that pools, holds or lockouts have changed in another way than by rows.
     #[inline]
     pub(crate) fn changed(&self) {
         if let Some(watch) = self.platform.watch() {
@@ -272,7 +272,7 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    /// Everything up to `group` is durable.
+    /// Records that everything up to `group` is durable.
     pub fn stored(&self, group: u64) {
         let refusal = self.engine.borrow().refusal();
         let was_held_up = matches!(refusal, Some(Refusal::JournalFull | Refusal::JournalWaits));
@@ -293,8 +293,8 @@ impl<P: Platform> Shard<P> {
         self.promised.borrow_mut().pop_front_if(|promised| promised.group <= group)
     }
 
-    /// The journal refuses for this reason: logs it once, and makes rows overflow until
-    /// [`Self::stored`], if the journal's state is one that ends.
+    /// Records that the journal refuses for this reason: logs it once, and makes rows overflow
+    /// until [`Self::stored`], if the state of the journal can end.
     pub(crate) fn hold_up(&self, state: JournalState, why: Refusal, reason: &str) {
         if self.engine.borrow().refusal() == Some(why) {
             return;
@@ -324,13 +324,13 @@ impl<P: Platform> Shard<P> {
         self.refuse(why);
     }
 
-    /// Whether all that was ever recorded is stored.
+    /// Whether all records are stored.
     #[must_use]
     pub fn is_stored(&self) -> bool {
         self.commit.durable() >= self.engine.borrow().newest_group()
     }
 
-    /// The journal accepts nothing: rows become overflow, also those that wait.
+    /// Makes all rows overflow, including those that wait, because the journal accepts nothing.
     pub fn refuse(&self, why: Refusal) {
         self.engine.borrow_mut().refuse(Some(why));
         self.commit.refuse(why);
@@ -366,12 +366,12 @@ impl<P: Platform> Shard<P> {
         self.engine.borrow_mut().at(self.clock.now(self.platform.boot_time()))
     }
 
-    /// Shard time, without advancing the engine: for observers.
+    /// Shard time, without advancing the engine; for observers.
     pub fn clock_now(&self) -> Millis {
         self.clock.now(self.platform.boot_time())
     }
 
-    /// The clocks as they stand: reads the wall clock too.
+    /// The current readings of all clocks, including the wall clock.
     pub fn clocks(&self) -> Clocks {
         self.clock.clocks(self.platform.boot_time(), self.platform.wall())
     }

@@ -10,10 +10,10 @@ use hdrhistogram::Histogram;
 use ringwell_core::{PoolId, Throttle};
 use ringwell_engine::{Counts, Refusal};
 
-/// Longest time that the histogram distinguishes, in microseconds.
+/// The longest time that the histogram distinguishes, in microseconds.
 const LATENCY_MAX_US: u64 = 60_000_000;
 
-/// A count that only goes up.
+/// A count that only increases.
 #[derive(Debug, Default)]
 pub struct Counter(Cell<u64>);
 
@@ -41,11 +41,11 @@ pub enum Reason {
     Busy,
     /// The disk is full.
     JournalFull,
-    /// The journal takes nothing until a restart.
+    /// The journal accepts nothing until a restart.
     JournalFailed,
     /// The journal takes long to store.
     JournalWaits,
-    /// The link had no place in time.
+    /// The link had no slot in time.
     Paced,
     /// No connection, or no answer that can be read.
     Unreachable,
@@ -106,7 +106,7 @@ pub enum Kind {
     Bulk,
     /// A single allocation.
     Single,
-    /// A page's numbers: the page's own counts have it.
+    /// A page's numbers, which the page's own counts include.
     Page,
 }
 
@@ -128,10 +128,10 @@ pub struct Stats {
     pub connections_cut: Counter,
     pub bodies_refused: Counter,
     pub links_refused: Counter,
-    /// Warnings of the last.
+    /// When warnings were last logged.
     pub strangers: Throttle,
     overflow: [Counter; Reason::ALL.len()],
-    /// The same by pool, without rows that found it exhausted: those its shard counts.
+    /// The same by pool, without rows that found it exhausted, which its shard counts.
     refused: RefCell<BTreeMap<PoolId, [u64; Reason::ALL.len()]>>,
     latency: RefCell<Histogram<u64>>,
 }
@@ -172,15 +172,15 @@ impl Default for Stats {
 }
 
 impl Stats {
-    /// One row got an overflow number, or none, for this reason.
+    /// Counts a row that got an overflow number, or none, for this reason.
     pub fn overflow(&self, reason: Reason) {
         self.overflow[reason as usize].add(1);
     }
 
-    /// One row for `pool` got an overflow number, or none, because no shard was there for it.
+    /// Counts a row for `pool` that got an overflow number, or none, because no shard answered.
     pub fn refused(&self, pool: Option<PoolId>, reason: Reason) {
         self.overflow(reason);
-        // Unknown pools are never counted: the map is no larger than the directory.
+        // Unknown pools are never counted, so the map is no larger than the directory.
         if let Some(pool) = pool {
             self.refused.borrow_mut().entry(pool).or_default()[reason as usize] += 1;
         }
@@ -192,7 +192,7 @@ impl Stats {
         self.refused.borrow().get(&pool).copied().unwrap_or_default()
     }
 
-    /// The pools with most rows that no shard was there for, at most `pools` of them, with their counts.
+    /// At most `pools` pools with the most rows that no shard answered, with their counts.
     #[must_use]
     pub fn most_refused(&self, pools: usize) -> Vec<(PoolId, u64)> {
         let refused = self.refused.borrow();
@@ -203,7 +203,7 @@ impl Stats {
         counts
     }
 
-    /// A batch of this many rows was answered.
+    /// Counts an answered batch of this many rows.
     pub(crate) fn answered(&self, kind: Kind, rows: usize) {
         match kind {
             Kind::Bulk => {
@@ -215,7 +215,7 @@ impl Stats {
         }
     }
 
-    /// One batch was answered after this time.
+    /// Counts a batch that was answered after this time.
     pub fn answered_after(&self, time: Duration) {
         let us = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
         self.latency.borrow_mut().saturating_record(us.max(1));
@@ -235,7 +235,7 @@ pub struct ShardStats {
     pub latency: Histogram<u64>,
     /// The links of this thread to the shards of other nodes.
     pub links: Vec<LinkStats>,
-    /// Open now.
+    /// Open connections.
     pub connections: usize,
     /// The engine's counts.
     pub engine: Counts,
@@ -254,13 +254,13 @@ pub struct LinkStats {
     pub shard: u16,
     /// Its node.
     pub node: String,
-    /// Sub-requests that may be on their way.
+    /// Sub-requests that may be in progress.
     pub window: f64,
-    /// Sub-requests on their way.
+    /// Sub-requests in progress.
     pub in_flight: u32,
-    /// Sub-requests that wait for a place in the window.
+    /// Sub-requests that wait for a slot in the window.
     pub waiting: u32,
-    /// Whether only pings go out.
+    /// Whether only pings are sent.
     pub is_shut: bool,
     /// The duration of the last ping.
     pub last_ping: Option<Duration>,

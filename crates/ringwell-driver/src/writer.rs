@@ -1,4 +1,5 @@
-//! The shard's task that brings groups to the store, one at a time, and lets answers go.
+//! The shard's task that passes groups to the store, one at a time, and sends answers when they are
+//! durable.
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -16,12 +17,12 @@ use crate::store::{Appended, Store};
 /// The time for which a group waits before it is tried again if there was no room.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Stores groups until the shard ends. While one is being stored the next one gathers.
+/// Stores groups until the shard ends. While one is being stored, the next one accepts records.
 pub async fn run<P: Platform, S: Store>(shard: Rc<Shard<P>>, store: Rc<S>) {
     let mut spare = Vec::new();
     loop {
         shard.pending.notified().await;
-        // Requests that have arrived meanwhile join the group.
+        // Requests that have arrived in the meantime join the group.
         shard.platform.turn().await;
         while let Some(group) = next_group(&shard, &mut spare) {
             if planted(Bug::Pipelined) {
@@ -35,7 +36,8 @@ pub async fn run<P: Platform, S: Store>(shard: Rc<Shard<P>>, store: Rc<S>) {
                 Some(emptied) => {
                     spare = forget_oldest(&shard, &*store).await.unwrap_or(emptied);
                 }
-                // Nothing more is stored: groups gather in vain until the shard is opened again.
+                // Nothing more is stored: further groups are useless until the shard is opened
+                // again.
                 None => return,
             }
         }
@@ -85,7 +87,7 @@ async fn forget_oldest<P: Platform>(shard: &Shard<P>, store: &impl Store) -> Opt
     Some(oldest.body)
 }
 
-/// Waits until the group is stored; returns its emptied buffer. `None`: nothing more is stored.
+/// Waits until the group is stored; returns its emptied buffer. `None` if nothing more is stored.
 async fn stored<P: Platform>(
     shard: &Shard<P>,
     mut group: Group,

@@ -1,4 +1,4 @@
-//! Opens the one shard of a data directory, by the driver's rules, on the thread that asks.
+//! Opens the single shard of a data directory by the driver's rules, on the calling thread.
 
 use ringwell_directory::{Config, Directory};
 use ringwell_driver::open::{self, Believed, Opened, OverflowTaken, agree, shards_on_disk};
@@ -8,7 +8,7 @@ use ringwell_journal::Durability;
 use ringwell_os::OsFiles;
 use ringwell_os::clock::{Clock, reading};
 
-/// Why a data directory cannot be opened.
+/// The reason why a data directory cannot be opened.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refused {
     /// A journal is damaged, or cannot be read.
@@ -22,7 +22,7 @@ pub(crate) enum Refused {
     Overflow(#[from] OverflowTaken),
 }
 
-/// A directory's only shard, served by the thread that asks.
+/// A directory's only shard, served by the calling thread.
 #[derive(Debug)]
 pub(crate) struct Alone {
     /// Its state.
@@ -36,11 +36,11 @@ pub(crate) struct Alone {
     pub(crate) doubts: Doubts,
 }
 
-/// Opens a directory of one shard without starting a thread. Other shards in the journals give it
+/// Opens a directory of one shard without starting a thread. Other shards in the journals pass it
 /// their lockouts, and their files stay unchanged.
 ///
 /// # Errors
-/// Why it cannot be opened; nothing has been changed then.
+/// The reason why it cannot be opened; then nothing has been changed.
 pub(crate) fn open_alone(
     config: &Config,
     directory: &Directory,

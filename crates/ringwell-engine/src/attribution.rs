@@ -1,28 +1,28 @@
-//! The holder of a number at a given moment, found by a walk back along the number's records.
+//! The holder of a number at a given time, found by a walk back along the number's records.
 //!
-//! The walk names the record that it needs next; the caller reads that record, from memory or from
-//! a file, and passes it in. Source: docs/spec/journal.md, "History".
+//! The walk names the record that it needs next; the caller reads that record from memory or a
+//! file, and passes it in. Source: docs/spec/journal.md, "History".
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Slot};
 use ringwell_journal::{Clocks, Noted, Record, shifted, wall_less_shard, wall_less_shard_at};
 
 use crate::engine::Engine;
 
-/// An allocation that held a number at the moment asked for, or was the last one before it.
+/// An allocation that held a number at the requested time, or was the last one before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Held {
     /// The pool that the number was handed out from; `None` if another shard has the record, and
     /// this one took over the lockout.
     pub pool: Option<PoolId>,
-    /// When it was handed out, in the shard time of the node that did: names the allocation.
+    /// The time of the allocation, in the shard time of its node; identifies the allocation.
     pub allocated_at: Millis,
-    /// The same by the wall clock.
+    /// The same time by the wall clock.
     pub allocated_wall: Millis,
-    /// When its lockout ended or ends, by the wall clock.
+    /// The end of its lockout by the wall clock.
     pub locked_until: Millis,
-    /// The marketing context as it came, percent-encoded.
+    /// The marketing context as received, percent-encoded.
     pub params: Vec<u8>,
-    /// When the number was handed out again, by the wall clock.
+    /// The time when the number was handed out again, by the wall clock.
     pub next_allocated_at: Option<Millis>,
 }
 
@@ -47,7 +47,7 @@ pub enum Missing {
     Damaged,
 }
 
-/// A moment that is asked for.
+/// The requested time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Moment {
     /// By the wall clock.
@@ -56,55 +56,56 @@ pub enum Moment {
     Shard(Millis),
 }
 
-/// A look-up on its way.
+/// A look-up in progress.
 #[derive(Clone, Copy, Debug)]
 pub struct Walk<'a> {
     number: PromoNumber,
     at: Moment,
-    /// The current clocks, and those that the journals of the node have noted.
+    /// The current clocks, and those that the journals of the node have recorded.
     clocks: Option<Clocks>,
     noted: &'a [Noted],
-    /// The newest allocation, as the shard's state has it, until its record is met. The record of
-    /// one that was taken over from another shard is in that shard's journal.
+    /// The newest allocation in the shard's state, until its record is read. If it was taken over
+    /// from another shard, its record is in that shard's journal.
     newest: Option<Slot>,
-    /// When that was, by this node's shard time.
+    /// Its time in this node's shard time.
     newest_at: Millis,
-    /// The wall clock less shard time, for the newest allocation.
+    /// The wall clock less shard time at the newest allocation.
     newest_shift: i64,
-    /// All records read so far are from after the number's last transfer from another shard to this
-    /// one.
+    /// Whether all records read so far are from after the number's last transfer from another shard
+    /// to this one.
     is_foreign: bool,
-    /// The end of the lockout in the shard's state belongs to the newest allocation, not to a later
-    /// one that no visitor saw.
+    /// Whether the end of the lockout in the shard's state belongs to the newest allocation, and
+    /// not to a later one that no visitor saw.
     is_settled: bool,
-    /// The end of the lockout in shard time, if a newer record than the allocation's own has set it.
+    /// The end of the lockout in shard time, if a newer record than the allocation's own has set
+    /// it.
     locked_until: Option<Millis>,
     next_allocated_at: Option<Millis>,
-    /// An allocation that was met seems to be later than the one after it: the wall clock was wrong,
-    /// and was not corrected before the machine was booted again. When it was is unknown, so that an
-    /// older one counts only while its lockout runs.
+    /// Whether an allocation seemed to be later than the one after it: the wall clock was wrong,
+    /// and was not corrected before the machine was booted again. Its time is then unknown, so that
+    /// an older one counts only while its lockout runs.
     is_doubtful: bool,
 }
 
 /// The record that a look-up needs, or its result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Read the record at this position and feed it.
+    /// Read the record at this position and pass it in.
     Read(Position),
-    /// The end.
+    /// The result.
     Done(Past),
 }
 
-/// A look-up met something that cannot be: the journal is damaged, or was changed by hand.
+/// A look-up found an impossible record: the journal is damaged, or was changed by hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BrokenChain {
-    /// The number looked for.
+    /// The requested number.
     pub number: PromoNumber,
 }
 
 impl Engine {
-    /// Begins to look for the holder of `number` at `at`. `noted` are the clocks that the journals
-    /// of all shards of the node have noted.
+    /// Begins a look-up of the holder of `number` at `at`. `noted` are the clocks recorded by the
+    /// journals of all shards of the node.
     #[must_use]
     pub fn attribution<'a>(
         &self,
@@ -133,7 +134,7 @@ impl Engine {
         (walk, newest.map_or(Step::Done(Past::default()), |slot| walk.back(slot.position)))
     }
 
-    /// The record at `position`, if it is in the group that still gathers.
+    /// The record at `position`, if it is in the open group.
     #[must_use]
     pub fn pending_record(&self, position: Position) -> Option<Record<'_>> {
         self.writer.read_pending(position)
@@ -141,7 +142,7 @@ impl Engine {
 }
 
 impl Moment {
-    /// Whether something was by then that happened at `shard`, when the wall clock showed `wall`.
+    /// Whether an event at `shard`, when the wall clock showed `wall`, had happened by then.
     fn is_from(self, shard: Millis, wall: Millis) -> bool {
         match self {
             Self::Wall(at) => wall <= at,
@@ -149,7 +150,7 @@ impl Moment {
         }
     }
 
-    /// Whether a lockout that ends at `shard`, when the wall clock shows `wall`, is over then.
+    /// Whether a lockout that ends at `shard`, when the wall clock shows `wall`, is over by then.
     fn is_after(self, shard: Millis, wall: Millis) -> bool {
         match self {
             Self::Wall(at) => at >= wall,
@@ -158,18 +159,18 @@ impl Moment {
     }
 }
 
-/// An allocation that a walk has met.
+/// An allocation that a walk has read.
 struct Met<'a> {
     pool: PoolId,
     allocated_at: Millis,
     locked_until: Millis,
-    /// The wall clock less shard time then.
+    /// The wall clock less shard time at that time.
     shift: i64,
     params: [&'a [u8]; 2],
 }
 
 impl Walk<'_> {
-    /// Takes the record that was asked for. Its group has noted the clocks `group`.
+    /// Processes the requested record. Its group has noted the clocks `group`.
     ///
     /// # Errors
     /// [`BrokenChain`] if the record does not belong to this number.
@@ -224,7 +225,7 @@ impl Walk<'_> {
         }
     }
 
-    /// By how much the wall clock was ahead of shard time when the event of `record` happened.
+    /// The lead of the wall clock over shard time when the event of `record` happened.
     fn shift(&self, record: &Record<'_>, group: Option<Clocks>) -> i64 {
         let (then, noted) = (record.clocks(group), self.noted.iter().copied());
         match *record {
@@ -244,7 +245,7 @@ impl Walk<'_> {
         }
     }
 
-    /// The newest allocation, if its record was not met and it was by then.
+    /// The newest allocation, if its record was not read and it had happened by then.
     fn newest_held(&self) -> Option<Held> {
         let newest = self.newest?;
         let wall = shifted(self.newest_at, self.newest_shift);
@@ -268,7 +269,7 @@ impl Walk<'_> {
         }
     }
 
-    /// Whether this allocation is the one requested; `None` if that one is further back.
+    /// Whether this is the requested allocation; `None` if that one is further back.
     fn allocation(&mut self, met: &Met<'_>) -> Option<Step> {
         let mut locked_until = self.locked_until.take().unwrap_or(met.locked_until);
         if let Some(newest) = self.newest {
@@ -303,8 +304,8 @@ impl Walk<'_> {
         None
     }
 
-    /// The allocation's own record is in another shard's journal, unless the number has come back
-    /// to this one.
+    /// The allocation's own record is in another shard's journal, unless the number has returned to
+    /// this one.
     fn adopted(
         &mut self,
         allocated_at: Millis,
@@ -315,7 +316,7 @@ impl Walk<'_> {
         self.is_foreign = true;
         let extended = self.locked_until.take();
         if self.newest.is_some_and(|newest| newest.allocated_at == allocated_at) {
-            // By the clocks of when it was told, not by those that stand.
+            // By the clocks at the time of the report, not by the current ones.
             self.newest_shift = shift;
         }
         // Zero: a lockout without an allocation.

@@ -1,8 +1,8 @@
-//! Pools that are added, changed and removed while the engine serves, and the state that a pool
-//! takes to its next owner.
+//! Adding, changing and removing pools while the engine serves, and the state that a pool passes to
+//! its next owner.
 //!
-//! The list of pools itself is in no journal: it comes from the directory, at a start too. State
-//! taken over from another shard is recorded, because that shard's journal stays in place. Source:
+//! The list of pools itself is in no journal: it always comes from the directory. State taken over
+//! from another shard is recorded, because that shard's journal stays in place. Source:
 //! docs/spec/allocation.md, "Changes while the shard serves"; docs/spec/cluster.md, "Moving
 //! buckets".
 
@@ -12,45 +12,46 @@ use ringwell_journal::{Answer, AnswerEntry, RECORD_OVERHEAD_MAX, Record};
 use crate::answers::{ANSWER_AGE, AnswersPlace};
 use crate::engine::Engine;
 
-/// Stands for the pool in the record of an answer that another shard reported. No pool has this id.
+/// A placeholder for the pool in the record of an answer that another shard reported. No pool has
+/// this id.
 pub(crate) const TOLD: PoolId = PoolId(0);
 
 /// The time of an answer received at `now`, for comparisons: a number that goes out later in the
-/// same millisecond must not still count as the row's.
+/// same millisecond must no longer count as the row's.
 pub(crate) fn received_at(now: Millis) -> Millis {
     now - Millis(1)
 }
 
 impl Engine {
-    /// Makes a piece of the room that `spec` will take. See [`ringwell_core::Shard::make_room`].
+    /// Makes part of the room that `spec` will take. See [`ringwell_core::Shard::make_room`].
     pub fn make_room(&mut self, spec: &PoolSpec) -> bool {
         self.shard.make_room(spec)
     }
 
-    /// The pool at index `pool` is as `spec` says from now on. See [`ringwell_core::Shard::put_pool`].
+    /// Sets the pool at index `pool` to `spec`. See [`ringwell_core::Shard::put_pool`].
     ///
     /// # Errors
-    /// [`InRotation`] if another pool of the shard has one of the numbers; nothing has been changed
-    /// then.
+    /// [`InRotation`] if another pool of the shard has one of the numbers; then nothing has been
+    /// changed.
     ///
     /// # Panics
-    /// If another pool is at this index: the directory excludes it.
+    /// If another pool is at this index; the directory excludes this.
     pub fn put_pool(&mut self, pool: u32, spec: &PoolSpec) -> Result<(), InRotation> {
         self.shard.put_pool(pool, spec, self.moved.as_mut())
     }
 
-    /// The pool is not this shard's any more: its rows are refused as moved. The state of its
-    /// numbers stays, for attribution and for their next owner.
+    /// Removes the pool from this shard: its rows are refused as moved. The state of its numbers
+    /// stays, for attribution and for their next owner.
     pub fn remove_pool(&mut self, pool: u32) {
         self.shard.remove_pool(pool, self.moved.as_mut());
         self.shard.forget_holds(self.now);
     }
 
-    /// Takes over another shard's state of a number, and records it. `false`: the group that
-    /// gathers has no room; call again when it is sealed.
+    /// Takes over another shard's state of a number, and records it. Returns `false` if the open
+    /// group has no room; call again when it is sealed.
     ///
     /// # Panics
-    /// Never: the journal and the rules agree on where a record lies.
+    /// Only if the journal and the rules disagree on a record's position.
     #[must_use]
     pub fn adopt(&mut self, now: Millis, from: &Retired) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -91,8 +92,8 @@ impl Engine {
     }
 
     /// Reads about `count` answers from `place` on. Adds to `out` those to rows of repeatable
-    /// batches that got numbers for which `is_wanted` holds, or overflow numbers; answers that are
-    /// too old are left out. Returns the position at which the walk continues.
+    /// batches that got numbers for which `is_wanted` holds, or overflow numbers; omits answers
+    /// that are too old. Returns the position at which the walk continues.
     pub fn answers_for(
         &self,
         place: AnswersPlace,
@@ -111,8 +112,8 @@ impl Engine {
         })
     }
 
-    /// As [`Engine::adopt`] where the journal takes nothing: without a record. The other shard must
-    /// belong to this process, whose next start finds that shard's state in its journal.
+    /// Like [`Engine::adopt`] without a record, for a journal that accepts nothing. The other shard
+    /// must belong to this process, whose next start finds that shard's state in its journal.
     pub fn adopt_unrecorded(&mut self, from: &Retired) {
         let known = self.shard.newest(from.slot.number).unwrap_or(Slot::new(from.slot.number));
         let slot = Slot { position: known.position, ..from.slot };
@@ -120,13 +121,13 @@ impl Engine {
     }
 
     /// Remembers an answer of another shard, and records it. Its number has been adopted before,
-    /// and had not gone to another visitor when this was reported. The row's known answer here
-    /// stands, unless the row got a number later by this node's clock, or has kept one that seems
-    /// to belong to another visitor here.
+    /// and had not gone to another visitor when this was reported. The row's known answer here is
+    /// kept, unless the row got a number later by this node's clock, or has kept one that seems to
+    /// belong to another visitor here.
     ///
     /// A number that is in rotation here is not the reporter's: the report is older than the state
-    /// here, whatever the times, and the row does not get the number from it.
-    /// `false` as of [`Engine::adopt`].
+    /// here, whatever the times, and the row does not get the number from it. Returns `false` under
+    /// the same condition as [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -151,8 +152,8 @@ impl Engine {
         true
     }
 
-    /// Nothing goes out of `pool` before `until`, also if it comes here later; this is recorded.
-    /// `false` as of [`Engine::adopt`].
+    /// Hands out nothing of `pool` before `until`, even if it is added later; this is recorded.
+    /// Returns `false` under the same condition as [`Engine::adopt`].
     #[must_use]
     pub fn hold_pool(&mut self, now: Millis, pool: PoolId, until: Millis) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {
@@ -163,8 +164,8 @@ impl Engine {
         true
     }
 
-    /// As [`Engine::hold_pool`] without a record: where the journal takes nothing, as of
-    /// [`Engine::adopt_unrecorded`], or where the caller keeps the hold and says it again at each start.
+    /// Like [`Engine::hold_pool`] without a record: for a journal that accepts nothing, as in
+    /// [`Engine::adopt_unrecorded`], or if the caller stores the hold and repeats it at each start.
     pub fn hold_unrecorded(&mut self, pool: PoolId, until: Millis) {
         self.shard.hold(Some(pool), until);
     }

@@ -2,8 +2,8 @@
 //!
 //! Joins the rules (`ringwell-core`) with the journal's records. Does no I/O: the caller writes the
 //! sealed groups, reports when they are durable, and sends an answer only then. Invariant: the
-//! record of every number in an outcome lies in [`Engine::newest_group`] at the time of the
-//! outcome, or in an earlier group.
+//! record of every number in an outcome is in [`Engine::newest_group`] at the time of the outcome,
+//! or in an earlier group.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -18,41 +18,43 @@ use ringwell_journal::{
 use crate::answers::{Answers, answer_of};
 use crate::live::Live;
 
-/// The records that a row may write: an allocation, or a kept number with the answer to the row.
+/// The most bytes of records that a row may write: an allocation, or a kept number with the answer
+/// to the row.
 const ROW_BYTES_MAX: usize = PARAMS_BYTES_MAX + 2 * RECORD_OVERHEAD_MAX;
 
-/// Groups that one batch may fill before the first of them is stored: as many as the longest body that
-/// can be configured needs, and some.
+/// The most groups that one batch may fill before the first of them is stored: as many as the
+/// longest body that can be configured needs, plus some.
 const SEALED_MAX: usize = 80;
 
-/// An answer leaves within this time: the longest deadline that can be configured, and a second.
+/// The longest time until an answer is sent: the longest deadline that can be configured, plus a
+/// second.
 const LEAVES_WITHIN: Millis = Millis(61_000);
 
-/// One row that asks for a number.
+/// One row that requests a number.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
     /// The pool, as its index within the shard.
     pub pool: u32,
-    /// The pool's id: by now the index may be another pool's.
+    /// The pool's id, because the index may belong to another pool by now.
     pub id: PoolId,
-    /// The marketing context as it came: the query without its key, in two parts.
+    /// The marketing context as received: the query without its key, in two parts.
     pub params: [&'a [u8]; 2],
     /// The visitor who asks to keep the number.
     pub visitor: Option<VisitorId>,
-    /// The batch and the place of this row, if the batch may be sent again.
+    /// The batch and the index of this row, if the batch is repeatable.
     pub retry: Option<RowKey>,
 }
 
 /// The outcome of a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// A number was handed out now, and it cannot be asked for again.
+    /// A number was handed out now, and it cannot be requested again.
     Allocated {
         /// The number.
         number: PromoNumber,
     },
-    /// A number, new or not, that can be asked for again: the visitor holds it, or the row gets it
-    /// again when its batch is sent again.
+    /// A number, new or not, that can be requested again: by the visitor who holds it, or by
+    /// repeating its batch.
     Kept {
         /// The number.
         number: PromoNumber,
@@ -80,9 +82,9 @@ pub enum Refusal {
     Late,
     /// The shard has more to do than it may queue.
     Busy,
-    /// The link to the shard lets nothing through at the moment, because it was slow.
+    /// The link to the shard is shut at the moment, because it was slow.
     Paced,
-    /// The shard's node could not be reached, or did not answer as it should.
+    /// The shard's node could not be reached, or did not answer correctly.
     Unreachable,
     /// The shard that was asked does not own the pool: the two nodes have different maps.
     Moved,
@@ -117,23 +119,23 @@ pub struct Engine {
     pub(crate) counts: Counts,
     pub(crate) live: Live,
     /// Numbers that changes of pools have moved while a snapshot is taken, which may have passed
-    /// their new places before they came there. `None` while none is taken.
+    /// their new places before they arrived there. `None` while none is taken.
     pub(crate) moved: Option<Vec<PromoNumber>>,
     refusal: Option<Refusal>,
-    /// For numbers whose newest record is a keep-alive, for the next one.
+    /// For a number whose newest record is a keep-alive, the data for the next one.
     origins: HashMap<PromoNumber, Origin>,
 }
 
 /// The position of the allocation that a keep-alive belongs to.
 #[derive(Clone, Copy, Debug)]
 struct Origin {
-    /// The keep-alive. If the number's newest record is another, this says nothing.
+    /// The keep-alive. If the number's newest record is another, this entry is obsolete.
     newest: Position,
     allocation: Position,
 }
 
-/// Numbers whose origins are known at most, in some 48 bytes each. If there are more, all are
-/// forgotten: the next keep-alive of each points to its predecessor.
+/// The most numbers whose origins are known, at some 48 bytes each. If there are more, all are
+/// forgotten: the next keep-alive of each then points to its predecessor.
 const ORIGINS_MAX: usize = 1 << 20;
 
 impl Engine {
@@ -159,7 +161,7 @@ impl Engine {
         self.now
     }
 
-    /// The clocks of the machine as they stand, to be noted with the groups that are sealed next.
+    /// Sets the current clock readings, to be recorded with the groups that are sealed next.
     pub fn set_clocks(&mut self, clocks: Clocks) {
         self.writer.set_clocks(clocks);
     }
@@ -187,8 +189,8 @@ impl Engine {
         self.refusal
     }
 
-    /// Answers one row at `now`, which [`Engine::at`] gave. The outcome is written where it
-    /// stays: returned, it would go through memory twice.
+    /// Answers one row at `now`, which [`Engine::at`] returned. The outcome is written to its final
+    /// place, because a returned value would be copied through memory twice.
     #[inline]
     pub fn allocate(&mut self, now: Millis, ask: &Ask<'_>, outcome: &mut Outcome) {
         if let Some(refusal) = self.refusal {
@@ -204,7 +206,7 @@ impl Engine {
         }
     }
 
-    /// Closes the open group in the middle of a batch, and begins the next. `false` if too
+    /// Seals the open group in the middle of a batch, and begins the next. Returns `false` if too
     /// many wait to be stored.
     #[cold]
     fn begin_group(&mut self) -> bool {
@@ -216,7 +218,7 @@ impl Engine {
         true
     }
 
-    /// A row of a batch that may be repeated, or of a visitor who may come back.
+    /// A row of a repeatable batch, or of a visitor who may return.
     #[cold]
     fn allocate_with_memory(&mut self, now: Millis, ask: &Ask<'_>) -> Outcome {
         if let Some(row) = ask.retry
@@ -234,7 +236,7 @@ impl Engine {
         let outcome = held.map_or_else(|| self.allocate_kept(now, ask), kept);
         let Some(row) = ask.retry else { return outcome };
         if let Some(answer) = answer_of(outcome) {
-            // An allocation's own record carries the row's key.
+            // An allocation's own record contains the row's key.
             if held.is_none() && answer != Answer::Overflow {
                 self.answers.remember_new(now, ask.id, row, answer);
                 self.answers.allocated(place, row);
@@ -309,9 +311,9 @@ impl Engine {
     }
 
     /// The number that a row of `pool` received at `at`, unless it has gone to another visitor
-    /// since, is in another pool by now, or its pool is held or was when the lockout ended. If its lockout is over, or may be
-    /// before the answer leaves, a new lockout begins: the visitor may see the number for the first
-    /// time.
+    /// since, is in another pool by now, or its pool is held or was when the lockout ended. If its
+    /// lockout is over, or may be before the answer is sent, a new lockout begins, because the
+    /// visitor may see the number for the first time.
     fn repeat(&mut self, now: Millis, pool: u32, number: PromoNumber, at: Millis) -> Outcome {
         let slot = self.shard.find(number).filter(|slot| self.shard.pool_of(*slot) == Some(pool));
         let Some(slot) = slot.filter(|slot| self.shard.local_at(*slot) <= at) else {
@@ -359,8 +361,8 @@ impl Engine {
         self.origins.insert(grant.number, Origin { newest: position, allocation });
     }
 
-    /// Ends the lockout of a number's newest allocation early; with `allocated_at`, only if that is
-    /// when it was made. Returns whether there was a lockout to end.
+    /// Ends the lockout of a number's newest allocation early; with `allocated_at`, only if it was
+    /// made at that time. Returns whether there was a lockout to end.
     pub fn release(
         &mut self,
         now: Millis,
@@ -372,7 +374,7 @@ impl Engine {
         self.release_slot(now, slot, since)
     }
 
-    /// As [`Self::release`], unless the visitor's lockout was extended after `seen_at`.
+    /// Like [`Self::release`], unless the visitor's lockout was extended after `seen_at`.
     pub fn release_unseen(
         &mut self,
         now: Millis,
@@ -385,11 +387,11 @@ impl Engine {
             && self.release(now, number, allocated_at)
     }
 
-    /// Undoes the allocation of a number that was made at `allocated_at`: its answer never left.
-    /// Its lockout ends, the previous allocation is the number's newest again, and the row that it
-    /// was made for gets a new answer if it is sent again. Returns whether it was undone: not if
-    /// another visitor may have been shown the number since, as the same visitor or as the same
-    /// row.
+    /// Undoes the allocation of a number that was made at `allocated_at` and whose answer was never
+    /// sent. Its lockout ends, the previous allocation is the number's newest again, and the row
+    /// that it was made for gets a new answer if it is repeated. Returns whether it was undone;
+    /// `false` if another visitor may have seen the number since, as the same visitor or as the
+    /// same row.
     ///
     /// The same as for [`Self::release_slot`] if the open group has no room.
     pub fn withdraw(&mut self, now: Millis, number: PromoNumber, allocated_at: Millis) -> bool {
@@ -410,7 +412,8 @@ impl Engine {
         true
     }
 
-    /// Ends the lockout of the allocation of `slot` made at `allocated_at`: its visitor has left.
+    /// Ends the lockout of the allocation of `slot` made at `allocated_at`, because its visitor has
+    /// left.
     ///
     /// If the open group has no room for the record, the lockout runs to its end.
     pub fn release_slot(&mut self, now: Millis, slot: u32, allocated_at: Millis) -> bool {
@@ -426,7 +429,7 @@ impl Engine {
     }
 
     /// Records that a lockout was ended early; with `before`, that this is the number's newest
-    /// allocation again, and that the answer of row `forgotten` is not remembered any more.
+    /// allocation again, and that the answer of row `forgotten` is no longer remembered.
     fn released(
         &mut self,
         now: Millis,
@@ -477,8 +480,8 @@ impl Engine {
         self.writer.pending_n()
     }
 
-    /// The last group that holds records: when it is durable, everything so far is. An empty group
-    /// may stay open for seconds; no request must wait for it.
+    /// The last group that contains records: when it is durable, everything so far is. An empty
+    /// group may stay open for seconds; no request must wait for it.
     #[must_use]
     pub fn newest_group(&self) -> u64 {
         let is_begun = self.writer.pending_bytes() > 0;
@@ -491,8 +494,8 @@ impl Engine {
         self.writer.tip()
     }
 
-    /// Whether no further batch is taken before a group is sealed. The rows of one that has begun
-    /// still find room, in as many groups as they need.
+    /// Whether a group must be sealed before another batch is accepted. The rows of a batch that
+    /// has begun still find room, in as many groups as they need.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.writer.is_full() || !self.sealed.is_empty()
@@ -512,10 +515,10 @@ impl Engine {
     }
 
     /// The oldest group to store: one that a long batch has filled, else the open one, which is
-    /// closed; the next group is collected in `spare`. `None` if there are no records.
+    /// sealed; the next group is collected in `spare`. `None` if there are no records.
     ///
     /// # Panics
-    /// Never: the sealed group does not gather any more.
+    /// Never, because the sealed group is no longer open.
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
         let group = self.sealed.pop_front().or_else(|| self.writer.seal(spare));
         let is_older = |group: &Group| group.header.n < self.group();
@@ -529,7 +532,7 @@ impl Engine {
         self.counts
     }
 
-    /// The rules' state, to look at.
+    /// The rules' state, for inspection.
     #[must_use]
     pub fn shard(&self) -> &Shard {
         &self.shard

@@ -1,4 +1,4 @@
-//! The combined knowledge of a process's shards about numbers that go to another owner.
+//! The combined knowledge of a process's shards about numbers that move to another owner.
 //!
 //! They share a clock, so this process can decide which of two allocations is later, and which
 //! answers still hold. The next owner, whose clock may differ, could not. Source:
@@ -32,7 +32,7 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Adds one shard's state of numbers, and its answers to batches that may be sent again.
+    /// Adds one shard's state of numbers, and its answers to repeatable batches.
     pub fn add(&mut self, numbers: Vec<Retired>, answers: Vec<AnswerEntry>) {
         for retired in numbers {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
@@ -61,7 +61,7 @@ impl Facts {
         }
     }
 
-    /// Adds until when one shard holds pools, or has held them; `None` stands for all.
+    /// Adds the time until which one shard holds pools, or has held them; `None` is for all.
     pub fn add_holds(&mut self, holds: Vec<(Option<PoolId>, Millis)>) {
         for (pool, until) in holds {
             let known = self.holds.entry(pool).or_default();
@@ -69,18 +69,18 @@ impl Facts {
         }
     }
 
-    /// As [`Facts::settle`], for an owner on another node. `pool_of` says in which of the pools that
-    /// go there a number is.
+    /// Like [`Facts::settle`], for an owner on another node. `pool_of` returns the moving pool that
+    /// a number is in.
     ///
-    /// The allocations of a held pool are unknown here: the next owner may have them, and so a
-    /// newer allocation. Allocations that a hold has outlasted are therefore left out. Its lockout
-    /// is over or ends with the hold, which is sent to the next owner; the rows that had it get the
-    /// overflow number.
+    /// The allocations of a held pool are unknown here: the next owner may have them, and therefore
+    /// a newer allocation. Allocations whose lockout ended before the hold does are therefore
+    /// omitted. Its lockout is over or ends with the hold, which is sent to the next owner; the
+    /// rows that had it get the overflow number.
     ///
-    /// A number of another pool is left out as well if its lockout is over at `at`. A shard may
-    /// know it from long ago and not know that it went out from another pool since; the next owner
-    /// would take the old allocation for the newest. While the lockout runs it cannot have gone
-    /// out.
+    /// A number of another pool is omitted as well if its lockout is over at `at`. A shard may know
+    /// an old allocation of it and not know that it went out from another pool since; the next
+    /// owner would take the old allocation for the newest. While the lockout runs, it cannot have
+    /// gone out.
     ///
     /// The next owner may know an even older allocation of a number that is left out, and would
     /// report it as the newest once the number has returned. [`Apart::doubts`] prevents that.
@@ -138,8 +138,8 @@ impl Facts {
     }
 }
 
-/// A visitor whose lockout ran out got another number later: only that one is theirs. For the next
-/// owner, all of these allocations have the same time.
+/// If a visitor's lockout ended and the visitor got another number later, only the later one is
+/// theirs. For the next owner, all of these allocations have the same time.
 fn with_visitors_at_their_newest(mut numbers: Vec<Retired>) -> Vec<Retired> {
     let of = |retired: &Retired| retired.visitor.map(|visitor| (retired.pool, visitor));
     let rank =

@@ -2,7 +2,8 @@
 //!
 //! A state machine without I/O: time and bytes come in as arguments, answers and groups go out as
 //! values. The caller (a server's thread, a simulator, a test) writes the groups and sends an
-//! answer once its group is durable. Same inputs, same state, same journal bytes.
+//! answer once its group is durable. The same inputs give the same state and the same journal
+//! bytes.
 
 mod answers;
 mod attribution;

@@ -1,7 +1,7 @@
-//! Requests to the management API: ring pools as the published API has them, what lies under
-//! `/v1/`, and lists of pools as CSV.
+//! Requests to the management API: ring pools in the published API's form, paths under `/v1/`, and
+//! lists of pools as CSV.
 //!
-//! After any requests, nothing has failed inside, and the resulting directory can be served.
+//! After any requests, no internal error has occurred, and the resulting directory can be served.
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -47,7 +47,7 @@ thread_local! {
     static STAGE: RefCell<Option<Stage>> = const { RefCell::new(None) };
 }
 
-/// The parts made once: making a new database costs more than all requests to it.
+/// The parts that are made once, because making a new database costs more than all requests to it.
 struct Stage {
     runtime: Runtime,
     folder: TempDir,
@@ -80,8 +80,8 @@ impl Live for Quiet {
     fn changed(&self, _version: u64) {}
 }
 
-/// Any requests, each as `METHOD TARGET`, a line break and its body, with `%%` on a separate line
-/// between two. One that begins with `~` has no token in its head.
+/// Any requests, each as `METHOD TARGET`, a line break and its body, separated by `%%` on a line of
+/// its own. A request that begins with `~` has no token in its head.
 pub fn manage(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
@@ -93,8 +93,8 @@ pub fn manage(text: &[u8]) {
     });
 }
 
-/// As [`manage`], asked of PostgreSQL and of SQLite: both give every answer the same status, and in
-/// the end both have the same pools. Starts a new server of PostgreSQL.
+/// Like [`manage`], with PostgreSQL and SQLite: both give every answer the same status, and in the
+/// end both have the same pools. Starts a new server of PostgreSQL.
 pub fn manage_postgres(text: &[u8]) {
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
@@ -116,14 +116,14 @@ pub fn manage_postgres(text: &[u8]) {
     });
 }
 
-/// A pool except for keys that were drawn for it.
+/// A pool, except for keys that were drawn for it.
 fn without_keys(pool: &RingPool) -> String {
     let (numbers, overflow) = (pool.numbers(), pool.overflow());
     format!("{} {:?} {} {numbers:?} {overflow:?}", pool.id(), pool.name(), pool.lifetime())
 }
 
-/// Any list of pools, taken into an empty database as at the first start with one: the server
-/// reads the same pools from there.
+/// Any list of pools, imported into an empty database as at the first start: the server reads the
+/// same pools from there.
 pub fn import(text: &[u8]) {
     let Some(directory) = read_list(text) else { return };
     let pools: Vec<RingPool> = directory.pools().map(|pool| (**pool).clone()).collect();
@@ -145,7 +145,7 @@ pub fn import(text: &[u8]) {
     });
 }
 
-/// A pool except for its name: the database gives one to each.
+/// A pool, except for its name, which the database gives to each.
 fn plainly(pool: &RingPool) -> String {
     let next = pool.next_key().map(RingPoolKey::reveal);
     let (key, lifetime) = (pool.key().reveal(), pool.lifetime());
@@ -155,7 +155,7 @@ fn plainly(pool: &RingPool) -> String {
 }
 
 impl Stage {
-    /// With two directories to copy: an empty one, and one with some numbers in its inventory.
+    /// Has two directories to copy: an empty one, and one with some numbers in its inventory.
     fn new() -> Self {
         let folder = TempDir::new().unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
@@ -235,7 +235,7 @@ fn request(text: &[u8]) -> Option<Request<Body>> {
         Some(method) => (method, false),
         None => (method, true),
     };
-    // A server's HTTP library takes only such targets.
+    // A server's HTTP library accepts only such targets.
     let target = Some(target).filter(|target| target.starts_with('/'))?;
     let mut request = Request::builder().method(method).uri(target);
     if is_named {
@@ -261,7 +261,8 @@ fn kind(headers: &HeaderMap) -> &str {
     headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default()
 }
 
-/// The directory can be served, and its own list, taken again, changes none of its pools.
+/// Checks that the directory can be served, and that its own list, imported again, changes none of
+/// its pools.
 async fn check(store: &Store, router: &Router) {
     let before = served(store).await;
     let list = Request::get("/v1/pools.csv").header(header::AUTHORIZATION, bearer());
@@ -282,7 +283,7 @@ fn bearer() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// The pools as a server would have them.
+/// The pools in the form that a server uses.
 async fn served(store: &Store) -> Vec<RingPool> {
     let loaded = store.load_all().await.unwrap();
     let delta = store.changed_since(0).await.unwrap();

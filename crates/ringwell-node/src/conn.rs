@@ -1,6 +1,6 @@
 //! One client connection: its phases, its time limits, its end.
 //!
-//! A request needs no timer: the connection records its phase and the start of that, and a sweep
+//! A request needs no timer: the connection records its phase and when it began, and a sweep
 //! once a second closes connections that have been in a phase for too long. All records are stored
 //! contiguously, so that the sweep need not follow thousands of pointers. Only a slow body has a
 //! timer, because it gets an answer (408).

@@ -1,8 +1,9 @@
-//! Callers: while faults happen, numbers ring that visitors have seen.
+//! Callers: while faults happen, numbers that visitors have seen are called.
 //!
-//! A call is attributed once, at its first event, by the look-up that `ringwell-calls` makes: who held
-//! the number at that moment, by the wall clock. Owns when a number rings and which answers count as
-//! wrong. A node that cannot answer is no fault: the caller is connected without a visitor.
+//! A call is attributed once, at its first event, by the same look-up as in `ringwell-calls`: who
+//! held the number at that time, by the wall clock. Owns when a number is called and which answers
+//! count as wrong. A node that cannot answer is not a fault: the caller is connected without a
+//! visitor.
 
 use ringwell_core::Millis;
 use ringwell_engine::Moment;
@@ -13,13 +14,13 @@ use crate::inject::DATED_WITHIN_US;
 use crate::model::{Grant, Judged, Wanted};
 use crate::world::{ORIGIN_US, World};
 
-/// Look-ups of calls have numbers from here on; those at the end of a run are counted from zero.
+/// Look-ups of calls are numbered from here on; those at the end of a run from zero.
 const FIRST: usize = 1 << 32;
 
 impl World {
-    /// A number rings that no one else has been given since its visitor saw it.
+    /// Calls a number that no other visitor has been given since its visitor saw it.
     pub(crate) fn ring(&mut self) {
-        // The call began a moment ago: owners' clocks may differ by that much.
+        // The call began slightly earlier, because owners' clocks may differ by that much.
         let Some(began_us) = self.now().checked_sub(DATED_WITHIN_US) else { return };
         let counts = |grant: &Grant| {
             let home = self.cluster.home(grant.shard);
@@ -48,7 +49,7 @@ impl World {
     /// Each call that was attributed names the visitor who was shown its number.
     pub(crate) fn check_calls(&mut self) -> Judged {
         for Rung { which, wanted, at } in std::mem::take(&mut self.rung) {
-            // Unanswered: the node was away, or ended meanwhile.
+            // Unanswered: the node was down, or ended in the meantime.
             if let Some(Ok(found)) = self.looked.remove(&which) {
                 self.attributed_calls += u64::from(found.held.is_some());
                 self.check_attribution(&wanted, at, Ok(found))?;

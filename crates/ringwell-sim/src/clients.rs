@@ -24,9 +24,9 @@ use crate::random::{Random, mix};
 use crate::run::Options;
 use crate::world::{MS, SECOND, World};
 
-/// The longest delay of an answer without a stall of its own thread, and of a number in any case.
+/// The longest delay of an answer that its own thread did not delay, and of a number in any case.
 const LATE_MAX_US: u64 = 5 * MS;
-/// After this time the numbers of a client that has gone are free.
+/// The time after which the numbers of a client that disconnected are free.
 pub(crate) const UNSEEN_US: u64 = 200 * MS;
 const ROWS_MAX: u64 = 8;
 const ATTEMPTS_MAX: u8 = 4;
@@ -42,7 +42,7 @@ pub(crate) struct RowAsk {
     pub(crate) mark: Mark,
 }
 
-/// The parameters of a row, by which it is recognised everywhere.
+/// The parameters of a row, which identify it everywhere.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) batch: u64,
@@ -76,12 +76,12 @@ impl Mark {
 #[derive(Clone, Debug)]
 struct Batch {
     rows: Vec<RowAsk>,
-    /// The idempotency key, if it may be sent again. Other batches may have the same.
+    /// The idempotency key, if the batch is repeatable. Other batches may have the same.
     key: Option<u64>,
-    /// By GET.
+    /// Whether it is sent by GET.
     is_single: bool,
     deadline_us: u64,
-    /// The delay after which the client leaves.
+    /// The delay after which the client disconnects.
     abort_after: Option<u64>,
     attempts: u8,
 }
@@ -101,7 +101,7 @@ pub(crate) struct Clients {
     probes: u32,
 }
 
-/// A batch as it was sent: which one, and for which time.
+/// A batch as it was sent: its index and its terms.
 fn sent(index: u32, attempt: u8) -> u64 {
     u64::from(index) << 8 | u64::from(attempt)
 }
@@ -136,7 +136,7 @@ impl Clients {
         self.batch(id).map_or_else(Vec::new, |batch| batch.rows.clone())
     }
 
-    /// The identity of the batch for the model, if it may be sent again.
+    /// The identity of the batch for the model, if it is repeatable.
     pub(crate) fn retry(&self, id: u64) -> Option<u64> {
         self.batch(id)?.key.map(|_| u64::from(index(id)))
     }
@@ -180,7 +180,7 @@ impl World {
         let mut rows = Vec::new();
         for row in 0..self.clients.random.between(1, ROWS_MAX) {
             let random = &mut self.clients.random;
-            // Some pools are asked more than others.
+            // Some pools are requested more than others.
             let pool = pools[random.index(pools.len()).min(random.index(pools.len()))];
             let visitor = random.between(1, 6);
             let is_visitor = self.faults.strikes(Kind::Visitor);
@@ -220,7 +220,7 @@ impl World {
         self.queue.add(self.now() + way, Event::Batch { node, life, shard, batch });
     }
 
-    /// A batch has come to a shard.
+    /// A batch has arrived at a shard.
     pub(crate) fn batch_arrives(&mut self, node: usize, life: u32, shard: u16, id: u64) {
         let is_there = self.nodes[node].life == life;
         let running = self.nodes[node].running.as_mut().filter(|it| is_there && it.is_serving);
@@ -236,7 +236,7 @@ impl World {
         thread.sim.executor.spawn(asked);
     }
 
-    /// An answer leaves.
+    /// An answer is sent.
     pub(crate) fn answer_leaves(&mut self, answered: machine::Answered) -> Judged {
         let machine::Answered { node, batch: id, shard, since_us, deadline_us, rows, is_failed } =
             answered;
@@ -249,7 +249,7 @@ impl World {
             return Err(Violation { rule: "panic", text, number: 0, shard });
         }
         let last_us = deadline_us + LATE_MAX_US;
-        // A thread that had nothing to do since has passed it over.
+        // An idle thread has missed it.
         let idle_at = self.thread(node, shard).map_or(0, |thread| thread.was_idle_at);
         let late_us = if idle_at > deadline_us { now_us.saturating_sub(last_us) } else { 0 };
         Model::answered_late(id, shard, late_us)?;
@@ -269,7 +269,7 @@ impl World {
                 Row { sent: id, batch, row, retry, pool, shown, since_us, deadline_us, now_us };
             self.shared.model.borrow_mut().answered(&row)?;
         }
-        // Others may be requested again: they are not given back.
+        // The others are repeatable and are not given back.
         let is_plain = |(asked, _): &(&RowAsk, _)| asked.visitor.is_none() && retry.is_none();
         let given = asked.iter().zip(&rows).filter(is_plain);
         let given: Vec<_> = given.filter_map(|(_, row)| row.given).collect();
@@ -277,7 +277,7 @@ impl World {
         Ok(())
     }
 
-    /// A client has gone without its answer.
+    /// A client has disconnected without its answer.
     pub(crate) fn aborted(&mut self, node: usize, id: u64) {
         if let Some(running) = self.nodes[node].running.as_mut() {
             running.batches.remove(&id);
@@ -299,7 +299,7 @@ impl World {
         }
     }
 
-    /// An answer has come: some clients still ask again, some release numbers.
+    /// An answer has arrived: some clients still ask again, some release numbers.
     fn answer_arrives(&mut self, id: u64, allocations: &[(u64, u64)]) {
         if mix(id).is_multiple_of(2) {
             self.clients.unsent(id);
@@ -371,7 +371,7 @@ impl Clients {
 }
 
 impl Batch {
-    /// The text behind the pool in a row's request.
+    /// The text after the pool in a row's request.
     fn query(row: &RowAsk) -> String {
         let visitor = row.visitor.map_or_else(String::new, |v| format!("&ringwell_visitor=v{v}"));
         format!("ring_pool_key={KEY}&{}{visitor}", row.mark.text())
@@ -399,7 +399,7 @@ impl Batch {
     }
 }
 
-/// A client's request, until it is answered or the client goes away.
+/// A client's request, until it is answered or the client disconnects.
 async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
     let since = sim.moment();
     let body = batch.body();

@@ -1,4 +1,4 @@
-//! Shared by all nodes of a run: pools, shards, and the versions of the map.
+//! The data shared by all nodes of a run: pools, shards, and the versions of the map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -14,10 +14,10 @@ use ringwell_driver::membership::Membership;
 use crate::model::PoolRule;
 use crate::random::Random;
 
-/// Opens every pool.
+/// The key of every pool.
 pub(crate) const KEY: &str = "the-key-of-all-pools";
 
-/// A cluster file: which shard owns each pool. Each pool has a separate bucket here.
+/// A cluster file: the owner of each pool. Each pool has a separate bucket here.
 #[derive(Debug)]
 pub(crate) struct Map {
     pub(crate) version: u64,
@@ -25,7 +25,7 @@ pub(crate) struct Map {
 }
 
 impl Map {
-    /// The owners of all buckets as a node knows them before anything moves.
+    /// The owners of all buckets before anything moves.
     pub(crate) fn owners(&self, shards: usize) -> Owners {
         let mut buckets = vec![(0_u64, 0_u16); usize::from(BUCKETS)];
         for (pool, owner) in &self.owners {
@@ -65,11 +65,11 @@ impl Cluster {
         for index in 0..random.between(2, 8) {
             let id = 100 + index * 7;
             let lifetime_ms = [300, 500, 1_000, 2_000, 5_000][random.index(5)];
-            // Codes of numbers: every third pool has numbers of another country.
+            // Codes of numbers; every third pool has numbers of another country.
             let plan = if index % 3 == 2 { 1_000_493_012_000_000 } else { 2_005_550_000 };
             let first = plan + index * 1000;
             let count = [2, 5, 10, 20, 40, 80][random.index(6)];
-            // A snapshot of them takes many pieces.
+            // Large enough that a snapshot of them takes many pieces.
             let count = if are_large { 700 + count } else { count };
             let numbers = (first..first + count).collect();
             pools.insert(id, PoolRule { lifetime_ms, numbers });
@@ -98,7 +98,7 @@ impl Cluster {
         self.newest()
     }
 
-    /// The newest list of pools as the directory has it, without some of them.
+    /// The newest list of pools in the directory's form, without some of them.
     pub(crate) fn ring_pools(&self, late: &BTreeSet<u64>) -> Vec<Arc<RingPool>> {
         let pool = |(id, rule): (&u64, &PoolRule)| {
             Arc::new(ring_pool(*id, rule.lifetime_ms, ranges(&rule.numbers)))
@@ -106,7 +106,7 @@ impl Cluster {
         self.pools.iter().filter(|(id, _)| !late.contains(id)).map(pool).collect()
     }
 
-    /// The directory of a node that starts, without the pools that come later.
+    /// The directory of a starting node, without the pools that are added later.
     pub(crate) fn directory(&self, late: &BTreeSet<u64>) -> Directory {
         let shards = u16::try_from(self.homes.len()).unwrap_or(u16::MAX);
         let placement = self.newest().owners(self.homes.len()).placement();
@@ -115,7 +115,7 @@ impl Cluster {
         made.unwrap_or_else(|faults| unreachable!("clashing pools: {faults:?}"))
     }
 
-    /// A node's part in the cluster by this file.
+    /// A node's membership in the cluster of this file.
     pub(crate) fn membership(&self, map: &Map, node: usize) -> Membership {
         let listen = |port: usize| Listen::Tcp {
             host: "127.0.0.1".to_owned(),

@@ -1,4 +1,4 @@
-//! A simulated disk as the driver's files: production code's calls on files run here.
+//! A simulated disk behind the driver's file trait: production code's file calls are executed here.
 
 use std::io;
 use std::path::Path;
@@ -20,7 +20,7 @@ const OWN: [&str; 5] = ["cluster-map.json", "identity.json", "peers.json", "REST
 /// The mark of an incomplete copy of a log, and the same while it is written.
 const MARK: [&str; 2] = ["UNFINISHED", "UNFINISHED.tmp"];
 
-/// The disk of one machine, as one process of it sees it.
+/// The disk of one machine, as seen by one process.
 #[derive(Clone, Debug)]
 pub(crate) struct SimFiles {
     disk: Arc<Mutex<Disk>>,
@@ -36,12 +36,12 @@ impl SimFiles {
         Self { disk: Arc::default(), faults, salts, life: 0 }
     }
 
-    /// The disk. Must not be held while production code runs.
+    /// The disk. Must not be borrowed while production code runs.
     pub(crate) fn disk(&self) -> MutexGuard<'_, Disk> {
         self.disk.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// As the next process sees them.
+    /// The files as the next process sees them.
     pub(crate) fn next_life(&mut self) {
         let life = self.disk().life;
         self.life = life;
@@ -153,7 +153,7 @@ impl Files for SimFiles {
     }
 
     fn make_directory(&self, path: &Path) -> Result<(), FileError> {
-        // Made when the machine was set up: no fault strikes.
+        // Made when the machine was set up, so no fault happens.
         let shard = path.file_name().and_then(|name| name.to_str()?.parse::<u16>().ok());
         self.disk().directories.extend(shard);
         Ok(())
@@ -192,7 +192,7 @@ fn name(path: &Path) -> Option<Name> {
     }
     let (stem, end) = file.split_once('.')?;
     let number: u64 = stem.parse().ok()?;
-    // Unfinished snapshots and spares have names that never meet.
+    // Unfinished snapshots and spares have names that never collide.
     let (sort, number) = match end {
         "rpj" => (Sort::Segment, number),
         "spare" => (Sort::Spare, number),

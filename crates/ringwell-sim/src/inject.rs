@@ -1,4 +1,4 @@
-//! Injects faults into machines, by the second, and acts as the operator afterwards.
+//! Injects faults into machines, second by second, and acts as the operator afterwards.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -18,19 +18,19 @@ use crate::machine::Sent;
 use crate::model::{Grant, Judged, Violation, Wanted};
 use crate::world::{MS, ORIGIN_US, SECOND, World};
 
-/// Steps of clocks are either small enough to be believed or large enough to be refused.
+/// Steps of clocks are either small enough to be trusted or large enough to be refused.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
-/// … or by so little that lockouts are lengthened by more.
+/// … or so small that lockouts are lengthened by more.
 const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
-/// Look-ups date an allocation to within this. Shard time rejoins the wall clock by half a
-/// millisecond a second, and reports of other shards are dated by the clocks of this one: 30 ms in
-/// the longest run.
+/// The precision with which look-ups date an allocation. Shard time rejoins the wall clock by half
+/// a millisecond a second, and reports of other shards are dated by the clocks of this one: 30 ms
+/// in the longest run.
 pub(crate) const DATED_WITHIN_US: u64 = 30 * MS;
 
 impl World {
-    /// A second has passed.
+    /// One second has passed.
     pub(crate) fn inject(&mut self) {
         if self.faults.are_over {
             return;
@@ -156,7 +156,7 @@ impl World {
         self.restart_failing(node);
     }
 
-    /// An operator sees that a journal takes nothing any more.
+    /// An operator notices that a journal accepts nothing any more.
     fn restart_failing(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
         let has_failed = running.node.journals().any(|(_, state)| state == JournalState::Failed);
@@ -180,7 +180,7 @@ impl World {
         }
     }
 
-    /// A pool moves to another shard: first the node that loses it starts again, then the other.
+    /// A pool moves to another shard: first the node that loses it restarts, then the other.
     fn change_map(&mut self) {
         let shards = self.cluster.homes.len();
         if self.map_change.is_some() || shards < 2 {
@@ -208,7 +208,7 @@ impl World {
         }
     }
 
-    /// A disk is lost; often just after one of its pools was taken from the list.
+    /// A disk is lost; often just after one of its pools was removed from the list.
     fn befall_disk(&mut self) {
         let random = self.faults.stream(Kind::LostDisk);
         let (which, drawn, is_absent) = (random.next(), random.next(), random.chance(700_000));
@@ -231,7 +231,7 @@ impl World {
         self.queue.add(self.now() + 50 * MS, Event::LostDisk(node));
     }
 
-    /// Whether a map is being brought to the nodes, or must not be now.
+    /// Whether a map is being distributed to the nodes, or must not be now.
     pub(crate) fn is_in_between(&self) -> bool {
         self.map_change.is_some() || self.now() < self.shortened_until
     }
@@ -307,7 +307,7 @@ impl World {
         });
     }
 
-    /// An operator takes back buckets on their way.
+    /// An operator takes back buckets in transit.
     fn abort_move(&mut self) {
         let node = self.chance.index(self.nodes.len());
         let running = self.nodes[node].running.as_ref().filter(|running| running.is_serving);
@@ -323,7 +323,7 @@ impl World {
         });
     }
 
-    /// The last fault has been.
+    /// The last fault has happened.
     pub(crate) fn calm(&mut self) {
         self.faults.are_over = true;
         lock(&self.shared.call_faults).are_over = true;
@@ -346,7 +346,8 @@ impl World {
         self.tell(0, &[], || "the last fault has been".to_owned());
     }
 
-    /// The newest map comes to every node: with an older one a node asks the wrong shard.
+    /// The newest map is distributed to every node, because with an older one a node asks the wrong
+    /// shard.
     pub(crate) fn roll_out(&mut self) {
         let newest = self.cluster.newest();
         for node in 0..self.nodes.len() {
@@ -373,7 +374,8 @@ impl World {
         Ok(())
     }
 
-    /// Each number at the time of its allocation, and as late as it was still the newest.
+    /// Each number at the time of its allocation, and at the last time when it was still the
+    /// newest.
     fn look_ups(&self) -> Vec<(Wanted, Moment)> {
         let mut look_ups = Vec::new();
         let model = self.shared.model.borrow();

@@ -1,4 +1,4 @@
-//! Shows the reference model the changes on shards beside the rows that they serve.
+//! Reports the changes on shards to the reference model, except for the rows that they serve.
 
 use std::rc::Rc;
 
@@ -11,7 +11,7 @@ use crate::model::{Judged, PoolRule, TakenUp, Violation};
 use crate::world::World;
 
 impl World {
-    /// After a poll: pools that left and came, lockouts and holds that were taken over.
+    /// After a poll: pools that left or arrived, lockouts and holds that were taken over.
     pub(crate) fn judge_changes(&mut self) -> Judged {
         let changed = std::mem::take(&mut *self.shared.changed.borrow_mut());
         let answers_lost = std::mem::take(&mut *self.shared.answers_lost.borrow_mut());
@@ -32,7 +32,8 @@ impl World {
         Ok(())
     }
 
-    /// A client left some time ago: its numbers are free, at least on the node that it asked.
+    /// A client disconnected some time ago: its numbers are free, at least on the node that it
+    /// asked.
     pub(crate) fn judge_unseen(&mut self, node: usize, life: u32, batch: u64) -> Judged {
         let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
         if self.nodes[node].life != life {
@@ -40,7 +41,7 @@ impl World {
         }
         for (id, number, at_ms) in self.shared.model.borrow().unseen(batch) {
             let Some(thread) = running.threads.get(&id) else { continue };
-            // The shard that was asked is unknown here: all must have had their turn.
+            // The shard that was asked is unknown here, so all must have had their turn.
             let mut threads = running.threads.values();
             let has_time = threads.all(|it| it.was_idle_at + UNSEEN_US / 2 > self.now());
             let engine = thread.shard.engine.borrow();
@@ -50,7 +51,7 @@ impl World {
             let now = thread.shard.clock_now();
             let is_its =
                 |slot: &&Slot| slot.allocated_at.0 == at_ms && !slot.is_free(now + Millis(1));
-            // An answer to another shard goes back when its group is stored.
+            // An answer to another shard is sent when its group is stored.
             let is_stored = thread.shard.commit.durable() >= engine.newest_group();
             if has_time && is_stored && slot.as_ref().is_some_and(is_its) {
                 let text = format!("the client of batch {batch} went away without an answer");
@@ -128,7 +129,7 @@ pub(crate) fn rule(spec: &PoolSpec, bug: Option<Bug>) -> PoolRule {
 fn pool_rule(locked: Millis, numbers: impl Iterator<Item = u64>, bug: Option<Bug>) -> PoolRule {
     let is_short = bug == Some(Bug::NoRounding);
     let Millis(lifetime_ms) = if is_short { locked } else { lifetime(locked) };
-    // The last three digits are the index of a number in its pool: 999 is not in rotation.
+    // The last three digits are the index of a number in its pool; 999 is not in rotation.
     let mut numbers: Vec<u64> = numbers.filter(|number| number % 1000 != 999).collect();
     numbers.sort_unstable();
     PoolRule { lifetime_ms, numbers }

@@ -1,4 +1,4 @@
-//! Runs seeds, prints a line for each, and makes a short story of the first that fails.
+//! Runs seeds, prints a line for each, and shortens the first that fails to a small story.
 
 mod log_runs;
 
@@ -33,25 +33,25 @@ struct Cli {
     /// Their faults that do not happen.
     #[arg(long, value_delimiter = ',', value_parser = log_fault)]
     log_off: Vec<LogFault>,
-    /// Kinds of faults that happen, as often as they may.
+    /// Kinds of faults that happen, as often as possible
     #[arg(long, value_delimiter = ',', value_parser = kind)]
     on: Vec<Kind>,
-    /// Kinds of faults that do not happen.
+    /// Kinds of faults that do not happen
     #[arg(long, value_delimiter = ',', value_parser = kind)]
     off: Vec<Kind>,
     /// Only these faults happen: the kind, and which of its kind.
     #[arg(long, value_name = "KIND:WHICH,…")]
     only_faults: Option<String>,
-    /// Only these batches are sent.
+    /// Only these batches are sent
     #[arg(long, value_name = "BATCH,…")]
     only_batches: Option<String>,
-    /// A bug that is planted.
+    /// A bug to plant
     #[arg(long, value_parser = bug)]
     bug: Option<Bug>,
-    /// Print only seeds that fail, and the sum.
+    /// Print only seeds that fail, and the sum
     #[arg(long)]
     quiet: bool,
-    /// Go on with the seeds after one that fails.
+    /// Continue with the next seeds after one that fails
     #[arg(long)]
     keep_going: bool,
     /// Do not look for a shorter run that fails in the same way.
@@ -108,7 +108,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs all seeds; `false` if one has failed.
+/// Runs all seeds; returns `false` if one has failed.
 fn work(cli: &Cli) -> Result<bool, String> {
     let plan = Options {
         seed: cli.seed,
@@ -168,7 +168,7 @@ fn run_seeds(cli: &Cli, plan: &Options, commit: &str, next: &AtomicU64, sum: &Mu
         if !cli.quiet || report.violation.is_some() {
             println!("{}", report.line(commit));
         }
-        // A thread that has panicked while it held this has said so.
+        // A thread that has panicked while holding the lock has reported that.
         let Ok(mut sum) = sum.lock() else { return };
         sum.rows += report.rows;
         sum.polls += report.polls;
@@ -189,7 +189,7 @@ fn run_seeds(cli: &Cli, plan: &Options, commit: &str, next: &AtomicU64, sum: &Mu
     }
 }
 
-/// The story of a run that failed, and the command that repeats it.
+/// The story of a failed run, and the command that repeats it.
 fn tell(options: &Options, no_shrink: bool, commit: &str) {
     println!("\nto repeat: {}", command(options));
     let shorter = if no_shrink { None } else { shrink(options) };
@@ -228,7 +228,7 @@ fn command(options: &Options) -> String {
     command
 }
 
-/// Bugs in production code are there only if the crates were built for it.
+/// Bugs in production code exist only if the crates were built with them.
 #[cfg(canary)]
 fn plant(bug: Option<Bug>) {
     ringwell_sim::plant_in_core(bug);
@@ -241,7 +241,7 @@ fn plant(bug: Option<Bug>) {
     }
 }
 
-/// The commit that is checked out, as far as git says.
+/// The commit that is checked out, according to git.
 fn commit() -> String {
     let output = Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let text = output.ok().and_then(|output| String::from_utf8(output.stdout).ok());

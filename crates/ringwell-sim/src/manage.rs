@@ -1,7 +1,7 @@
-//! An operator changes the list of pools: lifetimes, numbers, pools that go and come back.
+//! An operator changes the list of pools: lifetimes, numbers, pools that are removed and return.
 //!
-//! Numbers go between pools of any nodes, at any time. Keeps one rule of operators: within a lifetime
-//! that was shortened no pool gets another owner by a new map.
+//! Numbers move between pools of any nodes, at any time. Follows one rule for operators: while a
+//! longer lifetime's lockouts may run, no pool gets another owner by a new map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -16,11 +16,11 @@ use crate::random::Random;
 use crate::served::read_served;
 use crate::world::{MS, Node, SECOND, World};
 
-/// After this no lockout of the previous lifetime runs: the longest lifetime, and the longest pause
-/// in which a node may miss the new one.
+/// The time after which no lockout of the previous lifetime runs: the longest lifetime, and the
+/// longest pause in which a node may miss the new one.
 const SHORTENED_US: u64 = 8 * SECOND;
 
-/// The pools outside of the list at the moment.
+/// The pools that are not in the list at the moment.
 #[derive(Debug, Default)]
 pub(crate) struct Away {
     numbers: BTreeSet<u64>,
@@ -28,7 +28,7 @@ pub(crate) struct Away {
 }
 
 impl World {
-    /// The operator changes something.
+    /// The operator makes a change.
     pub(crate) fn manage(&mut self) {
         if self.is_listing {
             return;
@@ -50,7 +50,7 @@ impl World {
         self.list_changes();
     }
 
-    /// Numbers go from a pool of this node to another one of its pools, if it has two.
+    /// Numbers move from a pool of this node to another one of its pools, if it has two.
     pub(crate) fn lend_at(&mut self, node: usize) {
         if self.is_listing {
             return;
@@ -75,7 +75,7 @@ impl World {
         self.queue.add(self.now() + MS, Event::Manage);
     }
 
-    /// The newest list comes to every node that serves; the others find it when they start.
+    /// The newest list is sent to every node that serves; the others get it when they start.
     pub(crate) fn manage_on(&mut self) {
         if !self.is_listing {
             return;
@@ -165,7 +165,7 @@ impl World {
         self.tell(0, &come, || format!("numbers come to pool {pool}"));
     }
 
-    /// Numbers go from one pool to another.
+    /// Numbers move from one pool to another.
     fn lend_numbers(&mut self, from: u64, to: u64, mut drawn: Random) {
         if from == to || !self.have_all_served() {
             return;
@@ -193,7 +193,7 @@ impl World {
         }
     }
 
-    /// At the end every pool is there.
+    /// At the end every pool exists.
     pub(crate) fn manage_ends(&mut self) {
         if self.cluster.lists > 0 {
             self.is_listing = true;

@@ -2,8 +2,9 @@
 //! judges.
 //!
 //! Receives the owners' grants, the time of each answer, and the state after each restart. True
-//! time is a visitor's (microseconds); shard time is an owner's (milliseconds). Numbers, pools and
-//! shards are bare integers here on purpose. Source: docs/spec/simulation.md, "What is checked".
+//! time is that of visitors (microseconds); shard time is that of an owner (milliseconds). Numbers,
+//! pools and shards are bare integers here on purpose. Source: docs/spec/simulation.md, "What is
+//! checked".
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,12 +19,12 @@ use clocks::{BELIEVED_MS, lockout_ms};
 use holders::Holder;
 pub(crate) use holders::Wanted;
 
-/// A promise that was broken.
+/// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Violation {
     /// Its kind.
     pub rule: &'static str,
-    /// A description, for a person.
+    /// A description for a person.
     pub text: String,
     /// The number that it is about; zero if none.
     pub number: u64,
@@ -41,13 +42,13 @@ pub(crate) struct PoolRule {
     pub(crate) numbers: Vec<u64>,
 }
 
-/// A number that an owner has given to a row, whether its answer ever leaves or not.
+/// A number that an owner has given to a row, whether or not its answer is ever sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     /// The batch, and the index of the row.
     pub(crate) batch: u64,
     pub(crate) row: u16,
-    /// The identity that stays when the batch is sent again: its first number and the row.
+    /// The identity that stays when the batch is repeated: its first index and the row.
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) visitor: Option<u64>,
     pub(crate) shard: u16,
@@ -58,10 +59,10 @@ pub(crate) struct Grant {
     pub(crate) until_ms: u64,
     /// The group of its record.
     pub(crate) group: u64,
-    /// Handed out now, not kept.
+    /// Whether it was handed out now, not kept.
     pub(crate) is_fresh: bool,
     pub(crate) params: String,
-    /// Nobody waits after this.
+    /// The time after which no caller waits.
     pub(crate) deadline_us: u64,
     /// The sum of the wrong times that the shard's restarts have accepted until then.
     believed_ms: i64,
@@ -72,26 +73,26 @@ pub(crate) struct Grant {
 
 /// A number that a visitor has seen.
 #[derive(Clone, Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "the facts are independent")]
 pub(crate) struct Holding {
     pub(crate) grant: Grant,
-    /// Nobody else may get it before this.
+    /// The time before which no other visitor may get it.
     until_us: u64,
-    /// Whose pool it is in by now, by as much as whose clock was wrongly believed since, and how
-    /// far it has leapt.
+    /// The shard that has its pool now; wrong time that was accepted since; and the leap of the
+    /// clock.
     keeper: u16,
     believed_us: u64,
     leapt_ms: i64,
-    /// The present owner of its pool does not have the answer to the batch.
+    /// Whether the present owner of its pool lacks the answer to the batch.
     is_unreported: bool,
     /// … and has given it a new answer.
     is_answered_anew: bool,
-    /// It has been in another pool since, which does not know its visitor.
+    /// Whether it has been in another pool since, which does not know its visitor.
     was_lent: bool,
-    /// Its record is gone because of the disk: nothing is promised any more.
+    /// Its record was lost by the disk: nothing is promised any more.
     is_lost: bool,
-    /// Its record is gone, which recovery has reported: no other visitor may get it, and there are
-    /// no further promises.
+    /// Its record was lost, and recovery has reported this: no other visitor may get it, but there
+    /// are no further promises.
     is_forgotten: bool,
 }
 
@@ -103,7 +104,7 @@ pub(crate) enum Shown {
     Refused(&'static str),
 }
 
-/// A row that leaves with its answer.
+/// A row that is sent with its answer.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_field_names, reason = "its place among the rows is called that everywhere")]
 pub(crate) struct Row {
@@ -115,9 +116,9 @@ pub(crate) struct Row {
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) pool: u64,
     pub(crate) shown: Shown,
-    /// Time of sending: an earlier grant belongs to an earlier attempt.
+    /// The time of sending; an earlier grant belongs to an earlier attempt.
     pub(crate) since_us: u64,
-    /// No number may leave after this.
+    /// The time after which no number may be sent.
     pub(crate) deadline_us: u64,
     pub(crate) now_us: u64,
 }
@@ -128,9 +129,9 @@ pub(crate) struct Recovery {
     pub(crate) shard: u16,
     /// The group after the last that was read.
     pub(crate) next_n: u64,
-    /// The end of the journal was found to be damaged.
+    /// Whether the end of the journal was found to be damaged.
     pub(crate) is_rotten: bool,
-    /// The disk has lost data that it had reported as stored.
+    /// Whether the disk has lost data that it had reported as stored.
     pub(crate) disk_lied: bool,
     pub(crate) now_us: u64,
     pub(crate) now_ms: u64,
@@ -147,9 +148,9 @@ pub(crate) struct Recovery {
 #[derive(Clone, Debug)]
 pub(crate) struct TakenUp {
     pub(crate) shard: u16,
-    /// The answers to batches from before it came here are known.
+    /// Whether the answers to batches from before it moved here are known.
     pub(crate) are_answers_received: bool,
-    /// The pool that has come or changed.
+    /// The pool that was added or changed.
     pub(crate) pool: Option<(u64, PoolRule)>,
     /// Number, allocated at, locked until.
     pub(crate) numbers: Vec<(u64, u64, u64)>,
@@ -186,7 +187,7 @@ pub(crate) struct Model {
     /// By number, in the order of their answers.
     pub(crate) held: BTreeMap<u64, Vec<Holding>>,
     answered: BTreeSet<(u64, u16)>,
-    /// The grants of each number that count as its holders, in their order.
+    /// The grants of each number that count as its holders, in order.
     holders: BTreeMap<u64, Vec<Holder>>,
     /// The shards whose clocks ran ahead undetected, with time and amount.
     leaps: Vec<(u64, u16, i64)>,
@@ -196,7 +197,7 @@ pub(crate) struct Model {
     /// Rows that were refused their number because the pool was held when they were last decided.
     held_back: BTreeSet<(u64, u16)>,
     by_visitor: BTreeMap<(u64, u64), (u64, usize)>,
-    /// From now on every row must be served.
+    /// The time from which every row must be served.
     pub(crate) must_serve: bool,
     pub(crate) rows: u64,
     pub(crate) numbers_out: u64,
@@ -206,8 +207,8 @@ pub(crate) struct Model {
 }
 
 impl Grant {
-    /// An owner's outcome; the model fills in the facts that it alone has.
-    #[expect(clippy::too_many_arguments, reason = "each is a fact of its own")]
+    /// An owner's outcome; the model adds the facts that only it has.
+    #[expect(clippy::too_many_arguments, reason = "the facts are independent")]
     pub(crate) fn new(
         (batch, row): (u64, u16),
         retry: Option<(u64, u16)>,
@@ -240,7 +241,7 @@ impl Grant {
         }
     }
 
-    /// The same visitor, or the same row of a batch that was sent again, may have the same number.
+    /// The same visitor, or the same row of a repeated batch, may have the same number.
     fn holder(&self) -> (u8, u64, u16) {
         match (self.visitor, self.retry) {
             (Some(visitor), _) => (0, visitor, 0),
@@ -261,7 +262,7 @@ impl Model {
         pool.map_or(0, |pool| pool.lifetime_ms)
     }
 
-    /// An owner has given a number to a row.
+    /// Records that an owner has given a number to a row.
     pub(crate) fn granted(&mut self, mut grant: Grant) -> Judged {
         self.check_grant(&grant)?;
         let lifetime = self.lifetime(grant.shard, grant.pool);
@@ -279,7 +280,8 @@ impl Model {
                 withdrawn: None,
             });
         } else {
-            // The duration depends on the reason; it must be locked, and no shorter than before.
+            // The duration depends on the reason; the number must be locked, and no shorter than
+            // before.
             let is_repeated = grant.retry.is_some_and(|row| self.decided.contains(&row));
             let wanted = if is_repeated { grant.at_ms + 1 } else { grant.at_ms + lifetime + 1 };
             if grant.until_ms < known.until.max(wanted) {
@@ -294,7 +296,7 @@ impl Model {
         Ok(())
     }
 
-    /// An owner without the answer to a row has given it a new one, and keeps that.
+    /// An owner that lacks the answer to a row has given it a new one, and keeps that.
     fn asked_again(&mut self, retry: Option<(u64, u16)>) {
         let place = retry.and_then(|row| self.by_retry.get(&row).copied());
         let Some((number, index)) = place else { return };
@@ -312,7 +314,7 @@ impl Model {
         }
     }
 
-    /// Somebody asks for the end of a lockout: from now on nothing is promised to its holder.
+    /// A client requests the end of a lockout: from now on nothing is promised to its holder.
     pub(crate) fn release_asked(&mut self, number: u64, at_ms: u64, now_us: u64) {
         for held in self.held.get_mut(&number).into_iter().flatten() {
             if held.grant.at_ms == at_ms {
@@ -321,7 +323,7 @@ impl Model {
         }
     }
 
-    /// A row's answer leaves.
+    /// A row's answer is sent.
     pub(crate) fn answered(&mut self, row: &Row) -> Judged {
         self.rows += 1;
         self.probed += u64::from(self.must_serve);
@@ -343,8 +345,9 @@ impl Model {
         }
     }
 
-    /// The time until which, in true time, no other visitor may get a number. Handed out now, for a
-    /// lifetime; one that is kept as long as its owner says, whose milliseconds are rounded down.
+    /// The true time until which no other visitor may get a number. If it was handed out now: a
+    /// lifetime; if it was kept: until the time given by its owner, whose milliseconds are rounded
+    /// down.
     fn promised_until(grant: &Grant) -> u64 {
         let left_ms = (grant.until_ms - grant.at_ms).saturating_sub(1);
         let fresh_ms = grant.lifetime_ms;
@@ -352,7 +355,7 @@ impl Model {
         grant.true_us + promised_ms * 1000
     }
 
-    /// A batch's answer leaves `late_us` after the last moment that it may.
+    /// A batch's answer is sent `late_us` after the last permitted time.
     pub(crate) fn answered_late(batch: u64, shard: u16, late_us: u64) -> Judged {
         if late_us == 0 {
             return Ok(());
@@ -372,7 +375,7 @@ impl Model {
 
     fn take_number(&mut self, row: &Row, number: u64) -> Judged {
         let grants = self.granted.get(&(row.batch, row.row)).into_iter().flatten();
-        // If a frame was doubled, which of the two answers this is cannot be seen: the first
+        // If a frame was duplicated, it is unknown which of the two answers this is: the first
         // promises less.
         let is_it = |grant: &&Grant| grant.number == number && grant.pool == row.pool;
         let grant = { grants }.find(|grant| is_it(grant) && grant.true_us >= row.since_us);
@@ -448,8 +451,8 @@ impl Model {
         self.check_recovered(recovery)
     }
 
-    /// Numbers are this shard's by now. While they were on their way, its clock counted as well.
-    /// The answers to batches have come along only if `is_told`.
+    /// The numbers belong to this shard now. While they were in transit, its clock counted as well.
+    /// The answers to batches have moved with them only if `is_told`.
     fn kept_by(
         &mut self,
         shard: u16,
@@ -483,7 +486,7 @@ impl Model {
         known.is_some_and(|known| known.allocated_at == at_ms)
     }
 
-    /// Numbers that a batch of a departed client received again, and that no client can request
+    /// Numbers that a batch of a disconnected client received again, and that no client can request
     /// again: shard, number, and time.
     pub(crate) fn unseen(&self, batch: u64) -> Vec<(u16, u64, u64)> {
         let grants = self.granted.range((batch, 0)..=(batch, u16::MAX)).flat_map(|(_, all)| all);
@@ -496,7 +499,7 @@ impl Model {
         self.shards.get(&shard).map_or_else(Vec::new, |it| it.pools.keys().copied().collect())
     }
 
-    /// Whether a shard serves a pool as `rule` says.
+    /// Whether a shard serves a pool with the settings of `rule`.
     pub(crate) fn has_pool(&self, shard: u16, pool: u64, rule: &PoolRule) -> bool {
         let known = self.shards.get(&shard).and_then(|shard| shard.pools.get(&pool));
         known.is_some_and(|known| {
@@ -504,14 +507,14 @@ impl Model {
         })
     }
 
-    /// A pool is not this shard's any more.
+    /// A pool no longer belongs to this shard.
     pub(crate) fn left(&mut self, shard: u16, pool: u64) {
         if let Some(shard) = self.shards.get_mut(&shard) {
             shard.pools.remove(&pool);
         }
     }
 
-    /// A pool has come to a running shard, or has changed there.
+    /// A pool was added to a running shard, or changed there.
     pub(crate) fn taken_up(&mut self, taken_up: &TakenUp) -> Judged {
         self.know_again(taken_up);
         let Some((pool, rule)) = &taken_up.pool else { return Ok(()) };
@@ -534,7 +537,7 @@ impl Model {
         shard.holds = taken_up.holds.iter().copied().collect();
     }
 
-    /// Groups from `next_n` on are gone. They must not have contained answered rows, unless the
+    /// Groups from `next_n` on are lost. They must not have contained answered rows, unless the
     /// disk lost them.
     fn forget(&mut self, recovery: &Recovery) -> Judged {
         let Recovery { shard, next_n, is_rotten, disk_lied, .. } = *recovery;
@@ -581,7 +584,7 @@ impl Model {
         }
     }
 
-    /// A node's files were given up: only holds protect their state.
+    /// A node's files were discarded: only holds protect their state.
     pub(crate) fn wiped(&mut self, shard: u16) {
         for held in self.held.values_mut().flatten().filter(|held| held.grant.shard == shard) {
             held.is_forgotten = true;

@@ -11,12 +11,12 @@ use crate::files::lock;
 use crate::model::Violation;
 use crate::world::World;
 
-/// The options of a run. The same options give the same run, to the last bit.
+/// The options of a run. The same options give exactly the same run.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The source of all draws.
+    /// The seed of all draws.
     pub seed: u64,
-    /// Kinds of faults that happen, as often as they may.
+    /// Kinds of faults that happen, as often as possible.
     pub on: Vec<Kind>,
     /// Kinds of faults that do not happen.
     pub off: Vec<Kind>,
@@ -24,9 +24,9 @@ pub struct Options {
     pub only_faults: Option<BTreeSet<(Kind, u64)>>,
     /// Only these batches are sent.
     pub only_batches: Option<BTreeSet<u32>>,
-    /// A bug that is planted.
+    /// A bug to plant.
     pub bug: Option<Bug>,
-    /// Whether lines for a person are kept.
+    /// Whether the story for a person is kept.
     pub keeps_tale: bool,
 }
 
@@ -35,29 +35,29 @@ pub struct Options {
 pub struct Report {
     /// The seed.
     pub seed: u64,
-    /// The promise that was broken, if one was.
+    /// The broken promise, if there was one.
     pub violation: Option<Violation>,
     /// Simulated time in microseconds.
     pub length_us: u64,
-    /// Rows that were answered.
+    /// The count of answered rows.
     pub rows: u64,
-    /// Numbers that were answered.
+    /// The count of answered numbers.
     pub numbers: u64,
     /// Answers that the disk has lost without any evidence.
     pub excused: u64,
-    /// Calls that rang and were attributed at once, each to the right visitor.
+    /// Calls that were made and attributed at once, each to the right visitor.
     pub attributed_calls: u64,
     /// The count of polls of tasks.
     pub polls: u64,
-    /// The count of strikes of each kind of fault.
+    /// How often each kind of fault happened.
     pub faults: Vec<(Kind, u64)>,
-    /// The faults that struck.
+    /// The faults that happened.
     pub history: Vec<(Kind, u64)>,
     /// The count of batches.
     pub batches: u32,
-    /// A digest of all that happened: equal for equal runs.
+    /// A digest of all events: equal for equal runs.
     pub hash: u64,
-    /// The story, if it was asked for.
+    /// The story, if it was requested.
     pub tale: Vec<String>,
 }
 
@@ -93,7 +93,7 @@ pub fn run(options: &Options) -> Report {
     }
 }
 
-/// The numbers that a violation is about: its own, and those that its text names.
+/// The numbers that a violation concerns: its own, and those in its text.
 fn numbers_of(violation: &Violation) -> Vec<u64> {
     let words = violation.text.split(|c: char| !c.is_ascii_digit());
     words.filter_map(|word| word.parse().ok()).chain([violation.number]).collect()
@@ -143,7 +143,7 @@ impl Tale {
         }
     }
 
-    /// Lines that concern all, and lines that concern any of `numbers`.
+    /// Lines without a number, and lines about any of `numbers`.
     pub(crate) fn lines(&self, numbers: &[u64]) -> Vec<String> {
         let concerns =
             |about: &[u64]| about.is_empty() || about.iter().any(|number| numbers.contains(number));

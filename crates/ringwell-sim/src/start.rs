@@ -1,4 +1,4 @@
-//! Starts of nodes, their ends, and the operators' actions on them.
+//! Starts and stops of nodes, and the operators' actions on them.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -27,10 +27,10 @@ use crate::model::{Judged, Recovery, SKEW_MAX_MS, Violation};
 use crate::process::{Running, Start};
 use crate::world::{Boot, MS, Node as Machine, SECOND, World};
 
-/// Rows of batches that may be sent again, for each shard: more than a run has.
+/// Rows of repeatable batches for each shard: more than a run has.
 const ANSWER_ROWS_MAX: usize = 100_000;
 
-/// Pools that a start did not know come to the node until then.
+/// The time until which pools that a start lacked are added to the node.
 const LATE_US: u64 = 2 * SECOND;
 
 /// Length of a segment, and of the journal between two snapshots: small, so that a run has many.
@@ -230,7 +230,7 @@ impl World {
         }
     }
 
-    /// A shard can serve. When all of a node can, it does.
+    /// A shard can serve. When all shards of a node can, it serves.
     pub(crate) fn is_ready(&mut self, node: usize, life: u32) {
         let files = self.nodes[node].files.clone();
         let is_now = self.nodes[node].life == life;
@@ -272,7 +272,7 @@ impl World {
         self.cluster.pools.keys().copied().filter(|_| random.chance(500_000)).collect()
     }
 
-    /// The list of pools is whole now.
+    /// The list of pools is complete now.
     pub(crate) fn list_arrives(&mut self, node: usize, life: u32) {
         if self.nodes[node].life == life {
             self.tell(node, &[], || "gets the whole list of pools".to_owned());
@@ -280,7 +280,7 @@ impl World {
         }
     }
 
-    /// An operator ends a process in order: requests in progress are answered, then all state is
+    /// An operator stops a process properly: requests in progress are answered, then all state is
     /// saved.
     pub(crate) fn drain(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
@@ -307,7 +307,7 @@ impl World {
         self.tell(node, &[], || "drains".to_owned());
     }
 
-    /// A shard of a node that stops has saved.
+    /// A shard of a stopping node has saved.
     pub(crate) fn is_saved(&mut self, node: usize, life: u32) {
         let is_now = self.nodes[node].life == life;
         let Some(running) = self.nodes[node].running.as_mut().filter(|_| is_now) else { return };
@@ -349,10 +349,10 @@ impl World {
         self.queue.add(self.now() + down, Event::Start(node, life));
     }
 
-    /// An operator restores rotten data, or gives up the node's data.
+    /// An operator restores damaged data, or discards the node's data.
     pub(crate) fn repair(&mut self, node: usize) {
         if self.now() < self.shortened_until && self.nodes[node].files.disk().lies > 0 {
-            // Numbers that were locked for longer must have come free before a new map.
+            // Numbers that were locked longer must be free before a new map.
             let life = self.nodes[node].life;
             return self.queue.add(self.shortened_until, Event::Repair(node, life));
         }
@@ -393,7 +393,7 @@ impl World {
         self.roll_out();
     }
 
-    /// A step was taken a moment ago: the process or its machine may end right after it.
+    /// A step has just been taken: the process or its machine may end right after it.
     pub(crate) fn crash_after(&mut self, node: usize) {
         if self.faults.strikes(Kind::CrashAfter) {
             let random = self.faults.stream(Kind::CrashAfter);
@@ -404,7 +404,7 @@ impl World {
         }
     }
 
-    /// The node that loses a pool has ended: now the one that gets it starts again.
+    /// The node that loses a pool has ended; now the one that gets it restarts.
     pub(crate) fn map_arrives(&mut self, node: usize) {
         self.map_change = None;
         self.nodes[node].map = self.cluster.newest();
@@ -424,7 +424,7 @@ fn bury(running: Running) {
 fn config(bug: Option<Bug>) -> Config {
     let mut config = Config::new(PathBuf::from(DATA), 1);
     config.journal.segment_bytes = SEGMENT_BYTES;
-    // There is nearly always one then, so that changes meet it.
+    // There is nearly always one then, so that changes happen during it.
     let is_often = matches!(bug, Some(Bug::SnapshotMissesMoved | Bug::ThroughTooEarly));
     config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
     config.journal.history_bytes = 6 * SEGMENT_BYTES;

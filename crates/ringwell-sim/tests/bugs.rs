@@ -1,12 +1,12 @@
 //! Bugs that are planted on purpose: each must be found within a budget of seeds.
 //!
-//! A simulator that finds nothing has shown nothing, unless it is known that it could. They are in
-//! production code, which has them only if it is built for it: `planted_bugs.rs` does that.
+//! A simulator that finds nothing proves nothing, unless it is known to find bugs. They are in
+//! production code only if it is built with them: `planted_bugs.rs` does that.
 #![cfg(canary)]
 
 use ringwell_sim::{Bug, Kind, Options, run};
 
-/// Seeds that a bug may take.
+/// The most seeds for a bug.
 const SEEDS_MAX: u64 = 400;
 
 /// Tested elsewhere: faults in the rules of `ringwell-core` exist for the whole process, and those of a
@@ -25,11 +25,10 @@ const ELSEWHERE: [Bug; 11] = [
     Bug::SnapshotAhead,
 ];
 
-/// Planted, and not found in the tried seeds: the required coincidence is too rare.
+/// Planted, but not found in the tried seeds, because the required coincidence is too rare.
 const MISSED: [Bug; 2] = [Bug::ThroughTooEarly, Bug::SnapshotMissesMoved];
 
-/// Do not happen where they are not asked for: one that strikes in nearly every run hides the bugs that
-/// show slowly.
+/// Disabled unless requested: a fault that happens in nearly every run hides bugs that show slowly.
 const ASKED_FOR: [Kind; 6] = [
     Kind::CrashAfter,
     Kind::Hasty,
@@ -39,7 +38,7 @@ const ASKED_FOR: [Kind; 6] = [
     Kind::LargePools,
 ];
 
-/// A bug, the kinds of faults that are frequent, and the promises, one of which it must break.
+/// A bug, the kinds of faults that are frequent, and the promises of which it must break one.
 type Case = (Bug, &'static [Kind], &'static [&'static str]);
 
 const CASES: &[Case] = &[

@@ -60,7 +60,7 @@ pub(crate) struct List {
 /// Adds an entry.
 ///
 /// # Errors
-/// If the server cannot be asked, or refuses.
+/// If the server cannot be reached, or refuses.
 pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
     let Add { caller, pool, answer, note, access } = args;
     let body = json!({ "caller": caller, "pool": pool, "answer": answer, "note": note });
@@ -88,7 +88,7 @@ pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
 /// Prints all entries.
 ///
 /// # Errors
-/// If the server cannot be asked.
+/// If the server cannot be reached.
 pub(crate) fn list(args: &List) -> anyhow::Result<ExitCode> {
     let answer = Caller::new(&args.access)?.get(&args.access.url, "/v1/blocks")?;
     if args.json {

@@ -61,7 +61,7 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), &'static str> {
 /// Erases, and reports how much.
 ///
 /// # Errors
-/// If the server cannot be asked, or the list not be written.
+/// If the server cannot be reached, or the list cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let caller = Caller::new(&args.access)?;
     let body = match &args.whom {

@@ -106,7 +106,7 @@ struct Writer<'a> {
 /// Writes all calls, or conversions.
 ///
 /// # Errors
-/// If the server cannot be asked, or the file not be written.
+/// If the server cannot be reached, or the file cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.format == Format::Parquet {
         return parquet(args);

@@ -1,4 +1,4 @@
-//! The demo's telephone: an account of a provider that exists in the demo alone, and its calls.
+//! The demo's telephone: an account at a provider that exists only in the demo, and its calls.
 
 use std::time::Duration;
 

@@ -63,7 +63,7 @@ impl Server {
     }
 
     /// # Errors
-    /// If the server cannot be asked, or refuses.
+    /// If the server cannot be reached, or refuses.
     pub(crate) fn get(&self, path: &str) -> anyhow::Result<Value> {
         self.change(&Method::GET, path, &Value::Null)
     }

@@ -16,8 +16,8 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
 
-/// The state in the shards of this node of numbers that the pools of `buckets` have in `directory`,
-/// or had. They must have left those pools.
+/// The state, in the shards of this node, of numbers that the pools of `buckets` have or had in
+/// `directory`. They must have left those pools.
 ///
 /// # Errors
 /// [`ChangeError::Shard`].

@@ -15,17 +15,17 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Reader, Store};
 
-/// Old segments that are given up in a round. If most of their contents must be kept, dropping them
-/// frees nothing: the bound keeps a shard from doing only that.
+/// The most old segments that are dropped in a round. If most of their contents must be kept,
+/// dropping them frees nothing; the limit prevents a shard from doing only that.
 const SEGMENTS_A_ROUND: usize = 4;
 
-/// Something that fails round after round is reported this often.
+/// The interval between reports of a failure that repeats in every round.
 const REPORT_EVERY: Duration = Duration::from_mins(1);
 
 /// The time for which a snapshot waits for a log: longer than the election of a leader.
 const LOG_PATIENCE: Duration = Duration::from_secs(10);
 
-/// The interval at which it is looked at.
+/// The interval between two checks of this.
 const LOG_PAUSE: Duration = Duration::from_millis(50);
 
 /// The reason why maintenance failed. The shard continues without it.
@@ -39,7 +39,7 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     let span = Some(Millis(settings.history_age.0 / 8));
     let mut rounds = Rounds::new(&*store, settings.snapshot_every_bytes, span, thread.now());
     let mut wall = Wall { is_apart: false };
-    // Failed work is tried again each round, and reported less often.
+    // Failed work is retried each round, and reported less often.
     let [failed_snapshots, failed_drops] = [(); 2].map(|()| Throttle::every(REPORT_EVERY));
     let mut round = thread.platform.moment();
     loop {
@@ -73,9 +73,9 @@ fn note_held<P: Platform>(thread: &Shard<P>) {
     thread.node.set_held(thread.id, left, thread.platform.moment());
 }
 
-/// The log's line on the wall clock.
+/// The state of the log message about the wall clock.
 struct Wall {
-    /// It is reported to be elsewhere.
+    /// Whether it was reported to differ.
     is_apart: bool,
 }
 
@@ -116,7 +116,7 @@ fn report<P: Platform>(
 /// Takes a snapshot, piece by piece between batches.
 ///
 /// # Errors
-/// The file that could not be written. The one before stays.
+/// The file that could not be written. Then the previous one stays.
 pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Result<(), Trouble> {
     let _one = thread.snapshots.lock().await;
     let begun = Snapshot::begin(store, &thread.engine.borrow(), thread.id);
@@ -144,8 +144,8 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
     blocking(&thread.platform, move || snapshot.publish(through)).await
 }
 
-/// Waits until `group` is stored, also while a slow log keeps rows from waiting: a stop must not fail
-/// for that.
+/// Waits until `group` is stored, even while a slow log keeps rows from waiting, because a stop
+/// must not fail for that.
 async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Trouble> {
     let until = thread.platform.moment() + LOG_PATIENCE;
     loop {
@@ -159,7 +159,7 @@ async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Troubl
     }
 }
 
-/// Waits for the disk where no batch waits for it.
+/// Waits for the disk on a thread where no batch waits.
 async fn blocking<P: Platform, T: Send + 'static, E: Display + Send + 'static>(
     platform: &P,
     work: impl FnOnce() -> Result<T, E> + Send + 'static,

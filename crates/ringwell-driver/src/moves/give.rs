@@ -24,16 +24,17 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{Leaving, ServedMap};
 
-/// Numbers, or answers, that travel at once: some 50 KB. Fewer if the next owner reads less.
+/// The most numbers, or answers, that are sent at once: some 50 KB. Fewer if the next owner accepts
+/// less.
 const PIECE: usize = 512;
 
 /// The most bytes of one bucket in a request: its number, its owner, and its hold.
 const BUCKET_BYTES: usize = 160;
 
-/// The least room that a piece needs beside its buckets: for one number and its frame.
+/// The least room that a piece needs in addition to its buckets: for one number and its frame.
 const PIECE_BYTES_MIN: usize = 512;
 
-/// The time for which an interrupted move waits before it continues.
+/// The pause before an interrupted move continues.
 const AGAIN: Duration = Duration::from_secs(1);
 
 /// The buckets that have moved.
@@ -46,7 +47,7 @@ pub struct Given {
     took_ms: u64,
 }
 
-/// Moves `buckets`, all of this node's, to the shard `to`.
+/// Moves `buckets`, all of which belong to this node, to the shard `to`.
 ///
 /// # Errors
 /// [`MoveError`] says whether anything has moved.
@@ -121,12 +122,12 @@ async fn give_up<P: Platform>(
     if !planted(Bug::GivenNotKept) {
         keep(platform, node, &owners, leaving.into_iter().collect()).await?;
     }
-    // They are given up on the disk: the remaining steps are repeated until they succeed.
+    // They are given up on the disk, so the remaining steps are repeated until they succeed.
     let used = use_owners(platform, node, peers, owners).await;
     used.map_err(|error| MoveError::OnTheirWay { shard: to, reason: error.to_string() })
 }
 
-/// Goes on with moves that were cut off, whenever there are any.
+/// Continues interrupted moves, whenever there are any.
 pub async fn resume<P: Platform>(platform: P, node: Arc<Node>, peers: Peers) {
     while !planted(Bug::MoveNotResumed) {
         if let Some(reason) = resume_once(&platform, &node, &peers).await {
@@ -138,7 +139,7 @@ pub async fn resume<P: Platform>(platform: P, node: Arc<Node>, peers: Peers) {
     }
 }
 
-/// `Some` says why not all are delivered.
+/// `Some` contains the reason why not all are delivered.
 async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Option<String> {
     let _one = node.moves.lock().await;
     let served = match ServedMap::read(&platform.files(), &node.config.data) {
@@ -159,7 +160,7 @@ async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers)
     None
 }
 
-/// The buckets that move, without those that are already there.
+/// The buckets to move, without those that are already there.
 fn check<P: Platform>(
     platform: &P,
     node: &Node,
@@ -199,8 +200,8 @@ fn check<P: Platform>(
     Ok(moving)
 }
 
-/// The held pools of `buckets`, each with the end of its hold; all of them if a shard doubts its
-/// whole state, with the end of that doubt, also for pools that are not yet listed.
+/// The held pools of `buckets`, each with the end of its hold; all pools if a shard doubts its
+/// whole state, including pools that are not yet listed, with the end of that doubt.
 async fn holds(
     node: &Node,
     peers: &Peers,
@@ -227,8 +228,8 @@ async fn holds(
     Ok((holds, of_all))
 }
 
-/// Sends the next owner all state of this node, and hands the buckets over. Returns how many
-/// numbers that were.
+/// Sends all state of this node to the next owner, and hands the buckets over. Returns the count of
+/// numbers.
 async fn deliver<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -237,7 +238,7 @@ async fn deliver<P: Platform>(
 ) -> Result<usize, String> {
     let owners = node.owners().ok_or("no node of a cluster")?;
     let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
-    // Buckets that have moved on since had been taken: the answer was lost.
+    // If buckets have moved on since, they had been taken and the answer was lost.
     let buckets = leaving.buckets.iter().filter_map(owner);
     let buckets: Vec<_> = buckets.filter(|(_, owner)| owner.shard == leaving.to).collect();
     let still: Vec<u16> = buckets.iter().map(|(bucket, _)| *bucket).collect();
@@ -247,7 +248,7 @@ async fn deliver<P: Platform>(
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let (Known { numbers, answers, at }, doubts) = known.map_err(|error| error.to_string())?;
     let (version, moved) = (owners.version(), buckets.clone());
-    // A start since the buckets were given up may have found that the journal's end is damaged.
+    // A start after the buckets were given up may have found that the journal's end is damaged.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);
@@ -285,13 +286,13 @@ async fn deliver<P: Platform>(
     Ok(numbers.len())
 }
 
-/// The largest request about a move that a node reads, as it has reported, or as its limits most
+/// The largest request about a move that a node accepts, as it has reported, or as its limits most
 /// likely are.
 fn at_once(node: &Node, said: Option<usize>) -> usize {
     said.unwrap_or_else(|| frame_bytes_max(node))
 }
 
-/// Has the next owner adopt all of these, in pieces that it can read.
+/// Makes the next owner adopt all of these, in pieces that it accepts.
 async fn post_pieces<T>(
     peers: &Peers,
     to: u16,
@@ -313,11 +314,11 @@ async fn post_pieces<T>(
     Ok(())
 }
 
-/// Takes buckets back that are on their way. The next owner must be reached, and say that it has not
-/// taken them and never will by this move: else both could serve them.
+/// Takes back buckets that are in transit. The next owner must answer that it has not taken them
+/// and never will by this move, because otherwise both could serve them.
 ///
 /// # Errors
-/// [`MoveError`]; the move continues then.
+/// [`MoveError`]; then the move continues.
 pub async fn abort<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -362,7 +363,7 @@ pub async fn abort<P: Platform>(
     Ok(Given { buckets: back.len(), ring_pools, numbers: 0, took_ms })
 }
 
-/// Notes that nothing is on its way any more.
+/// Records that nothing is in transit any more.
 async fn delivered<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let _one = node.changes.lock().await;
     let owners = node.owners().ok_or("no node of a cluster")?;

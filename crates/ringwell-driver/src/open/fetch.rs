@@ -1,7 +1,7 @@
-//! A copy of a log that begins with a snapshot from beside it.
+//! Begins a copy of a log with a snapshot stored next to the log.
 //!
 //! While the copy is incomplete a file marks it: a start that finds the mark removes the copy and
-//! begins anew, because only the log has the groups that the snapshot covers. Source:
+//! begins again, because only the log has the groups that the snapshot covers. Source:
 //! docs/spec/log.md, "Snapshots".
 
 use std::ops::Range;
@@ -37,7 +37,7 @@ pub fn discard_unfinished(
     unmark(files, &directory)
 }
 
-/// Begins the copy with the newest snapshot that can be read; `None` if there is none.
+/// Begins the copy with the newest readable snapshot; `None` if there is none.
 ///
 /// # Errors
 /// [`FollowError`]
@@ -147,7 +147,7 @@ fn fetch_one<F: Files>(
     Ok(Ok(Read { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot: true }))
 }
 
-/// Copies the pieces of a snapshot into a file. The inner error: it is not whole.
+/// Copies the pieces of a snapshot into a file. The inner error: the snapshot is incomplete.
 fn download<F: Files>(
     files: &F,
     beside: &Beside<'_>,
@@ -167,7 +167,7 @@ fn download<F: Files>(
     Ok(Ok(()))
 }
 
-/// The copy is complete: makes it durable, then takes the mark away.
+/// Completes the copy: makes it durable, then removes the mark.
 pub(super) fn fetched(files: &impl Files, directory: &Path) -> Result<(), FileError> {
     for name in files.list(directory)? {
         let path = directory.join(name);

@@ -241,7 +241,7 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
     }
 }
 
-/// Pools as their shard has them.
+/// Pools in the form that their shard uses.
 #[must_use]
 pub fn specs<'a>(pools: impl Iterator<Item = &'a Arc<RingPool>>) -> Vec<PoolSpec> {
     pools.map(|pool| spec(pool)).collect()

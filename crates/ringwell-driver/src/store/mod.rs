@@ -1,8 +1,8 @@
 //! The storage of a shard's groups: the trait [`Store`], and the stores that need no other machine.
 //!
 //! Owns the data directory: the segments and snapshots of each shard's journal, and the few files
-//! beside them. Independent of allocation: the engine defines records. `ringwell-journal` defines
-//! the bytes. Reaches files only through [`Files`].
+//! beside them. Independent of allocation: the engine defines the meaning of records.
+//! `ringwell-journal` defines the bytes. Reaches files only through [`Files`].
 //!
 //! ```text
 //! DATA/LOCK                                 held by the one process that serves
@@ -18,8 +18,8 @@
 //! ```
 //!
 //! Invariant: nothing is reported as stored before it is as durable as configured, and nothing is
-//! ever stored after a write or flush has failed for another reason than a full disk.
-//! Source: docs/spec/journal.md, "Files".
+//! stored after a write or flush has failed for another reason than a full disk. Source:
+//! docs/spec/journal.md, "Files".
 
 mod aligned;
 mod files;
@@ -74,19 +74,19 @@ use ringwell_journal::Durability;
 
 /// The way in which frames reach the disk. Both are equally durable.
 ///
-/// Measured on a virtual disk with ext4, frames of 2.6, 20 and 170 KB one after the other, medians
-/// of four runs: direct 9,600, 7,900 and 3,900 frames/s, buffered 9,000, 6,500 and 2,300; half of
-/// the smallest were stored within 97 us direct and 103 us buffered.
+/// Measured on a virtual disk with ext4, with consecutive frames of 2.6, 20 and 170 KB, medians of
+/// four runs: direct 9,600, 7,900 and 3,900 frames/s, buffered 9,000, 6,500 and 2,300; half of the
+/// smallest were stored within 97 us direct and 103 us buffered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WriteMode {
     /// Through the page cache, then flushed.
     Buffered,
-    /// Past the page cache; `Buffered` where the file system refuses that.
+    /// Bypassing the page cache; `Buffered` if the file system does not support that.
     Direct,
 }
 
-/// With `durability = "memory"` a shard keeps at least this much history, and the newest allocation
-/// of each number beyond it.
+/// With `durability = "memory"` a shard keeps at least this much history, and in addition the
+/// newest allocation of each number.
 const MEMORY_HISTORY_BYTES: u64 = 128 << 20;
 
 /// Room for twice the newest allocation of each number: with less, dropping old groups means
@@ -104,7 +104,8 @@ pub struct Settings {
     pub write_mode: WriteMode,
     /// Length of a segment's file.
     pub segment_bytes: u64,
-    /// Segments that are made ahead, so that a full disk is met before a frame needs the room.
+    /// Segments that are prepared in advance, so that a full disk is noticed before a frame needs
+    /// the room.
     pub spare_segments: usize,
     /// History beyond this many bytes may be dropped. In memory it bounds the kept groups.
     pub history_bytes: u64,
@@ -128,7 +129,7 @@ impl Settings {
         }
     }
 
-    /// The settings that the configuration asks for.
+    /// The settings in the configuration.
     #[must_use]
     pub fn of(config: &Config, directory: &Directory, durability: Durability) -> Self {
         let mut settings = Self::new(config.data.clone(), durability);
@@ -145,8 +146,8 @@ impl Settings {
         settings
     }
 
-    /// The longest time for which a segment is written to, and for which a snapshot is the newest
-    /// while records are written: an eighth of the age of history.
+    /// The longest time for which a segment is in use, and for which a snapshot is the newest while
+    /// records are written: an eighth of the age of history.
     #[must_use]
     pub fn segment_span(&self) -> Option<Millis> {
         self.history_age.map(|Millis(age)| Millis(age / 8))

@@ -23,7 +23,7 @@ fn spec() -> PoolSpec {
 /// The state that an owner sends to the next one.
 type Report = (Vec<Retired>, Vec<AnswerEntry>);
 
-/// A shard whose clock is `ahead` of true time. Moments are given in true time.
+/// A shard whose clock is `ahead` of true time. Times are given in true time.
 struct Shard {
     engine: Engine,
     ahead: i64,
@@ -71,7 +71,7 @@ impl Shard {
         self.known()
     }
 
-    /// As `ringwell-node` makes all shards of a node report it.
+    /// Makes all shards of a node report it, as `ringwell-node` does.
     fn known(&self) -> Report {
         self.facts().settle()
     }
@@ -135,7 +135,7 @@ impl Shard {
         self.groups.extend(self.engine.seal(Vec::new()));
     }
 
-    /// The number moves to `next`, of another node.
+    /// The number moves to `next`, on another node.
     fn give(&mut self, at: u64, next: &mut Self) {
         self.engine.remove_pool(0);
         let now = self.clock(at);
@@ -240,7 +240,7 @@ fn a_visitor_keeps_a_number_that_comes_to_another_shard_of_the_node() {
         one.give(1010, &mut b);
         b.gives(1060, Some(2), None);
         b.give(1070, &mut two);
-        // Shard one still knows who had it first.
+        // Shard one still knows the first holder.
         let report = two.leave();
         one.hear_at_home(1080, &report);
         one.enter();
@@ -268,7 +268,7 @@ fn of_what_two_shards_of_a_node_know_the_newer_counts_whatever_told_the_older() 
     assert!(matches!(a3.ask(1080, Some(1), None), Outcome::Exhausted { .. }));
 }
 
-/// The pool goes from `b` to `a` by a new map, and back by a move: the state of `a` is older than
+/// The pool moves from `b` to `a` by a new map, and back by a move: the state of `a` is older than
 /// the allocations of `b`.
 #[test]
 fn what_a_hold_has_outlasted_is_not_told_as_the_newest() {
@@ -362,7 +362,7 @@ fn a_batch_sent_again_gets_nothing_of_a_held_pool_while_a_lockout_runs_either() 
     a.gives(1056, None, Some(2));
 }
 
-/// A snapshot passes the number; then the number comes back with another allocation, before the
+/// A snapshot passes the number; then the number returns with another allocation, before the
 /// snapshot reaches the times by other clocks.
 #[test]
 fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {

@@ -59,7 +59,7 @@ fn a_shard_far_behind_the_others_has_not_got_over_their_leap() {
     assert_eq!(doubts.lengthened, Some(LATER - START));
 }
 
-/// Else a lockout would be longer by the leap with each start.
+/// Otherwise a lockout would be longer by the leap with each start.
 #[test]
 fn a_snapshot_that_was_begun_behind_the_leap_is_believed() {
     let group = allocation();

@@ -1,4 +1,4 @@
-//! Batches that are sent again.
+//! Repeated batches.
 
 use super::*;
 
@@ -34,8 +34,8 @@ fn a_row_sent_again_gets_no_number_that_has_gone_to_somebody_else() {
         Outcome::Kept { number } => number,
         outcome => panic!("{outcome:?}"),
     });
-    // Its lockout is over and it has no holder: it begins again, for a visitor who may see it only
-    // now.
+    // Its lockout is over and it has no holder: a new lockout begins, for a visitor who may see it
+    // only now.
     rig.now = rig.now + Millis(15);
     assert_eq!(rig.allocate(1, None, Some(1)), Outcome::Kept { number: own });
     assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number: other });
@@ -138,7 +138,7 @@ fn a_row_sent_again_gets_no_number_that_is_in_another_pool_by_now() {
     }
 }
 
-/// Its answer may leave when the lockout that was left is over.
+/// Its answer may be sent when the rest of the lockout is over.
 #[test]
 fn a_row_sent_again_shortly_before_its_lockout_ends_is_locked_anew() {
     let mut rig = Rig::new();
@@ -150,8 +150,8 @@ fn a_row_sent_again_shortly_before_its_lockout_ends_is_locked_anew() {
     assert_eq!(until, rig.now + Millis(40));
 }
 
-/// The remembered answers: row, time, answer. After a restart one may be in its queue twice,
-/// from the snapshot and from the journal, with another between them.
+/// The remembered answers: row, time, answer. After a restart one may be in its queue twice, from
+/// the snapshot and from the journal, with another between them.
 pub(super) fn remembered(engine: &Engine) -> Vec<(RowKey, Millis, ringwell_journal::Answer)> {
     let mut all: Vec<_> = engine.answers.iter().map(|it| (it.row, it.at, it.answer)).collect();
     all.sort_by_key(|(row, ..)| *row);

@@ -1,4 +1,4 @@
-//! The single promises, each as a question to the model's state.
+//! The single promises, each as a check of the model's state.
 
 use super::{
     BELIEVED_MS, Grant, Holding, Judged, Known, Model, PoolRule, Recovery, Row, Shard, TakenUp,
@@ -6,7 +6,7 @@ use super::{
 };
 
 impl Model {
-    /// Whether an owner might give this number to this row now.
+    /// Whether an owner may give this number to this row now.
     pub(super) fn check_grant(&self, grant: &Grant) -> Judged {
         let Grant { shard: shard_id, pool: pool_id, number, at_ms, .. } = *grant;
         let fault = |rule, text| Err(broken(rule, shard_id, number, text));
@@ -86,8 +86,8 @@ impl Model {
             } else {
                 (new, Self::promised_until(new), &held.grant)
             };
-            // A wall clock that was set ahead, and trusted, ends lockouts early, also those taken
-            // over by other shards of the machine.
+            // A wall clock that was set ahead, and trusted, ends lockouts early, including those
+            // taken over by other shards of the machine.
             let clock = self.shards.get(&first.shard);
             let believed_ms = clock.map_or(0, |clock| clock.believed_ms - first.believed_ms);
             let excused_us = if is_older {
@@ -107,13 +107,13 @@ impl Model {
         Ok(())
     }
 
-    /// A batch that is sent again gets the same numbers.
+    /// A repeated batch gets the same numbers.
     pub(super) fn check_repeat(&self, new: &Grant) -> Judged {
         let Some(row) = new.retry else { return Ok(()) };
         let Some(held) = self.at(self.by_retry.get(&row)) else { return Ok(()) };
         let is_excused =
             held.is_lost || held.is_forgotten || held.keeper != new.shard || !self.is_at_home(held);
-        // Answers are remembered for a day: one may have passed for the owner.
+        // Answers are remembered for a day, which may have passed for the owner.
         let is_old = held.leapt_ms >= BELIEVED_MS;
         // Then the row gets what its visitor has by now.
         let until_us = held.until_us.saturating_sub(held.believed_us);
@@ -128,7 +128,7 @@ impl Model {
         Err(broken("another answer", new.shard, new.number, text))
     }
 
-    /// An owner says that all numbers of a pool are locked out.
+    /// An owner reports that all numbers of a pool are locked out.
     pub(crate) fn exhausted(
         &mut self,
         shard_id: u16,
@@ -172,7 +172,8 @@ impl Model {
         Err(broken("another answer", held.grant.shard, held.grant.number, text))
     }
 
-    /// Whether the number is in the pool that it was given from, whose owner has its visitor.
+    /// Whether the number is still in the pool that it was handed out from, whose owner knows its
+    /// visitor.
     fn is_at_home(&self, held: &Holding) -> bool {
         let pool = self.shards.get(&held.keeper).and_then(|s| s.pools.get(&held.grant.pool));
         !held.is_unreported && pool.is_some_and(|pool| pool.numbers.contains(&held.grant.number))
@@ -183,7 +184,7 @@ impl Model {
         self.held.get(number)?.get(*index)
     }
 
-    /// Answers are known after a restart, and locked equally long.
+    /// Answers are known after a restart, and locked for as long.
     pub(super) fn check_recovered(&self, recovery: &Recovery) -> Judged {
         let Some(shard) = self.shards.get(&recovery.shard) else { return Ok(()) };
         let fault = |rule, number, text| Err(broken(rule, recovery.shard, number, text));
@@ -233,7 +234,7 @@ impl Model {
         }
     }
 
-    /// A shard begins to serve: it has asked other nodes by now.
+    /// A shard begins to serve; it has asked other nodes by now.
     pub(crate) fn serves(&mut self, begun: &TakenUp) -> Judged {
         self.know_again(begun);
         let (id, now) = (begun.shard, (begun.now_us, begun.now_ms));
@@ -272,7 +273,8 @@ impl Model {
         Ok(())
     }
 
-    /// A number leaves in time, and while no other visitor has it, however long ago it was granted.
+    /// A number is sent in time, and while no other visitor has it, however long ago it was
+    /// granted.
     pub(super) fn check_leaving(&self, grant: &Grant, row: &Row) -> Judged {
         let fault = |rule, text| Err(broken(rule, grant.shard, grant.number, text));
         let late_us = row.now_us.saturating_sub(row.deadline_us);

@@ -1,4 +1,4 @@
-//! Forged histories: the model must object to each without any simulator around it.
+//! Forged histories, each of which the model must reject without any simulator.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ fn model() -> Model {
     model
 }
 
-/// A start at `now_us` that knows the two numbers as free.
+/// A start at `now_us` to which the two numbers seem free.
 fn recovery(next_n: u64, now_us: u64) -> Recovery {
     let numbers = vec![FIRST, FIRST + 1];
     let pool = PoolRule { lifetime_ms: 1000, numbers };
@@ -79,7 +79,7 @@ fn two_visitors_who_have_seen_one_number_are_found_whatever_shards_believe() {
     let mut model = model();
     model.granted(grant(1, FIRST, 0)).unwrap();
     answer(&mut model, 1, Shown::Number(FIRST), 10).unwrap();
-    // The shard has forgotten everything, and no check has noticed it.
+    // The shard has lost everything, and no check has noticed it.
     model.shards.values_mut().for_each(|shard| shard.numbers.clear());
     model.granted(grant(2, FIRST, SECOND - 1)).unwrap();
     assert_eq!(rule(answer(&mut model, 2, Shown::Number(FIRST), SECOND)), "double");
@@ -94,7 +94,7 @@ fn an_answer_that_is_gone_after_a_restart_is_found() {
     let mut model = self::model();
     model.granted(grant(5, FIRST, 0)).unwrap();
     answer(&mut model, 5, Shown::Number(FIRST), 10).unwrap();
-    // The group is there, and the shard does not have its contents.
+    // The group exists, but the shard lacks its contents.
     assert_eq!(rule(model.recovered_all(&[recovery(6, SECOND / 10)])), "forgotten");
 }
 
