@@ -126,6 +126,7 @@ async fn ask_others<P: Platform>(
     counts_silent: bool,
 ) -> Vec<Option<Millis>> {
     let mut all = vec![Some(Millis::ZERO); pools.len()];
+    let mut nodes = others(node);
     let mut from = 0;
     while from < pools.len() {
         let (mut to, mut ranges) = (from + 1, pools[from].1.len());
@@ -142,16 +143,17 @@ async fn ask_others<P: Platform>(
         let until = platform.moment() + PATIENCE;
         // Queries run concurrently without tasks, because changes are made on threads that have
         // none.
-        let asked: Vec<_> = others(node).into_iter().map(|to| post(peers, to, &body)).collect();
-        for answer in asked {
+        let asked: Vec<_> = nodes.iter().map(|to| (*to, post(peers, *to, &body))).collect();
+        for (other, answer) in asked {
             let answer = read(platform.by(until, answer).await);
             let Some(answer) = answer.filter(|it| it.pools.len() == to - from) else {
-                if !counts_silent {
-                    continue;
-                }
                 // A silent node is waited for once, regardless of the count of numbers.
-                all[from..].fill(None);
-                return all;
+                if counts_silent {
+                    all[from..].fill(None);
+                    return all;
+                }
+                nodes.retain(|node| *node != other);
+                continue;
             };
             for (all, left) in all[from..to].iter_mut().zip(answer.pools) {
                 *all = all.zip(left).map(|(all, left)| all.max(Millis(left)));

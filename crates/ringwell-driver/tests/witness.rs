@@ -47,8 +47,19 @@ listen = ["127.0.0.1:8081"]
 
 /// One of the two nodes, which begins with the journal `found`.
 fn node(cluster: &Cluster, own: u16, data: &FilePath, found: (&str, u64)) -> Arc<Node> {
+    node_with(10, cluster, own, data, found)
+}
+
+/// The same with another count of pools.
+fn node_with(
+    pools: u32,
+    cluster: &Cluster,
+    own: u16,
+    data: &FilePath,
+    found: (&str, u64),
+) -> Arc<Node> {
     let membership = Membership::new(cluster.clone(), ["a", "b"][usize::from(own)]).unwrap();
-    let directory = Directory::new(1, demo_pools(10, 20, LIFETIME).unwrap(), 2).unwrap();
+    let directory = Directory::new(1, demo_pools(pools, 20, LIFETIME).unwrap(), 2).unwrap();
     let owners = Owners::of_map(cluster.map());
     let directory = directory.placed(owners.placement());
     let begun =
@@ -165,5 +176,27 @@ fn a_large_list_waits_once_for_a_node_that_does_not_answer() {
             let hold = all.get(bucket(pool.id()));
             assert!(hold.is_some_and(|hold| hold.until > shard.now()), "{:?}", pool.id());
         }
+    });
+}
+
+#[test]
+fn a_first_start_with_many_pools_waits_once_for_a_node_that_does_not_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())
+        .unwrap();
+    std::fs::create_dir(path("a")).unwrap();
+    std::fs::create_dir(path("b")).unwrap();
+    let cluster = Cluster::load(&path("cluster.toml")).unwrap();
+    let platform = Virtual::default();
+    let own = node_with(20_000, &cluster, 0, &path("a"), ("a", 1));
+    let other = node_with(20_000, &cluster, 1, &path("b"), ("b", 1));
+    platform.run(async {
+        let shard = shard(&platform, &own, &other);
+        let begun = platform.moment();
+        witness::begin(&platform, &own, &shard.peers).await;
+        // Another second is for the report of journals.
+        let took = platform.moment().since(begun);
+        assert!(took < Duration::from_secs(3), "{took:?}");
     });
 }
