@@ -3,6 +3,8 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "dashboard/open_pages.rs"]
+mod open_pages;
 #[allow(dead_code, reason = "each test program uses its own part")]
 #[path = "calls/phone.rs"]
 mod phone;
