@@ -143,26 +143,32 @@ impl Rebuild {
         slot
     }
 
-    /// The lockout of a number's newest allocation was extended or ended early.
-    pub fn relock(&mut self, hint: u32, number: PromoNumber, until: Millis, position: Position) {
-        let released = |until: Millis, slot: &Slot| until < slot.locked_until;
+    /// The lockout of a number's newest allocation ends at `until` from now on. If it was ended
+    /// early, `is_release`, the number is not its visitor's any more. The times alone do not tell:
+    /// a start in doubt may have lengthened the lockout by more than the one before.
+    pub fn relock(
+        &mut self,
+        hint: u32,
+        number: PromoNumber,
+        until: Millis,
+        is_release: bool,
+        position: Position,
+    ) {
         if let Some(slot) = self.find(hint, number) {
             let known = &mut self.slots[slot as usize];
             if position > known.position {
-                if released(until, known) {
-                    self.visitors.remove(&slot);
-                }
                 known.locked_until = until;
                 known.position = position;
+                if is_release {
+                    self.visitors.remove(&slot);
+                }
             }
         } else if let Some(known) = self.retired.get_mut(&number)
             && position > known.slot.position
         {
-            if released(until, &known.slot) {
-                known.visitor = None;
-            }
             known.slot.locked_until = until;
             known.slot.position = position;
+            known.visitor = known.visitor.filter(|_| !is_release);
         }
     }
 

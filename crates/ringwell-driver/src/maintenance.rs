@@ -181,10 +181,11 @@ impl<D: Draft> Snapshot<D> {
         Ok(Self { draft, writer: SnapshotWriter::new(&header), step: SnapshotStep::FIRST })
     }
 
-    /// Adds the next piece; returns whether it was the last. Call [`Self::write`] after that.
-    pub fn piece(&mut self, engine: &mut Engine) -> bool {
+    /// Adds the next piece, of at most `entries`; returns whether it was the last. Call
+    /// [`Self::write`] after that.
+    pub fn piece(&mut self, engine: &mut Engine, entries: u32) -> bool {
         if self.step != SnapshotStep::Done {
-            self.step = engine.snapshot(self.step, &mut self.writer);
+            self.step = engine.snapshot(self.step, entries, &mut self.writer);
         }
         if planted(Bug::SnapshotMissesMoved) && matches!(self.step, SnapshotStep::Moved(_)) {
             self.step = SnapshotStep::Holds;

@@ -59,6 +59,9 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// the runtime polls its sockets, the connection reads the answer and passes it on.
     const TURNS_TO_READ: usize;
 
+    /// Entries in one piece of a snapshot: other tasks run between two pieces.
+    const SNAPSHOT_ENTRIES: u32 = ringwell_engine::PIECE_ENTRIES;
+
     /// Files of this process.
     type Files: Files;
 

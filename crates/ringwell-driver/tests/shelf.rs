@@ -20,7 +20,7 @@ use ringwell_driver::store::{
     Appended, Files, HistoryLimits, Inline, InlineJournal, Log, LogStore, NotAppended, ReadError,
     Reader, Settings, Shelf, SnapshotIndex, Store, Unreached, snapshot_indexes,
 };
-use ringwell_engine::{Ask, Clocks, Engine, Outcome, Refusal};
+use ringwell_engine::{Ask, Clocks, Engine, Outcome, PIECE_ENTRIES, Refusal};
 use ringwell_journal::{Durability, decode_message};
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
@@ -211,7 +211,7 @@ impl Owner {
     fn snapshot(&mut self) {
         let mut snapshot = Snapshot::begin(&self.store, &self.engine, 0).unwrap();
         let mut is_begun = false;
-        while !snapshot.piece(&mut self.engine) {
+        while !snapshot.piece(&mut self.engine, PIECE_ENTRIES) {
             snapshot = snapshot.write().unwrap();
             if !is_begun {
                 self.allocate(1);
@@ -382,7 +382,7 @@ fn no_snapshot_is_put_beside_a_log_that_does_not_have_its_groups() {
     let mut owner = start(&servers, data.path(), ALL).unwrap();
     owner.allocate(3);
     let mut snapshot = Snapshot::begin(&owner.store, &owner.engine, 0).unwrap();
-    while !snapshot.piece(&mut owner.engine) {}
+    while !snapshot.piece(&mut owner.engine, PIECE_ENTRIES) {}
     let open = owner.engine.newest_group() + 1;
     snapshot.publish(open).unwrap_err();
     assert_eq!(servers.indexes(), []);

@@ -122,7 +122,7 @@ impl Upkeep {
 
 /// Writes a piece; returns `None` once the snapshot is published.
 fn go_on(mut snapshot: Draft, shard: &mut Shard) -> Result<Option<Draft>, String> {
-    if !snapshot.piece(&mut shard.engine) {
+    if !snapshot.piece(&mut shard.engine, ringwell_engine::PIECE_ENTRIES) {
         if snapshot.is_full() {
             snapshot = snapshot.write().map_err(|e| e.to_string())?;
         }

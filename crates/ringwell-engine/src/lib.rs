@@ -28,4 +28,4 @@ pub use engine::{Ask, Counts, Engine, Outcome, Refusal};
 pub use facts::{Apart, Facts};
 pub use restore::{Doubts, Restore};
 pub use ringwell_journal::{Clocks, RowKey};
-pub use snapshot::SnapshotStep;
+pub use snapshot::{PIECE_ENTRIES, SnapshotStep};

@@ -191,9 +191,11 @@ impl Restore {
                 let newest = (restored.allocated_at, restored.local_at);
                 self.rebuild.withdraw(slot, number, newest, until, position);
             }
-            Record::Extend { slot, number, until, .. }
-            | Record::Release { slot, number, until, restored: None, .. } => {
-                self.rebuild.relock(slot, number, until, position);
+            Record::Extend { slot, number, until, .. } => {
+                self.rebuild.relock(slot, number, until, false, position);
+            }
+            Record::Release { slot, number, until, restored: None, .. } => {
+                self.rebuild.relock(slot, number, until, true, position);
             }
             Record::Answer { at, pool, row, number } => {
                 let at = if pool == TOLD { received_at(at) } else { at };

@@ -11,7 +11,7 @@ use crate::answers::AnswersPlace;
 use crate::engine::Engine;
 
 /// Slots and answers that one piece covers: some ten microseconds of a shard's time.
-const PIECE_ENTRIES: u32 = 1024;
+pub const PIECE_ENTRIES: u32 = 1024;
 
 /// The progress of a snapshot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,16 +44,22 @@ impl SnapshotStep {
 }
 
 impl Engine {
-    /// Writes one piece into `out`; returns where the next one begins.
+    /// Writes one piece of at most `entries` into `out`; returns where the next one begins.
     #[must_use]
-    pub fn snapshot(&mut self, step: SnapshotStep, out: &mut SnapshotWriter) -> SnapshotStep {
+    pub fn snapshot(
+        &mut self,
+        step: SnapshotStep,
+        entries: u32,
+        out: &mut SnapshotWriter,
+    ) -> SnapshotStep {
+        assert!(entries > 0, "a snapshot of empty pieces never ends");
         if step == SnapshotStep::FIRST {
             self.moved = Some(Vec::new());
         }
         match step {
-            SnapshotStep::Numbers { pool, slot } => self.snapshot_numbers(pool, slot, out),
-            SnapshotStep::Retired(after) => self.snapshot_retired(after, out),
-            SnapshotStep::Moved(from) => self.snapshot_moved(from, out),
+            SnapshotStep::Numbers { pool, slot } => self.snapshot_numbers(pool, slot, entries, out),
+            SnapshotStep::Retired(after) => self.snapshot_retired(after, entries, out),
+            SnapshotStep::Moved(from) => self.snapshot_moved(from, entries, out),
             SnapshotStep::Holds => {
                 for (number, allocated_at, local_at) in self.shard.foreign_times() {
                     out.foreign_time(&ForeignTimeEntry { number, allocated_at, local_at });
@@ -66,15 +72,21 @@ impl Engine {
                 self.answers.first().map_or(SnapshotStep::Done, SnapshotStep::Answers)
             }
             SnapshotStep::Answers(place) => {
-                let next = self.answers.piece(place, PIECE_ENTRIES, |entry| out.answer(entry));
+                let next = self.answers.piece(place, entries, |entry| out.answer(entry));
                 next.map_or(SnapshotStep::Done, SnapshotStep::Answers)
             }
             SnapshotStep::Done => SnapshotStep::Done,
         }
     }
 
-    fn snapshot_numbers(&self, mut pool: u32, from: u32, out: &mut SnapshotWriter) -> SnapshotStep {
-        let mut left = PIECE_ENTRIES;
+    fn snapshot_numbers(
+        &self,
+        mut pool: u32,
+        from: u32,
+        entries: u32,
+        out: &mut SnapshotWriter,
+    ) -> SnapshotStep {
+        let mut left = entries;
         let mut from = from;
         while pool < self.shard.pools_end() {
             let slots = self.shard.pool_slots(pool);
@@ -100,10 +112,11 @@ impl Engine {
     fn snapshot_retired(
         &self,
         after: Option<PromoNumber>,
+        entries: u32,
         out: &mut SnapshotWriter,
     ) -> SnapshotStep {
         let mut last = None;
-        for retired in self.shard.retired_after(after).take(PIECE_ENTRIES as usize) {
+        for retired in self.shard.retired_after(after).take(entries as usize) {
             out.number(&entry(retired));
             last = Some(retired.slot.number);
         }
@@ -111,9 +124,14 @@ impl Engine {
     }
 
     /// Earlier entries are superseded, because a reader uses the last one.
-    fn snapshot_moved(&mut self, from: usize, out: &mut SnapshotWriter) -> SnapshotStep {
+    fn snapshot_moved(
+        &mut self,
+        from: usize,
+        entries: u32,
+        out: &mut SnapshotWriter,
+    ) -> SnapshotStep {
         let moved = self.moved.as_deref().unwrap_or_default();
-        let end = moved.len().min(from + PIECE_ENTRIES as usize);
+        let end = moved.len().min(from + entries as usize);
         for number in &moved[from.min(end)..end] {
             match self.shard.find(*number).and_then(|slot| Some((slot, self.shard.pool_of(slot)?)))
             {

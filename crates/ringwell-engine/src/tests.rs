@@ -9,7 +9,10 @@ use ringwell_journal::{
     position_parts,
 };
 
-use crate::{Ask, Engine, Held, Missing, Moment, Outcome, Refusal, Restore, SnapshotStep, Step};
+use crate::{
+    Ask, Engine, Held, Missing, Moment, Outcome, PIECE_ENTRIES, Refusal, Restore, SnapshotStep,
+    Step,
+};
 
 mod repeats;
 
@@ -302,11 +305,11 @@ proptest! {
         for (at, input) in inputs[from..].iter().enumerate() {
             rig.apply(input);
             if at % pause == 0 {
-                step = rig.engine.snapshot(step, &mut writer);
+                step = rig.engine.snapshot(step, PIECE_ENTRIES, &mut writer);
             }
         }
         while step != SnapshotStep::Done {
-            step = rig.engine.snapshot(step, &mut writer);
+            step = rig.engine.snapshot(step, PIECE_ENTRIES, &mut writer);
         }
         let bytes = writer.finish(rig.engine.group());
         rig.apply(&Input::Seal);
@@ -391,7 +394,7 @@ fn a_snapshot_holds_all_numbers_that_are_in_no_pool_any_more_in_several_pieces()
     let mut writer = SnapshotWriter::new(&snapshot_header(&engine));
     let (mut step, mut pieces) = (SnapshotStep::FIRST, 0);
     while step != SnapshotStep::Done {
-        step = engine.snapshot(step, &mut writer);
+        step = engine.snapshot(step, PIECE_ENTRIES, &mut writer);
         pieces += 1;
     }
     assert!(pieces > 5, "{pieces}");

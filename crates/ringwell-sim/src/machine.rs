@@ -232,6 +232,9 @@ impl Sim {
 impl Platform for Sim {
     const TURNS_TO_READ: usize = 1;
 
+    /// So few that a snapshot takes many pieces here too.
+    const SNAPSHOT_ENTRIES: u32 = 8;
+
     type Files = SimFiles;
     type Net = Wire;
 
@@ -300,7 +303,10 @@ impl Watch for Sim {
                     let how = if is_fresh { "new" } else { "kept" };
                     let (batch, row) = (mark.batch, mark.row);
                     let left = until_ms.saturating_sub(at_ms);
-                    format!("shard {shard} gives {number} to batch {batch} row {row}, {how} for {left} ms")
+                    let whose = mark.visitor.map_or_else(String::new, |of| format!(" of visitor {of}"));
+                    format!(
+                        "shard {shard} gives {number} to batch {batch} row {row}{whose}, {how} for {left} ms"
+                    )
                 });
                 model.granted(Grant::new(
                     (mark.batch, mark.row),

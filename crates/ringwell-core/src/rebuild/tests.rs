@@ -57,7 +57,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 #[derive(Clone, Copy, Debug)]
 enum Record {
     Allocated(Fact),
-    Relocked { number: PromoNumber, until: Millis, position: Position },
+    Relocked { number: PromoNumber, until: Millis, is_release: bool, position: Position },
     Held(Option<PoolId>, Millis),
 }
 
@@ -93,13 +93,13 @@ impl Rig {
             Step::Release(slot) => {
                 let since = self.shard.slots()[slot as usize].allocated_at;
                 let grant = self.shard.release(self.now, slot, since, self.position());
-                self.relocked(grant);
+                self.relocked(grant, true);
             }
             // A number whose lockout is over may or may not have a known visitor.
             Step::Extend(slot) if self.shard.slots()[slot as usize].is_free(self.now) => {}
             Step::Extend(slot) => {
                 let grant = self.shard.extend(self.now, slot, self.position());
-                self.relocked(grant);
+                self.relocked(grant, false);
             }
             Step::Hold { pool, length } => {
                 let (pool, until) = (pool.map(|pool| spec(pool).id), self.now + Millis(length));
@@ -114,7 +114,7 @@ impl Rig {
         let (now, position) = (self.now, self.position());
         let kept = visitor.and_then(|id| self.shard.keep(now, pool, id, position));
         if kept.is_some() {
-            self.relocked(kept);
+            self.relocked(kept, false);
             return kept.map(|grant| grant.number);
         }
         let grant = self.shard.allocate(now, pool, visitor, position).ok()?;
@@ -123,11 +123,12 @@ impl Rig {
         Some(grant.number)
     }
 
-    fn relocked(&mut self, grant: Option<Grant>) {
+    fn relocked(&mut self, grant: Option<Grant>, is_release: bool) {
         let position = self.position();
         self.records.extend(grant.map(|grant| Record::Relocked {
             number: grant.number,
             until: grant.locked_until,
+            is_release,
             position,
         }));
     }
@@ -149,8 +150,8 @@ fn replay(into: &mut Rebuild, records: &[Record], hint: impl Fn(PromoNumber) -> 
     for record in records {
         match *record {
             Record::Allocated(fact) => into.learn(hint(fact.slot.number), fact),
-            Record::Relocked { number, until, position } => {
-                into.relock(hint(number), number, until, position);
+            Record::Relocked { number, until, is_release, position } => {
+                into.relock(hint(number), number, until, is_release, position);
             }
             Record::Held(pool, until) => into.hold(pool, until),
         }
@@ -403,9 +404,30 @@ fn a_record_that_is_read_again_does_not_shorten_what_a_snapshot_knows() {
         let mut rebuild = Rebuild::new(vec![spec(0)]);
         rebuild.restore(u32::MAX, Fact { slot: slot(number, 170), pool, visitor });
         rebuild.learn(u32::MAX, Fact { slot: slot(number, 120), pool, visitor: None });
-        rebuild.relock(u32::MAX, number, Millis(120), Position(7));
+        rebuild.relock(u32::MAX, number, Millis(120), true, Position(7));
         let shard = rebuild.finish();
         assert_eq!(shard.newest(number), Some(slot(number, 170)));
+        assert_eq!(shard.newest_visitor(u32::MAX, number), visitor);
+    }
+}
+
+/// A start in doubt lengthened the lockout by more than the start before did.
+#[test]
+fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
+    let visitor = Some(VisitorId([1; 16]));
+    for number in [number(0, 0), number(1, 0)] {
+        let mut rebuild = Rebuild::new(vec![spec(0)]);
+        let slot = Slot {
+            number,
+            allocated_at: Millis(100),
+            locked_until: Millis(120),
+            position: Position(7),
+        };
+        rebuild.learn(u32::MAX, Fact { slot, pool: spec(0).id, visitor });
+        rebuild.prolong(Millis(110), Millis(500));
+        rebuild.relock(u32::MAX, number, Millis(150), false, Position(8));
+        let shard = rebuild.finish();
+        assert_eq!(shard.newest(number).unwrap().locked_until, Millis(150));
         assert_eq!(shard.newest_visitor(u32::MAX, number), visitor);
     }
 }

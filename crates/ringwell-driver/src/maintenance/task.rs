@@ -124,7 +124,7 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
     let early = thread.engine.borrow().newest_group();
     let mut is_whole = false;
     while !is_whole {
-        is_whole = snapshot.piece(&mut thread.engine.borrow_mut());
+        is_whole = snapshot.piece(&mut thread.engine.borrow_mut(), P::SNAPSHOT_ENTRIES);
         if snapshot.is_full() {
             snapshot = blocking(&thread.platform, move || snapshot.write()).await?;
         }

@@ -6,7 +6,7 @@ use ringwell_core::{
 use ringwell_journal::{Answer, AnswerEntry, Group, RowKey, SnapshotWriter, Tip};
 
 use crate::tests::{load, snapshot_header};
-use crate::{Apart, Ask, Engine, Facts, Outcome, Refusal, Restore, SnapshotStep};
+use crate::{Apart, Ask, Engine, Facts, Outcome, PIECE_ENTRIES, Refusal, Restore, SnapshotStep};
 
 const START: u64 = 1_700_000_000_000;
 const EXHAUSTED: Outcome = Outcome::Exhausted { until: Millis::ZERO };
@@ -103,7 +103,7 @@ impl Shard {
         let mut writer = SnapshotWriter::new(&snapshot_header(&self.engine));
         let mut step = SnapshotStep::FIRST;
         while step != SnapshotStep::Done {
-            step = self.engine.snapshot(step, &mut writer);
+            step = self.engine.snapshot(step, PIECE_ENTRIES, &mut writer);
         }
         let restore = load(&writer.finish(self.engine.group()), vec![spec()]);
         let tip = Tip::after(&self.groups.last().unwrap().header).raise_epoch();
@@ -377,15 +377,15 @@ fn a_snapshot_in_the_middle_of_a_move_leads_to_the_same_state() {
         a.seal();
         let mut writer = SnapshotWriter::new(&snapshot_header(&a.engine));
         let from = a.engine.group();
-        let mut step = a.engine.snapshot(SnapshotStep::FIRST, &mut writer);
+        let mut step = a.engine.snapshot(SnapshotStep::FIRST, PIECE_ENTRIES, &mut writer);
         while !matches!(step, SnapshotStep::Moved(_)) {
-            step = a.engine.snapshot(step, &mut writer);
+            step = a.engine.snapshot(step, PIECE_ENTRIES, &mut writer);
         }
         b.gives(1130, Some(7), Some(7));
         let report = b.leave();
         a.hear(1135, &b, &report);
         while step != SnapshotStep::Done {
-            step = a.engine.snapshot(step, &mut writer);
+            step = a.engine.snapshot(step, PIECE_ENTRIES, &mut writer);
         }
         let bytes = writer.finish(a.engine.group());
         a.enter();

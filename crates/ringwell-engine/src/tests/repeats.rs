@@ -101,7 +101,7 @@ fn a_snapshot_ends_also_while_answers_come_faster_than_it_is_written() {
     let mut step = SnapshotStep::FIRST;
     let mut pieces = 0;
     while step != SnapshotStep::Done {
-        step = rig.engine.snapshot(step, &mut writer);
+        step = rig.engine.snapshot(step, PIECE_ENTRIES, &mut writer);
         answer(&mut rig, 2_000);
         pieces += 1;
         assert!(pieces < 20, "it never ends");
