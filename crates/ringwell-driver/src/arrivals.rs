@@ -247,7 +247,7 @@ async fn hold_pools<P: Platform>(
         let is_known = || {
             numbers.iter().any(|range| known.range(range.first()..=range.last()).next().is_some())
         };
-        let is_doubted = !planted(Bug::ArrivalsBelieved) && (are_doubted || is_known());
+        let is_doubted = are_doubted || is_known();
         if until > now || is_doubted {
             is_held = true;
             holds.add(bucket(*pool), BucketHold { since: Millis::ZERO, until });

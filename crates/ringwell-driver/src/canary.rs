@@ -116,10 +116,6 @@ bugs! {
     TakenNotHeld "taken-not-held";
     /// Moved buckets carry an old state of numbers that have left their pools.
     OldGoesAlong "old-goes-along";
-    /// What a node knows of numbers that come from elsewhere counts as their newest state.
-    ArrivalsBelieved "arrivals-believed";
-    /// The next owner does not learn which allocations a move left out.
-    DoubtsStayBehind "doubts-stay-behind";
     /// Buckets are handed over before the state of their numbers was sent to the next owner.
     TakeBeforeTold "take-before-told";
     /// Buckets in transit are taken back without asking whether they have arrived.

@@ -126,7 +126,8 @@ fn without_keys(pool: &RingPool) -> String {
 /// same pools from there.
 pub fn import(text: &[u8]) {
     let Some(directory) = read_list(text) else { return };
-    let pools: Vec<RingPool> = directory.pools().map(|pool| (**pool).clone()).collect();
+    let mut pools: Vec<RingPool> = directory.pools().map(|pool| (**pool).clone()).collect();
+    pools.sort_by_key(RingPool::id);
     STAGE.with_borrow_mut(|stage| {
         let stage = stage.get_or_insert_with(Stage::new);
         stage.runtime.block_on(async {
