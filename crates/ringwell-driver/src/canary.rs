@@ -152,8 +152,6 @@ bugs! {
     MessageId "message-id";
     /// The wall clock says how much time has passed since another machine served the shard.
     WallAtTakeOver "wall-at-take-over";
-    /// The sign of a process that was fenced says what time it is.
-    StaleSign "stale-sign";
     /// A group is sent to the log before the previous one is stored.
     Pipelined "pipelined";
     /// A snapshot is put beside the log before the log has its groups.

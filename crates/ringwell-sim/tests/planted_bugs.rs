@@ -1,11 +1,11 @@
-//! Bugs in production code must be found: everything is built again with them.
+//! Bugs in production code must be found: everything is built again with them in it.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
 use std::path::Path;
 use std::process::Command;
 
-/// Runs tests of this crate built with `--cfg canary`; returns the count of passed ones.
+/// Runs tests of this crate that is built with `--cfg canary`; returns how many have passed.
 fn passed(arguments: &[&str]) -> u32 {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let target = Path::new(env!("CARGO_TARGET_TMPDIR")).join("canary");
@@ -27,6 +27,11 @@ fn passed(arguments: &[&str]) -> u32 {
 fn bugs_that_are_planted_in_the_rules_are_found() {
     // A filter that matches nothing succeeds as well.
     assert_eq!(passed(&["--lib", "bugs_in_the_rules"]), 1);
+}
+
+#[test]
+fn bugs_that_are_planted_in_the_log_are_found() {
+    assert_eq!(passed(&["--test", "log_bugs"]), 1);
 }
 
 #[test]

@@ -227,3 +227,38 @@ fn get(monitor: u16, path: &str) -> Option<Value> {
     server.read_to_string(&mut answer).ok()?;
     serde_json::from_str(answer.split_once("\r\n\r\n")?.1).ok()
 }
+
+/// The configuration in a Kubernetes manifest.
+fn of_kubernetes(manifest: &str) -> String {
+    let (_, rest) = manifest.split_once("journal.conf: |\n").unwrap();
+    let lines = rest.lines().take_while(|line| line.starts_with("    "));
+    lines.map(|line| format!("{}\n", line.trim_start())).collect()
+}
+
+#[test]
+fn the_programs_read_the_configurations_of_deploy() {
+    let Some(program) = program() else { return };
+    let deploy = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy/nats");
+    let read = |name: &str| fs::read_to_string(format!("{deploy}/{name}")).unwrap();
+    let of_pod = of_kubernetes(&read("kubernetes.yaml"));
+    let texts = ["journal-1.conf", "journal-2.conf", "journal-3.conf"].map(read);
+    let folder = TempDir::new().unwrap();
+    for text in texts.iter().chain([&of_pod]) {
+        assert!(text.contains("sync_interval: always") && text.contains("max_payload: 2MB"));
+        let file = folder.path().join("journal.conf");
+        fs::write(&file, text).unwrap();
+        let mut check = Command::new(&program);
+        check.arg("-t").arg("-c").arg(&file).env("POD_NAME", "journal-0");
+        let output = check.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+    // They differ in what must differ, and in nothing else.
+    let plain = |text: &str, n: usize| {
+        let settings = text.lines().filter(|line| !line.starts_with('#'));
+        let settings: String = settings.map(|line| format!("{line}\n")).collect();
+        let own = settings.replace(&format!("journal-{n} "), "journal-N ");
+        own.replace(&format!(": \"10.0.0.{n}:"), ": \"10.0.0.N:")
+    };
+    assert_eq!(plain(&texts[0], 1), plain(&texts[1], 2));
+    assert_eq!(plain(&texts[0], 1), plain(&texts[2], 3));
+}

@@ -37,7 +37,10 @@ pub fn agree<F: Files>(
 ) -> Result<Clocks, OverflowTaken> {
     adopt(reads);
     let heard = heard.filter(|_| !planted(Bug::WallAtTakeOver));
-    let recorded: Vec<Recorded> = reads.iter().map(Read::recorded).chain(heard).collect();
+    // The last owner's time alone counts: a shard to which it wrote nothing has the clocks of one before.
+    let believed = |it: Recorded| Recorded { clocks: it.clocks.filter(|_| heard.is_none()), ..it };
+    let recorded: Vec<Recorded> =
+        reads.iter().map(Read::recorded).map(believed).chain(heard).collect();
     let clocks = if planted(Bug::WallAtStart) {
         // The wall clock says how long the process was away, though the machine was not booted.
         let resumed = Reading { boot: u64::MAX, ..*reading }.resume(&recorded);

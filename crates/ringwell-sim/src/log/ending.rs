@@ -10,6 +10,7 @@ use ringwell_engine::Past;
 
 use super::judge::Grant;
 use super::process::State;
+use super::servers::lock;
 use super::world::World;
 use crate::model::{Judged, Violation};
 use crate::world::SECOND;
@@ -73,7 +74,13 @@ impl World {
                 _ => false,
             };
             if !is_right {
-                let text = format!("{:?}, and {} was given", found.get(&which), grant.params);
+                let first = lock(&self.servers).streams[usize::from(grant.shard)].ends().start;
+                let text = format!(
+                    "{:?}, and {} was given in group {}; the log begins with {first}",
+                    found.get(&which),
+                    grant.params,
+                    grant.group
+                );
                 let (shard, number) = (grant.shard, grant.number);
                 return Err(Violation { rule: "attribution", text, number, shard });
             }

@@ -78,14 +78,16 @@ pub(super) struct Judge {
     granted: BTreeMap<(u64, u64, u16), Grant>,
     /// By number, in the order of their answers.
     pub(super) held: BTreeMap<u64, Vec<Held>>,
-    /// The newest grant of each number, by shard time.
-    newest_ms: BTreeMap<u64, u64>,
+    /// The newest grant of each number, whether its answer ever left or not, by true time.
+    newest_us: BTreeMap<u64, u64>,
     /// By process and shard.
     authors: BTreeMap<(u64, u16), Incarnation>,
     /// Pools and their lifetimes.
     pub(super) lifetimes_ms: BTreeMap<u64, u64>,
     /// Shard time less true time, by shard.
     offsets_ms: BTreeMap<u16, i64>,
+    /// Starts that could not know the time: the shard, their first group, and how far their time is ahead.
+    leaps_us: Vec<(u16, u64, u64)>,
     pub(super) rows: u64,
     pub(super) numbers: u64,
     /// From now on every row must get a number.
@@ -99,8 +101,8 @@ fn broken(rule: &'static str, shard: u16, number: u64, text: String) -> Judged {
 
 impl Judge {
     pub(super) fn granted(&mut self, grant: Grant) {
-        let newest = self.newest_ms.entry(grant.number).or_default();
-        *newest = (*newest).max(grant.at_ms);
+        let newest = self.newest_us.entry(grant.number).or_default();
+        *newest = (*newest).max(grant.true_us);
         self.granted.insert((grant.process, grant.batch, grant.row), grant);
     }
 
@@ -128,7 +130,12 @@ impl Judge {
                 self.check_stored(servers, &grant)?;
                 self.check_double(&grant, now_us)?;
                 let lifetime_ms = self.lifetimes_ms.get(&grant.pool).copied().unwrap_or(0);
-                let until_us = grant.true_us + lifetime_ms * 1000;
+                let later = self
+                    .leaps_us
+                    .iter()
+                    .filter(|(shard, first_n, _)| *shard == grant.shard && grant.group < *first_n);
+                let leapt_us: u64 = later.map(|(.., ahead_us)| ahead_us).sum();
+                let until_us = (grant.true_us + lifetime_ms * 1000).saturating_sub(leapt_us);
                 let is_lost = self.is_lost(servers, &grant);
                 self.held.entry(number).or_default().push(Held {
                     grant,
@@ -213,8 +220,10 @@ impl Judge {
         let before = self.offsets_ms.insert(begun.shard, offset).unwrap_or(offset);
         let ahead_ms = offset - before - SKEW_MAX_MS.cast_signed();
         if !begun.knows_time && ahead_ms > 0 {
+            let leapt_us = ahead_ms.unsigned_abs() * 1000;
+            self.leaps_us.push((begun.shard, begun.first_n, leapt_us));
             for held in self.held.values_mut().flatten().filter(is_ours) {
-                held.until_us = held.until_us.saturating_sub(ahead_ms.unsigned_abs() * 1000);
+                held.until_us = held.until_us.saturating_sub(leapt_us);
             }
         }
         if begun.is_in_doubt && !begun.has_lost {
@@ -263,7 +272,7 @@ impl Judge {
     /// The look-ups that must succeed, and whether the record may be too old to be kept.
     pub(super) fn look_ups(&self) -> Vec<(Grant, bool)> {
         let all = self.held.values().flatten().filter(|held| !held.is_lost);
-        let newest = |grant: &Grant| self.newest_ms.get(&grant.number) == Some(&grant.at_ms);
+        let newest = |grant: &Grant| self.newest_us.get(&grant.number) == Some(&grant.true_us);
         all.map(|held| (held.grant.clone(), held.may_be_gone || !newest(&held.grant))).collect()
     }
 }

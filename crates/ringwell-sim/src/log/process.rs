@@ -194,7 +194,8 @@ impl Start {
             member: None,
         };
         // The standard's own reading of the signs: they count if all epochs are those before.
-        let before: Vec<u64> = reads.iter().map(|it| it.recovered.tip.epoch - 1).collect();
+        let before: Vec<u64> =
+            reads.iter().map(|it| it.recovered.tip.epoch.saturating_sub(1)).collect();
         let is_of_last = self.last_owner.as_ref().is_some_and(|owner| owner.epochs == before);
         for of in taken.values_mut() {
             of.begun.knows_time |= is_of_last;

@@ -110,6 +110,11 @@ impl Stream {
         Self { first: 1, ..Self::default() }
     }
 
+    /// The messages that are kept.
+    pub(super) fn ends(&self) -> Range<u64> {
+        self.first..self.end()
+    }
+
     /// The place after the last message.
     pub(super) fn end(&self) -> u64 {
         self.first + self.messages.len() as u64

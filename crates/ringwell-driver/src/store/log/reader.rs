@@ -20,7 +20,9 @@ pub struct LogReader<R> {
 impl<R: Reader> Reader for LogReader<R> {
     fn read(&self, n: u64) -> Result<Group, ReadError> {
         match (self.mirror.read(n), &self.log) {
-            (Err(ReadError::Gone(_)), Some(log)) => self.read_log(&**log, n),
+            (Err(ReadError::NotYet(n)), _) => Err(ReadError::NotYet(n)),
+            // The copy is not flushed: a power cut may have torn a part that no start has to read.
+            (Err(_), Some(log)) => self.read_log(&**log, n),
             (read, _) => read,
         }
     }

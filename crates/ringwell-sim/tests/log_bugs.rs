@@ -1,0 +1,65 @@
+//! Bugs that are planted in the code of a log that machines share: each must be found.
+//!
+//! As `bugs.rs`, for the other kind of runs. `planted_bugs.rs` builds all for it.
+#![cfg(canary)]
+
+use ringwell_sim::{Bug, LogFault, LogOptions, run_log};
+
+/// Seeds that a bug may take.
+const SEEDS_MAX: u64 = 400;
+
+/// A bug, the faults that are frequent, and the promises, one of which it must break.
+type Case = (Bug, &'static [LogFault], &'static [&'static str]);
+
+const CASES: &[Case] = &[
+    (
+        Bug::TakenIsTheirs,
+        &[LogFault::NoQuorum, LogFault::AckLost],
+        &["fenced by nobody", "refused", "not live"],
+    ),
+    (
+        Bug::TakenIsMine,
+        &[LogFault::Hasty, LogFault::Deaf],
+        &["forgotten", "double", "broken chain"],
+    ),
+    (Bug::EpochNotRaised, &[LogFault::Kill], &["broken chain"]),
+    (
+        Bug::PlaceAlone,
+        &[LogFault::LostTail, LogFault::Hasty, LogFault::Pause],
+        &["broken chain", "not live", "double", "forgotten"],
+    ),
+    (
+        Bug::MessageId,
+        &[LogFault::Hasty, LogFault::Deaf, LogFault::Slow],
+        &["forgotten", "double", "broken chain"],
+    ),
+    (Bug::WallAtTakeOver, &[LogFault::Clock, LogFault::Kill], &["forgotten", "double"]),
+    (
+        Bug::Pipelined,
+        &[LogFault::Hasty, LogFault::Slow, LogFault::AckLost],
+        &["broken chain", "forgotten", "double", "panic"],
+    ),
+    (Bug::SnapshotAhead, &[LogFault::Kill, LogFault::Wipe], &["held without cause", "refused"]),
+];
+
+#[test]
+fn every_bug_planted_in_the_log_is_found() {
+    let mut missed = Vec::new();
+    for (bug, on, rules) in CASES {
+        let of = |seed, bug| LogOptions { seed, on: on.to_vec(), bug, ..LogOptions::default() };
+        // Without the bug the seed must break nothing.
+        let holds = |seed: &u64| run_log(&of(*seed, None)).violation.is_none();
+        let breaks = |seed| run_log(&of(seed, Some(*bug))).violation.map(|broken| (seed, broken));
+        let broken = (0..SEEDS_MAX).filter_map(breaks).find(|(seed, _)| holds(seed));
+        match broken {
+            Some((seed, broken)) if rules.contains(&broken.rule) => {
+                println!("{}: seed {seed}, {}: {}", bug.name(), broken.rule, broken.text);
+            }
+            Some((seed, broken)) => {
+                missed.push(format!("{bug:?} showed as {broken:?} in seed {seed}"));
+            }
+            None => missed.push(format!("{bug:?} was not found")),
+        }
+    }
+    assert!(missed.is_empty(), "{missed:#?}");
+}
