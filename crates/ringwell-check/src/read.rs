@@ -227,5 +227,5 @@ fn digits(text: &str) -> Result<u64, String> {
         Some(rest) => read(rest).filter(|_| rest.len() <= 15).map(|number| number + INTERNATIONAL),
         None => read(text).filter(|_| text.len() == 10),
     };
-    number.ok_or_else(|| format!("`{text}` is no number of ten digits, and none with a +"))
+    number.ok_or_else(|| format!("`{text}` is not a number of ten digits or one with a +"))
 }

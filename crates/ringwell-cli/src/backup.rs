@@ -346,7 +346,7 @@ fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
 fn verify(root: &Path) -> anyhow::Result<List> {
     let shown = root.display();
     let text = fs::read(root.join(LIST))
-        .with_context(|| format!("{shown} is no backup: {LIST} cannot be read"))?;
+        .with_context(|| format!("{shown} is not a backup: {LIST} cannot be read"))?;
     let list: List = serde_json::from_slice(&text).with_context(|| format!("{shown}/{LIST}"))?;
     ensure!(
         list.format == FORMAT,

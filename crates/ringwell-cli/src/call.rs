@@ -211,7 +211,7 @@ impl Caller {
             return Ok(Value::Null);
         }
         if status.is_success() {
-            let reason = "its answer is no JSON".to_owned();
+            let reason = "its answer is not JSON".to_owned();
             return json.ok_or_else(|| CallError::Lost { url: url.clone(), reason });
         }
         let detail = json.and_then(|json| Some(json.get("detail")?.as_str()?.to_owned()));

@@ -242,7 +242,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     let there = data.ancestors().find(|place| place.symlink_metadata().is_ok());
     let Some(place) = there.filter(|place| place.is_dir()) else {
         let place = there.unwrap_or(data).display();
-        let text = format!("{} cannot be made: {place} is no directory", data.display());
+        let text = format!("{} cannot be made: {place} is not a directory", data.display());
         return findings.bad("data", text);
     };
     let shown = data.display();

@@ -220,7 +220,7 @@ fn write_to(path: Option<&Path>, text: impl FnOnce() -> String) -> anyhow::Resul
 fn read(path: &Path) -> anyhow::Result<Outcome> {
     let text = fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::from_slice(&text)
-        .with_context(|| format!("{} is no output of `ringwell load --json`", path.display()))
+        .with_context(|| format!("{} is not the output of `ringwell load --json`", path.display()))
 }
 
 impl Finish {

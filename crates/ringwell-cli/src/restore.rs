@@ -43,7 +43,7 @@ pub(crate) struct Args {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { copy, data } = args;
     if !copy.join("journal").is_dir() {
-        bail!("{} is no copy of a data directory: it has no journal", copy.display());
+        bail!("{} is not a copy of a data directory: it has no journal", copy.display());
     }
     if place(data)?.starts_with(place(copy)?) {
         bail!("{} is inside the copy: name a directory outside of it", data.display());

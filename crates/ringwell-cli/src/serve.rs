@@ -270,7 +270,7 @@ fn placeholder(directory: &Directory) -> Option<String> {
     let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
     (!ids.is_empty()).then(|| {
         format!(
-            "ring_pool_key: ring pools {} have keys of the sample, which are no secrets; make one \
+            "ring_pool_key: ring pools {} have keys of the sample, which are not secrets; make one \
              for each, e.g. by `openssl rand -hex 16`",
             ids.join(", ")
         )

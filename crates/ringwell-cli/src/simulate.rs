@@ -109,7 +109,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (views, lines) = read(&args.site_log)?;
     let (Some(first), Some(last)) = (views.first(), views.last()) else {
         bail!(
-            "{} has no page view: {} lines of robots, {} of other files, {} that are no lines of an \
+            "{} has no page view: {} lines of robots, {} of other files, {} that are not lines of an \
              access log",
             args.site_log.display(),
             lines.robots,

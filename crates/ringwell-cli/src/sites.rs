@@ -142,7 +142,7 @@ fn path(key: &str) -> anyhow::Result<String> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     ensure!(
         !key.is_empty() && key.bytes().all(is_plain),
-        "{key:?} is no site key: it has letters, digits, _ and -, and begins with pk_"
+        "{key:?} is not a site key: it has letters, digits, _ and -, and begins with pk_"
     );
     Ok(format!("/v1/sites/{key}"))
 }

@@ -45,14 +45,14 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     ensure!(
         site.starts_with("pk_") && site.bytes().all(is_plain),
-        "{site} is no site key: it begins with pk_, as in `ringwell sites list`"
+        "{site} is not a site key: it begins with pk_, as in `ringwell sites list`"
     );
     let origin = server.trim_end_matches('/');
     let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
     let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-:[]".contains(&b);
     ensure!(
         host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_host)),
-        "{server} is no address of a server: write e.g. https://calls.example, without a path"
+        "{server} is not the address of a server: write e.g. https://calls.example, without a path"
     );
     let consent = if *consent { " data-consent=\"required\"" } else { "" };
     let more = format!("{consent}{}", if *jsonld { " data-jsonld" } else { "" });

@@ -58,7 +58,7 @@ fn succeed(command: &mut Command) -> String {
     let output = output(command);
     let printed = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{command:?}: {printed}");
-    assert_eq!(printed, "", "nothing live where stderr is no terminal");
+    assert_eq!(printed, "", "nothing live where stderr is not a terminal");
     String::from_utf8(output.stdout).unwrap()
 }
 

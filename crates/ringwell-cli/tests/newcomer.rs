@@ -245,7 +245,7 @@ fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_well() {
     }
     assert!(!said.contains("bad   port"), "{said}");
     server.stop();
-    // Another program is no server of ours.
+    // Another program is not a server of ours.
     let _other = TcpListener::bind(&calls).unwrap();
     let taken = stdout(&run(&["doctor", "--config", &config]));
     assert!(taken.contains(&format!("bad   port       {calls} cannot be listened on")), "{taken}");
@@ -260,7 +260,7 @@ fn a_doctor_without_a_configuration_looks_at_the_data_directory_that_it_is_given
     let output = ringwell(&["doctor", "--data", &data]).env_remove("RINGWELL_CONFIG").output();
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
-    assert!(stdout(&output).contains("is no directory"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("is not a directory"), "{}", stdout(&output));
 }
 
 #[test]
@@ -278,7 +278,7 @@ fn small_mistakes_are_named() {
     fs::write(&plain, "").unwrap();
     let listen = format!("unix:{}", plain.display());
     let output = site.serve(&["--listen", &listen]).output().unwrap();
-    assert!(stderr(&output).contains("no socket is there"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("not a socket is there"), "{}", stderr(&output));
     assert!(plain.is_file());
 
     let output = run(&["check", &text(&plain)]);

@@ -175,7 +175,7 @@ fn what_is_wrong_with_a_site_is_refused_and_nothing_has_changed() {
     managed.fails(&create("pk_shop", "+18005550100=77"), "swaps: there is no ring pool 77");
     managed.fails(&create("pk_shop", "18005550100=1"), "swaps[0]: must be");
     managed.fails(&["create", "pk_shop", "--swap", "+18005550100=1"], "origins: must have");
-    managed.fails(&["create", "pk_shop/../x", "--origin", SHOP], "no site key");
+    managed.fails(&["create", "pk_shop/../x", "--origin", SHOP], "not a site key");
     managed.fails(&["change", "pk_shop", "--consent", "off"], "there is no such site");
     for name in ["ringwell_visitor", "ring_pool_key"] {
         let with = [&create("pk_shop", "+18005550100=1")[..], &["--param", name]].concat();

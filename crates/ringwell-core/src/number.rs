@@ -23,7 +23,7 @@ pub enum NumberError {
     NotADigit,
     /// Area codes do not start with 0 or 1.
     AreaCode,
-    /// The text has a country code but is no E.164 number.
+    /// The text has a country code but is not an E.164 number.
     International,
 }
 

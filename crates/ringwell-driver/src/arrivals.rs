@@ -66,7 +66,7 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
     };
     let read = |pool: &Vec<(u64, u32)>| pool.iter().map(range).collect::<Option<Vec<_>>>();
     let pools = wanted.pools.iter().map(read).collect::<Option<Vec<_>>>();
-    let pools = pools.ok_or("these are no promo numbers")?;
+    let pools = pools.ok_or("these are not promo numbers")?;
     let directory = node.directory();
     let is_own =
         |pool: PoolId| directory.lookup(pool).is_some_and(|entry| node.is_own(entry.shard()));

@@ -32,7 +32,7 @@ struct Shared {
 }
 
 impl Clock {
-    /// A clock that continues from these readings, which were taken at that time since boot.
+    /// A clock that continues from readings taken at the given time since boot.
     #[must_use]
     pub fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
         Self(Arc::new(Shared {

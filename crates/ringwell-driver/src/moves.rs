@@ -35,7 +35,9 @@ use crate::store::FileError;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts say what each is")]
 pub enum MoveError {
-    #[error("this server is no node of a cluster: all shards are its own, and move with --shards")]
+    #[error(
+        "this server is not a node of a cluster: all shards are its own, and move with --shards"
+    )]
     NoCluster,
     #[error("the journals are in a log that machines share: buckets stay with their shards")]
     InLog,

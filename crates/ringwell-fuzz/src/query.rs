@@ -14,7 +14,7 @@ pub fn suffix(text: &[u8]) {
     let limits = Limits::default();
     let batch = parse(body.as_bytes(), &limits).unwrap();
     let Some((pool, digits, query)) = plainly(text).filter(|_| text.len() <= 8192) else {
-        assert!(batch.rows()[0].ask.is_err(), "{text:?} is no suffix, but was taken");
+        assert!(batch.rows()[0].ask.is_err(), "{text:?} is not a suffix, but was taken");
         return;
     };
     let ask = batch.rows()[0].ask.unwrap();

@@ -157,7 +157,7 @@ pub fn encode_end(salt: u64, n: u64) -> [u8; BLOCK_BYTES] {
 impl fmt::Display for SegmentFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Magic => f.write_str("its first block is no head of a segment"),
+            Self::Magic => f.write_str("its first block is not the head of a segment"),
             Self::Checksum => f.write_str("the checksum of its first block does not hold"),
             Self::Version(version) => write!(
                 f,

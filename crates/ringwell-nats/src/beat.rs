@@ -1,9 +1,10 @@
-//! Signs of life of the process that serves, and waiting for their end.
+//! Beats: the serving process reports that it is alive, and candidates wait until it no longer
+//! does.
 //!
-//! Messages without storage: a beat that is lost, late or stale costs overflow numbers, never a number
-//! twice, because only the log decides who owns a shard. Silence is counted on this machine's clock, and
-//! only while the streams answer, so that the election of a leader does not look like a death.
-//! Source: docs/spec/log.md, "Standing by".
+//! Messages without storage: a beat that is lost, late or stale costs overflow numbers, never a
+//! number twice, because only the log decides who owns a shard. Silence is measured on this
+//! machine's clock, and only while the streams answer, so that the election of a leader is not
+//! mistaken for a failed process. Source: docs/spec/log.md, "Standing by".
 
 use std::time::Duration;
 
@@ -22,13 +23,13 @@ const EVERY: Duration = Duration::from_millis(500);
 /// Silence for this long means that no node serves.
 const SILENCE: Duration = Duration::from_secs(3);
 
-/// Candidates wait up to this longer, each for another time.
+/// Candidates wait up to this much longer, each for a different time.
 const APART: Duration = Duration::from_secs(1);
 
-/// The content of the last beat of a process that stops in order.
+/// The content of a process's last beat at a regular stop.
 const END: &[u8] = b"end";
 
-/// Pause before servers that do not answer are asked again.
+/// The pause before servers that do not answer are asked again.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The subject of beats.
@@ -39,12 +40,12 @@ pub(crate) struct Beats {
 }
 
 impl Beats {
-    /// Of the processes that serve, or would serve, the shards of which `first` is the first.
+    /// For the processes that serve, or would serve, the shards that begin with `first`.
     pub(crate) fn new(client: Client, settings: &Replicated, first: u16) -> Self {
         Self { client, subject: format!("{}.beat.{first}", settings.stream.to_ascii_lowercase()) }
     }
 
-    /// Beats until the process ends or does not serve any more.
+    /// Sends beats until the process ends or no longer serves.
     pub(crate) async fn send(self, sign: impl Fn() -> Option<Sign>) {
         while let Some(sign) = sign() {
             // Without a connection no node receives it, and none can take over.
@@ -54,14 +55,14 @@ impl Beats {
         }
     }
 
-    /// Says that this process has stored everything and serves no more.
+    /// Reports that this process has stored everything and no longer serves.
     pub(crate) async fn end(self) {
         let _ = self.client.publish(self.subject.clone(), END.into()).await;
         let _ = self.client.flush().await;
     }
 
-    /// Returns when no beat has come for long enough while the streams answered, or when the process
-    /// that serves has said that it has ended. The last beat that named a time, if one came.
+    /// Returns when no beat has come for long enough while the streams answered, or when the
+    /// serving process has reported its end. The last beat that named a time, if one came.
     pub(crate) async fn silence(&self, stream: &Stream) -> Option<Heard> {
         let mut wanted = SILENCE + self.apart();
         let mut beats = loop {
@@ -98,7 +99,7 @@ impl Beats {
         heard.map(|(sign, arrived): (_, Instant)| Heard { sign, ago: arrived.elapsed() })
     }
 
-    /// A time of this process's own.
+    /// A time that differs between processes.
     fn apart(&self) -> Duration {
         let drawn = u64::from(std::process::id()) ^ self.client.server_info().client_id;
         let apart = u64::try_from(APART.as_millis()).unwrap_or(u64::MAX).max(1);

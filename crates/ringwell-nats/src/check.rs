@@ -1,6 +1,6 @@
-//! The servers and streams that can be trusted with journals. Each rule stands for a way in which
-//! answered allocations were lost in tests, Ringwell's or those of others. Source:
-//! docs/spec/log.md, "JetStream".
+//! The servers and streams that can be trusted with journals. Each rule prevents a way in which
+//! tests, Ringwell's or those of others, lost answered allocations. Source: docs/spec/log.md,
+//! "JetStream".
 
 use async_nats::Client;
 use ringwell_directory::Replicated;
@@ -11,13 +11,13 @@ use tokio::net::TcpStream;
 
 use crate::error::{NatsError, Unfit, VERSION, unreached};
 
-/// The size of a message's headers beside its bytes.
+/// The size of a message's headers, which is added to its bytes.
 const HEADERS_BYTES: usize = 4 << 10;
 
 /// The shortest time in which the server looks for duplicates, in nanoseconds. Messages have no id.
 const DUPLICATES_NS: u64 = 100_000_000;
 
-/// Checks the server that the client is connected to, and all that the settings name.
+/// Checks the server that the client is connected to, and all servers in the settings.
 pub(crate) async fn servers(client: &Client, settings: &Replicated) -> Result<(), NatsError> {
     let info = client.server_info();
     version(&info.server_name, &info.version)?;
@@ -57,7 +57,7 @@ async fn get(address: &str) -> Result<Value, String> {
     let request = format!("GET /varz HTTP/1.0\r\nHost: {host}\r\n\r\n");
     server.write_all(request.as_bytes()).await.map_err(|error| error.to_string())?;
     let mut answer = Vec::new();
-    // The server is ours, and its page has some kilobytes.
+    // The server is trusted, and its page has a few kilobytes.
     server.take(1 << 20).read_to_end(&mut answer).await.map_err(|error| error.to_string())?;
     let head = answer.windows(4).position(|end| end == b"\r\n\r\n").ok_or("no answer")?;
     serde_json::from_slice(&answer[head + 4..]).map_err(|error| error.to_string())
@@ -87,7 +87,7 @@ pub(crate) fn config(name: &str, subjects: &[String], settings: &Replicated) -> 
     })
 }
 
-/// Looks at the settings of a stream that is there.
+/// Checks the settings of an existing stream.
 pub(crate) fn stream(
     name: &str,
     subjects: &[String],

@@ -12,7 +12,8 @@ pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> 
     let mut options = ConnectOptions::new().name("ringwell").max_reconnects(None).event_callback(
         |event| async move { tracing::info!(%event, "the connection to the journal's servers") },
     );
-    // If a server is gone, the next one is asked at once, and each gets a pause between attempts.
+    // If a server is gone, the next one is tried at once, with a pause between attempts at the same
+    // server.
     options = options.reconnect_delay_callback(|attempts| {
         Duration::from_millis(if attempts < 4 { 10 } else { 250 })
     });
@@ -20,7 +21,7 @@ pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> 
         let unreadable = |error: String| failed(format!("{}: {error}", path.display()));
         let text = std::fs::read_to_string(path).map_err(|e| unreadable(e.to_string()))?;
         options = match text.trim() {
-            // The seed of a user's key, as `nk -gen user` prints it.
+            // The seed of a user's key, in the form printed by `nk -gen user`.
             seed if seed.starts_with("SU") && !seed.contains(char::is_whitespace) => {
                 options.nkey(seed.to_owned())
             }

@@ -20,7 +20,7 @@ pub enum NatsError {
         /// The reason.
         reason: String,
     },
-    /// A server or stream is set so that answered allocations could be lost.
+    /// A server or stream has a setting with which answered allocations could be lost.
     #[error(transparent)]
     Unfit(#[from] Unfit),
 }
@@ -28,7 +28,7 @@ pub enum NatsError {
 /// A setting with which answered allocations could be lost.
 #[derive(Debug, thiserror::Error)]
 pub enum Unfit {
-    /// Not tested.
+    /// The version is not tested.
     #[error(
         "the journal's server {server} is version {version}: {}.{}.{} or a newer {}.{} is needed, \
          older ones have lost acknowledged messages",
@@ -40,7 +40,7 @@ pub enum Unfit {
         /// Its version.
         version: String,
     },
-    /// It does not flush.
+    /// A server does not flush each message.
     #[error(
         "the journal's server {server} does not flush each message to its disk: set \
          `sync_interval: always` in `jetstream` of its configuration. With the default, two minutes \
@@ -50,16 +50,16 @@ pub enum Unfit {
         /// Its name.
         server: String,
     },
-    /// Groups do not fit.
+    /// Groups do not fit into the server's messages.
     #[error(
         "the journal's servers take messages of {bytes} bytes at most: set `max_payload: 2MB` in their \
          configuration"
     )]
     Payload {
-        /// The size that they take.
+        /// The largest message that they accept.
         bytes: usize,
     },
-    /// A stream could not be made.
+    /// A stream could not be created.
     #[error("the stream {stream} cannot be made: {reason}")]
     NotMade {
         /// Its name.
@@ -67,7 +67,7 @@ pub enum Unfit {
         /// The server's answer.
         reason: String,
     },
-    /// A stream was made for other pools.
+    /// A stream was created for other pools.
     #[error(
         "the stream {stream} was made for another placement of pools on shards ({made_for:?}, and this \
          is {wanted:?}): streams of other shards have lockouts of pools that would be this one's. Go \
@@ -77,9 +77,9 @@ pub enum Unfit {
     Placement {
         /// Its name.
         stream: String,
-        /// The placement that it was made for.
+        /// The placement for which it was created.
         made_for: String,
-        /// That of this process.
+        /// The placement of this process.
         wanted: String,
     },
     /// A stream has a wrong setting.

@@ -1,4 +1,4 @@
-//! Looking at servers and streams without changing anything: `ringwell doctor`.
+//! Examines servers and streams without changing them, for `ringwell doctor`.
 
 use std::time::{Duration, Instant};
 

@@ -1,7 +1,7 @@
 //! The journals of shards in streams of NATS JetStream: one stream a shard, one message a group.
 //!
-//! Owns the meaning of JetStream's answers, and the trusted settings of servers and streams.
-//! Independent of the contents of a message, and of the reaction to an answer, which is
+//! Owns the meaning of JetStream's answers, and the trusted settings of servers and streams. Does
+//! not depend on the contents of a message, or on the reaction to an answer, which is in
 //! `ringwell_driver::store::Appending`. Sends no message id and has one append in progress: see
 //! docs/spec/log.md, "JetStream".
 
@@ -35,10 +35,10 @@ pub use examine::{Examined, examine};
 /// The time for which a start waits for each answer of the servers.
 const START_MAX: Duration = Duration::from_mins(1);
 
-/// The time in which the end must be reported.
+/// The time limit for the report of the end.
 const END_MAX: Duration = Duration::from_secs(1);
 
-/// Pause between two attempts of a start.
+/// The pause between two attempts of a start.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
 /// The streams of all shards of a process, on one connection.
@@ -46,9 +46,9 @@ pub struct NatsLogs {
     client: Client,
     runtime: Handle,
     settings: Replicated,
-    /// Nothing is served any more.
+    /// The process no longer serves anything.
     has_ended: Arc<AtomicBool>,
-    /// Its end is the thread's.
+    /// The thread ends when this is dropped.
     _running: oneshot::Sender<()>,
 }
 
@@ -89,7 +89,7 @@ impl NatsLogs {
         stream::Stream::new(self.client.clone(), self.runtime.clone(), name)
     }
 
-    /// Makes the stream if it is not there.
+    /// Creates the stream if it does not exist.
     fn open(&self, stream: stream::Stream, placement: &str) -> Result<stream::Stream, String> {
         let (opening, settings) = (stream.clone(), self.settings.clone());
         let placement = placement.to_owned();
@@ -97,7 +97,7 @@ impl NatsLogs {
         Ok(stream)
     }
 
-    /// Waits for the answer to a question of a start.
+    /// Waits for the answer to a request of a start.
     fn ask<T: Send + 'static>(
         &self,
         question: impl Future<Output = Result<T, NatsError>> + Send + 'static,
@@ -133,7 +133,7 @@ impl Logs for NatsLogs {
         self.runtime.spawn(async move {
             let _ = done.send(beats.silence(&stream).await);
         });
-        // An error means that the thread has ended: the start will say so.
+        // An error means that the thread has ended: the start will report it.
         over.recv().ok().flatten()
     }
 
@@ -152,7 +152,7 @@ impl Logs for NatsLogs {
             beats.end().await;
             let _ = done.send(());
         });
-        // Without an answer others notice the silence.
+        // If there is no answer, other processes notice the silence.
         let _ = over.recv_timeout(END_MAX);
     }
 }
@@ -163,7 +163,7 @@ impl fmt::Debug for NatsLogs {
     }
 }
 
-/// Tries again while the servers do not answer, for so long as a start waits.
+/// Tries again while the servers do not answer, for as long as a start waits.
 async fn patiently<T, F: Future<Output = Result<T, NatsError>>>(
     work: impl Fn() -> F,
 ) -> Result<T, NatsError> {
@@ -181,7 +181,8 @@ async fn patiently<T, F: Future<Output = Result<T, NatsError>>>(
     }
 }
 
-/// Runs `work` on the thread that talks to the servers, and waits for it. `None`: it did not end.
+/// Runs `work` on the thread that talks to the servers, and waits for it. Returns `None` if it did
+/// not end.
 fn wait<T: Send + 'static>(
     runtime: &Handle,
     work: impl Future<Output = T> + Send + 'static,

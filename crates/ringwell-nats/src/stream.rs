@@ -19,28 +19,28 @@ use tokio::runtime::Handle;
 use crate::check::{config as wanted_config, stream as check_stream};
 use crate::error::{NatsError, Unfit, unreached};
 
-/// An append without an answer after this time may have been lost with its leader.
+/// The time after which an unanswered append may have been lost with its leader.
 const APPEND_MAX: Duration = Duration::from_secs(2);
 
-/// The same for all other requests.
+/// The same time for all other requests.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
 
-/// A caller that waits for an answer gives up after this time.
+/// The time after which a caller stops waiting for an answer.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
 
-/// The stream does not end where the append expects: `JSStreamWrongLastSequenceErrF`.
+/// The stream does not end where the append expected: `JSStreamWrongLastSequenceErrF`.
 const WRONG_LAST_SEQUENCE: u64 = 10_071;
 /// The stream has no room: `JSStreamStoreFailedF`, `JSInsufficientResourcesErr`,
 /// `JSStorageResourcesExceededErr`.
 const NO_ROOM: [u64; 3] = [10_077, 10_023, 10_047];
 /// The message is too long for the stream: `JSStreamMessageExceedsMaximumErr`.
 const TOO_LONG: u64 = 10_054;
-/// There is no message of that number: `JSNoMessageFoundErr`.
+/// There is no message with that number: `JSNoMessageFoundErr`.
 const NO_MESSAGE: u64 = 10_037;
 /// There is no such stream: `JSStreamNotFoundErr`.
 const NO_STREAM: u64 = 10_059;
 
-/// The name under which a stream notes for which placement of pools it was made.
+/// The name under which a stream records the placement of pools for which it was created.
 const PLACEMENT: &str = "ringwell.placement";
 
 /// A stream.
@@ -53,14 +53,14 @@ pub(crate) struct Stream {
     subjects: Vec<String>,
 }
 
-/// A message of a stream of snapshots.
+/// A message in a stream of snapshots.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Kind {
     Piece,
     Index,
 }
 
-/// The answer of a stream or its interface.
+/// The answer of a stream or of JetStream's interface.
 #[derive(Debug, Deserialize)]
 struct Answer {
     error: Option<ApiError>,
@@ -112,12 +112,12 @@ struct Replica {
     current: bool,
 }
 
-/// A stream in its present state.
+/// The current state of a stream.
 #[derive(Debug)]
 pub(crate) struct Seen {
     /// The server that leads it.
     pub(crate) leader: String,
-    /// Servers that do not have all of it.
+    /// The servers that do not have all of it.
     pub(crate) behind: Vec<String>,
     /// Its length.
     pub(crate) bytes: u64,
@@ -140,8 +140,8 @@ impl Stream {
         &self.runtime
     }
 
-    /// Makes the stream if it is not there, and checks whether it can be trusted.
-    /// `placement` says for which pools it is; empty: for any.
+    /// Creates the stream if it does not exist, and checks whether it can be trusted. `placement`
+    /// identifies its pools; if it is empty, the stream is for any.
     pub(crate) async fn open(
         &self,
         settings: &Replicated,
@@ -186,7 +186,7 @@ impl Stream {
         }
     }
 
-    /// A request to the interface of JetStream about this stream.
+    /// Sends a request about this stream to JetStream's interface.
     async fn ask(&self, what: &str, body: &Value) -> Result<Answer, Problem> {
         let subject = format!("$JS.API.STREAM.{what}.{}", self.name);
         let body = Bytes::from(body.to_string());
@@ -217,7 +217,7 @@ impl Stream {
         Ok(Some(Seen { leader, behind, bytes }))
     }
 
-    /// Whether the stream's leader answers, or says that there is no such stream yet.
+    /// Whether the stream's leader answers, or reports that there is no such stream yet.
     pub(crate) async fn answers(&self) -> bool {
         match self.ask("INFO", &json!({})).await {
             Ok(_) => true,
@@ -241,7 +241,7 @@ impl Stream {
         judge(n, &answer.payload)
     }
 
-    /// Adds a part of a snapshot, wherever the stream ends; returns its place.
+    /// Appends a part of a snapshot at the end of the stream; returns its position.
     pub(crate) async fn add(self, kind: Kind, message: Bytes) -> Result<u64, Unreached> {
         let subject = match kind {
             Kind::Piece => &self.subjects[0],
@@ -262,7 +262,7 @@ impl Stream {
         }
     }
 
-    /// The newest index of a snapshot and its place.
+    /// The newest index of a snapshot and its position.
     pub(crate) async fn newest_index(self) -> Result<Option<(u64, Bytes)>, Unreached> {
         self.message(json!({ "last_by_subj": self.subjects[1] })).await
     }
@@ -297,7 +297,7 @@ impl Stream {
         Ok(state.map_or(0, |state| state.bytes))
     }
 
-    /// The stream's leader leaves that to another server.
+    /// Makes the stream's leader step down in favour of another server.
     async fn step_down(self) -> Result<(), Unreached> {
         Ok(self.ask("LEADER.STEPDOWN", &json!({})).await.map(|_| ())?)
     }
@@ -352,7 +352,7 @@ fn judge(n: u64, answer: &[u8]) -> Result<(), NotAppended> {
             tracing::warn!(code = error.err_code, error.description, "a group was not stored");
             Err(NotAppended::Unknown)
         }
-        // Without a message id there are no duplicates: this would be another one's message.
+        // Without message ids there are no duplicates: this would be another process's message.
         None if answer.seq == Some(n) && !answer.duplicate => Ok(()),
         None => Err(NotAppended::Unknown),
     }
@@ -390,7 +390,7 @@ mod tests {
     fn answers_to_an_append_mean_what_they_say_and_no_more() {
         let judged = |answer: &str| judge(7, answer.as_bytes());
         assert_eq!(judged(r#"{"stream":"R_0","seq":7}"#), Ok(()));
-        // Of another message, or of foreign bytes.
+        // Answers to another message, or from something else.
         assert_eq!(judged(r#"{"stream":"R_0","seq":8}"#), Err(NotAppended::Unknown));
         assert_eq!(judged(r#"{"seq":7,"duplicate":true}"#), Err(NotAppended::Unknown));
         let error = |code| judged(&format!(r#"{{"error":{{"code":400,"err_code":{code}}}}}"#));

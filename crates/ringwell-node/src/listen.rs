@@ -162,7 +162,7 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
         std::fs::remove_file(path)?;
     } else if !is_socket && path.exists() {
-        let text = "a file that is no socket is there: move it away or choose another path";
+        let text = "a file that is not a socket is there: move it away or choose another path";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     let listener = std::os::unix::net::UnixListener::bind(path)?;

@@ -37,7 +37,7 @@ impl Clock {
         Self::going_on(reading.resume(recorded), reading.since_boot)
     }
 
-    /// A clock that continues from these readings, taken at that time since boot.
+    /// A clock that continues from readings taken at the given time since boot.
     #[must_use]
     pub fn going_on(clocks: Clocks, since_boot: Millis) -> Self {
         Self(clock::Clock::going_on(clocks, since_boot))

@@ -43,7 +43,7 @@ pub enum LockError {
     },
     /// Something else is at the lock's path.
     #[error(
-        "{} is no lock of this program: it must be a plain file with a process number. Nothing was \
+        "{} is not a lock of this program: it must be a plain file with a process number. Nothing was \
          written to it; move it away",
         path.display()
     )]

@@ -297,7 +297,7 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
             "8 GiB a shard (journal.history_bytes) of a busy journal, at most 30 days".to_owned(),
         ),
         figure("disk for journals", kept.min(least * HISTORY_AGE), Unit::Bytes, {
-            "what is kept; segments made ahead and snapshots come on top".to_owned()
+            "the history that is kept, without prepared segments and snapshots".to_owned()
         }),
     ]
 }

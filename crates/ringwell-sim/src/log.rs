@@ -34,7 +34,7 @@ pub struct LogOptions {
     pub on: Vec<LogFault>,
     /// Faults that do not happen.
     pub off: Vec<LogFault>,
-    /// A bug that is planted.
+    /// A planted bug.
     pub bug: Option<Bug>,
     /// Whether lines for a person are kept.
     pub keeps_tale: bool,

@@ -74,13 +74,13 @@ fn bug(name: &str) -> Result<Bug, String> {
 fn faults(text: &str) -> Result<BTreeSet<(Kind, u64)>, String> {
     let fault = |item: &str| {
         let (name, which) = item.split_once(':').ok_or(format!("{item}: KIND:WHICH"))?;
-        Ok((kind(name)?, which.parse().map_err(|_| format!("{which} is no number"))?))
+        Ok((kind(name)?, which.parse().map_err(|_| format!("{which} is not a number"))?))
     };
     text.split(',').filter(|item| !item.is_empty()).map(fault).collect()
 }
 
 fn batches(text: &str) -> Result<BTreeSet<u32>, String> {
-    let batch = |item: &str| item.parse().map_err(|_| format!("{item} is no number"));
+    let batch = |item: &str| item.parse().map_err(|_| format!("{item} is not a number"));
     text.split(',').filter(|item| !item.is_empty()).map(batch).collect()
 }
 

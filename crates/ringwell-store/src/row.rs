@@ -31,7 +31,7 @@ pub(crate) fn from_db(value: i64, what: &str) -> Result<u64, StoreError> {
 
 pub(crate) fn number(value: i64) -> Result<PromoNumber, StoreError> {
     let number = u64::try_from(value).ok().and_then(PromoNumber::from_e164);
-    number.ok_or_else(|| StoreError::Damaged(format!("{value} is no promo number")))
+    number.ok_or_else(|| StoreError::Damaged(format!("{value} is not a promo number")))
 }
 
 /// A promo number in the form that the database stores, with its country code: 15 digits always

@@ -214,7 +214,7 @@ class ClientTest < RingwellTest
     end
   end
 
-  it "a deadline that is no time is refused" do
+  it "a deadline that is not a time is refused" do
     ["1", 0, -1].each do |deadline|
       assert_raises(ArgumentError) { client(nobody).allocate(1, key: KEY, deadline: deadline) }
     end

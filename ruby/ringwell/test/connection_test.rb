@@ -199,7 +199,7 @@ class ConnectionTest < RingwellTest
     end
   end
 
-  it "a name that does not exist is no server" do
+  it "a name that does not exist is not a server" do
     looked_up(-> { raise SocketError, "unknown" }) do
       error = assert_raises(Ringwell::ConnectError) { ask(client("http://ringwell.test")) }
       assert_match(/unknown/, error.message)

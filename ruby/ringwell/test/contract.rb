@@ -105,7 +105,7 @@ module Contract
         contract.bulk(%({"requests":[#{row}]}))
     end
 
-    tests.it "bytes that are no batch are refused as a whole" do
+    tests.it "bytes that are not a batch are refused as a whole" do
       {"{" => [400, "the body is not JSON"],
         '{"requests":[]}' => [403, "requests must have at least one entry"],
         '{"rows":[]}' => [403, 'the body must be {"requests":[{"api_suffix":"..."}]}']}

@@ -14,7 +14,7 @@ class FaultsTest < RingwellTest
     assert_match(/\A\[:unreachable, \[Ringwell::ConnectError, ".*Too many open files/, said)
   end
 
-  it "a name without addresses is no server" do
+  it "a name without addresses is not a server" do
     Addrinfo.stub(:getaddrinfo, []) do
       error = assert_raises(Ringwell::ConnectError) { ask(client("http://ringwell.test")) }
       assert_match(/has no address/, error.message)
@@ -23,7 +23,7 @@ class FaultsTest < RingwellTest
     end
   end
 
-  it "a name that cannot be looked up for want of threads is no server" do
+  it "a name that cannot be looked up for want of threads is not a server" do
     # The client's own look-up is the only thread that is made here.
     Thread.stub(:new, ->(*) { raise ThreadError, "can't create Thread" }) do
       error = assert_raises(Ringwell::ConnectError) { ask(client("http://ringwell.test")) }

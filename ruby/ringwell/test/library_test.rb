@@ -54,7 +54,7 @@ class LibraryTest < RingwellTest
     assert_match(/has version 2 of the interface, this gem needs 1/, error.message)
     [Library.driver, :fiddle].product(%w[libc.so.6 /nowhere]).each do |driver, path|
       other = assert_raises(Ringwell::AbiMismatch) { Library.new(path, driver:) }
-      assert_match(/\A#{path} is no engine: ./, other.message)
+      assert_match(/\A#{path} is not an engine: ./, other.message)
     end
   end
 

@@ -43,7 +43,7 @@ class PoolListTest < RingwellTest
     assert_includes served.requests[0].head, "authorization: Bearer #{TOKEN}\r\n"
   end
 
-  it "what is no list is refused, and a list that does not come is late" do
+  it "what is not a list is refused, and a list that does not come is late" do
     one = client(nobody)
     ["{", "3", "[3]", '{"a":1}', '[{"id":1,"overflow_number":"12"}]'].each do |body|
       served = stub_server { StubServer.answer(body) }

@@ -111,7 +111,7 @@ class RackTest < RingwellTest
     assert_equal "1", answer.to_a(0)[1]["retry-after"]
   end
 
-  it "bytes that are no UTF-8 reach the backend escaped" do
+  it "bytes that are not UTF-8 reach the backend escaped" do
     get("#{SINGLE}.json", "ring_pool_key=#{KEY}&m1=\xFFa\"".b)
     assert_equal "\xFFa\"", @fake.history.last[:params]["m1"]
   end

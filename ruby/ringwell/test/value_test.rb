@@ -131,7 +131,7 @@ class ValueTest < RingwellTest
     end
   end
 
-  it "bytes that are no UTF-8 are escaped as they are" do
+  it "bytes that are not UTF-8 are escaped as they are" do
     request = Request.new(pool: 1, key: "k", params: {m1: "\xFFa"})
     assert_includes request.to_json, "m1=%FFa"
   end

@@ -26,12 +26,12 @@ class WebhooksTest < RingwellTest
     end
   end
 
-  it "a time that is off is refused, both ways, and one that is no time" do
+  it "a time that is off is refused, both ways, and one that is not a time" do
     now = VECTOR["timestamp"]
     {now + 300 => nil, now - 300 => nil, now + 301 => /too old/, now - 301 => /in the future/}
       .each { |clock, message| check(message, wrong(VECTOR, now: clock)) }
     ["x", "1.5", "", "-1", "9" * 13].each do |time|
-      assert_equal "webhook-timestamp is no time", wrong(VECTOR.merge("timestamp" => time), now:)
+      assert_equal "webhook-timestamp is not a time", wrong(VECTOR.merge("timestamp" => time), now:)
     end
   end
 
@@ -84,7 +84,7 @@ class WebhooksTest < RingwellTest
     assert_equal 410, post(gone, "msg_1", event("call.completed"))[0]
   end
 
-  it "what is no event of ours has an answer" do
+  it "what is not an event of ours has an answer" do
     hooks = endpoint
     {"{" => 400, "[]" => 400, '{"type":3,"timestamp":"2026-11-22T08:00:00Z"}' => 400,
       '{"type":"a","timestamp":"soon"}' => 400, '{"type":"a","timestamp":"2026-11-22T08:00:00Z","data":3}' => 400,

@@ -92,7 +92,7 @@ fn read(key: &str, field: Fields<'_>, before: Option<&Site>) -> Result<Site, NoP
             line.split_once('=').map_or((&*line, ""), |(number, pool)| (number, pool));
         let ring_pool = pool.trim().parse();
         let ring_pool = ring_pool.map_err(|_| {
-            wrong(format!("swaps: {line:?} is no number and ring pool, as in +18005550100=16"))
+            wrong(format!("swaps: {line:?} is not a number and ring pool, as in +18005550100=16"))
         })?;
         Ok(SwapText { number: number.trim().to_owned(), ring_pool })
     };

@@ -27,7 +27,7 @@ struct Plain {
     text: String,
     /// The target of the link.
     href: Option<String>,
-    /// The moment that it shows.
+    /// The time that it shows.
     at: Option<String>,
 }
 

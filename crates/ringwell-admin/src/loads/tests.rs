@@ -93,7 +93,8 @@ fn the_night_is_as_the_day_before_times_how_today_goes() {
     assert_eq!(night.len(), NIGHT);
     // It is between one and two o'clock of the second day: the next hour begins at two.
     assert_eq!(night[0].0, Millis(START.0 + 26 * HOUR.0));
-    // 360 a lifetime of half an hour, and up to half as much again: the load follows the rate by a lifetime.
+    // The rate times the lifetime of half an hour is 360; up to half as much again, because the
+    // load lags by a lifetime.
     assert!((470.0..560.0).contains(&night[0].1), "{night:?}");
     // The busiest hours of the day before, a day later.
     let (_, most) = night[6];

@@ -28,7 +28,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
         return refused("the timestamp is more than five minutes away: is the clock right?");
     }
     let Some(signature) = digest::from_base64(signature) else {
-        return refused("the signature is no base64");
+        return refused("the signature is not base64");
     };
     let fits = |key: &Vec<u8>| {
         let key = str::from_utf8(key).ok().and_then(digest::from_base64).unwrap_or_default();

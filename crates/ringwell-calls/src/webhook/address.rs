@@ -92,7 +92,7 @@ pub enum Forbidden {
     #[error("port {0} may not be called: 443, 80 and 8443 may, and webhooks.allow_ports")]
     Port(u16),
     /// The address is not a public one.
-    #[error("{0} is no public address; webhooks.allow_networks can allow it")]
+    #[error("{0} is not a public address; webhooks.allow_networks can allow it")]
     Address(IpAddr),
 }
 

@@ -74,7 +74,7 @@ pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
 /// If the server cannot be reached, or the entry does not exist.
 pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
     let is_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
-    ensure!(args.id.bytes().all(is_name), "{:?} is no name of an entry", args.id);
+    ensure!(args.id.bytes().all(is_name), "{:?} is not the name of an entry", args.id);
     let (url, path) = (&args.access.url, format!("/v1/blocks/{}", args.id));
     let nothing = ("application/json", Bytes::new());
     let (status, body) = Caller::new(&args.access)?.send(url, Method::DELETE, &path, nothing)?;

@@ -149,7 +149,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// continue from.
 #[cfg(feature = "parquet")]
 fn parquet(args: &Args) -> anyhow::Result<ExitCode> {
-    anyhow::ensure!(args.after.is_none(), "--after: a file of Parquet is written as a whole");
+    anyhow::ensure!(args.after.is_none(), "--after: a Parquet file is always written as a whole");
     let caller = Caller::new(&args.access)?;
     let out: super::parquet::Out = match &args.output {
         Some(path) => {

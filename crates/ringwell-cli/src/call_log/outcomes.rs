@@ -61,7 +61,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut progress = Progress::counting("reported");
     let (mut sum, mut lines) = (Sum::default(), Vec::new());
     for line in csv.byte_records() {
-        lines.push(line.context("the file is no CSV")?);
+        lines.push(line.context("the file is not CSV")?);
         if lines.len() == LINES {
             send(args, &caller, &header, &lines, &mut sum)?;
             progress.add(lines.len() as u64);

@@ -82,7 +82,7 @@ struct Counts {
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let data = &options.directory;
-    ensure!(data.join("journal").is_dir(), "{} is no data directory", data.display());
+    ensure!(data.join("journal").is_dir(), "{} is not a data directory", data.display());
     let _lock = DataLock::acquire(data)?;
     apply_intent(data)?;
     let wanted = Wanted::read(options)?;

@@ -71,7 +71,7 @@ pub(super) fn headers(
             add(AUTHORIZATION, format!("Basic {}", base64(&phone.secret)))?;
         }
         CallProvider::Generic => {
-            let secret = str::from_utf8(&phone.secret).context("the secret is no text")?;
+            let secret = str::from_utf8(&phone.secret).context("the secret is not text")?;
             add(AUTHORIZATION, format!("Bearer {secret}"))?;
         }
     }

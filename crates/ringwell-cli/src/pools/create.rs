@@ -87,7 +87,7 @@ pub(super) fn run(server: &Server, create: &Create, json: bool) -> anyhow::Resul
 
 fn from_inventory(server: &Server, create: &Create, size: u32) -> anyhow::Result<(u64, String)> {
     let whole = create.lifetime.0.is_multiple_of(1000);
-    ensure!(whole, "with --size a lifetime is whole seconds");
+    ensure!(whole, "with --size the lifetime must be in whole seconds");
     let path = collection(&create.network, &create.advertiser, &create.campaign);
     let made = server.change(
         &Method::POST,

@@ -94,7 +94,7 @@ pub(crate) fn request_lines() -> Vec<Vector> {
         malformed("a NUL in the target", target("/heal\0thz")),
         malformed("two spaces", "GET  /healthz  HTTP/1.1\r\nhost: x\r\n\r\n"),
         malformed("tabs", "GET\t/healthz\tHTTP/1.1\r\nhost: x\r\n\r\n"),
-        malformed("a method that is no token", method("G(T", "/healthz")),
+        malformed("a method that is not a token", method("G(T", "/healthz")),
         malformed("a space before the method", format!(" {healthy}")),
         malformed("version 1.2", "GET /healthz HTTP/1.2\r\nhost: x\r\n\r\n"),
         malformed("version 2.0", "GET /healthz HTTP/2.0\r\nhost: x\r\n\r\n"),
@@ -158,7 +158,7 @@ pub(crate) fn paths_and_methods() -> Vec<Vector> {
             "RecordNotFound",
         ),
         kept("an API without version", target("/api/bulk.json"), &[404], "RecordNotFound"),
-        kept("a version that is no date", dated("latest"), &[400], "must be a date"),
+        kept("a version that is not a date", dated("latest"), &[400], "must be a date"),
         kept("a 13th month", dated("2013-13-01"), &[400], "must be a date"),
         kept("a 32nd day", dated("2013-01-32"), &[400], "must be a date"),
         kept(

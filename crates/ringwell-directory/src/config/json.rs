@@ -60,7 +60,7 @@ pub fn pool_from_json(bytes: &[u8]) -> Result<RingPool, String> {
 
 /// A JSON fault with its position, but not its text, which may contain a key.
 fn shape(error: &serde_json::Error) -> String {
-    let what = if error.is_data() { "is no ring pool" } else { "is not JSON" };
+    let what = if error.is_data() { "is not a ring pool" } else { "is not JSON" };
     format!("the body {what}: line {}, column {}", error.line(), error.column())
 }
 

@@ -238,7 +238,7 @@ async fn deliver<P: Platform>(
 ) -> Result<usize, String> {
     let owners = node.owners().ok_or("no node of a cluster")?;
     let owner = |bucket: &u16| Some((*bucket, owners.get(*bucket)?));
-    // If buckets have moved on since, they had been taken and the answer was lost.
+    // If buckets have moved on since, the taker had accepted them and its answer was lost.
     let buckets = leaving.buckets.iter().filter_map(owner);
     let buckets: Vec<_> = buckets.filter(|(_, owner)| owner.shard == leaving.to).collect();
     let still: Vec<u16> = buckets.iter().map(|(bucket, _)| *bucket).collect();

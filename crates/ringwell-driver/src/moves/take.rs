@@ -25,7 +25,7 @@ use crate::store::ServedMap;
 /// # Errors
 /// The reason for a refusal, for the operator who moves them.
 pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
-    let owners = node.owners().ok_or("it is no node of a cluster")?;
+    let owners = node.owners().ok_or("it is not a node of a cluster")?;
     if !node.is_own(wanted.shard) {
         return Err(format!("shard {} is not of this node", wanted.shard));
     }
@@ -80,7 +80,7 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
     let read_answer = |word| read_answer(word, here, there);
     let answers: Option<Vec<_>> = adopted.answers.iter().map(read_answer).collect();
     let (Some(numbers), Some(answers)) = (numbers, answers) else {
-        return Err("the other node sent something that is no promo number".to_owned());
+        return Err("the other node sent something that is not a promo number".to_owned());
     };
     for retired in &numbers {
         let adopt = |engine: &mut Engine, now| {
@@ -173,7 +173,7 @@ async fn take_now<P: Platform>(
         return Err("it is starting or stopping".to_owned());
     }
     let _one = node.changes.lock().await;
-    let mut owners = node.owners().ok_or("it is no node of a cluster")?;
+    let mut owners = node.owners().ok_or("it is not a node of a cluster")?;
     if owners.version() != take.version {
         return Err("the cluster files differ".to_owned());
     }
@@ -243,7 +243,7 @@ async fn abandon_now<P: Platform>(
         return Err("it is starting or stopping".to_owned());
     }
     let _one = node.changes.lock().await;
-    let mut owners = node.owners().ok_or("it is no node of a cluster")?;
+    let mut owners = node.owners().ok_or("it is not a node of a cluster")?;
     if owners.version() != back.version {
         return Err("the cluster files differ".to_owned());
     }

@@ -1,6 +1,6 @@
 //! The servers of the log: what they store, and what they answer, late, wrongly, or never.
 //!
-//! Owns each shard's messages as a majority has them, and the views of leaders that are no majority.
+//! Owns each shard's messages as a majority has them, and the views of leaders without a majority.
 //! Invariant: a message that was acknowledged stays, unless the fault is that it does not. Judges each
 //! message that is stored: it must continue the chain. Source: docs/spec/log.md, "Appending".
 

@@ -115,7 +115,7 @@ static void *symbol(void *loaded, VALUE path, const char *name) {
   return found;
 }
 
-/* Shim.new(path, release_gvl): raises LoadError if it is no engine. */
+/* Shim.new(path, release_gvl): raises LoadError if it is not an engine. */
 static VALUE shim_initialize(VALUE self, VALUE path, VALUE release_gvl) {
   struct library *library = rb_check_typeddata(self, &library_type);
   void *loaded = dlopen(StringValueCStr(path), RTLD_NOW | RTLD_LOCAL);

@@ -52,11 +52,11 @@ module Ringwell
     #
     # @param body [String]
     # @param asked [Builder] the rows that were sent
-    # @yieldparam index [Integer] of each row that is no number of its own
+    # @yieldparam index [Integer] of each row that has no number of its own
     # @yieldparam outcome [Allocation, RowError]
     # @yieldreturn [Allocation, RowError] what it becomes
     # @return [Array<Allocation, RowError>]
-    # @raise [ProtocolError] if that is no answer to the rows
+    # @raise [ProtocolError] if that is not an answer to the rows
     def self.read(body, asked, &)
       PlainAnswer.read(body, asked) || parse(body, asked, &)
     end

@@ -122,7 +122,7 @@ module Ringwell
         Builder.new(@rows).take(@pools[from, rows], @ids[from, rows], overflow, pieces, starts)
       end
 
-      # nil is sent as an empty value. Bytes that are no UTF-8 are escaped like all others: the server
+      # nil is sent as an empty value. Bytes that are not UTF-8 are escaped like all others: the server
       # stores what was sent.
       def add_params(params)
         params.is_a?(Hash) or raise ArgumentError, "params must be a hash, got #{params.class}"
@@ -134,7 +134,7 @@ module Ringwell
         end
       end
 
-      # Values that are no scalars are refused, because "[1, 2]" in a report is never what was meant.
+      # Values that are not scalars are refused, because "[1, 2]" in a report is never what was meant.
       def scalar(name, value)
         case value
         when Symbol, Numeric, nil, true, false then value.to_s

@@ -47,7 +47,7 @@ module Ringwell
         Deadline.new(@deadline), idempotency_key: key)
       answer.empty? ? {} : JSON.parse(answer)
     rescue JSON::ParserError => error
-      raise ProtocolError, "the answer to an outcome is no JSON: #{error.message[0, 100].scrub}"
+      raise ProtocolError, "the answer to an outcome is not JSON: #{error.message[0, 100].scrub}"
     end
 
     private

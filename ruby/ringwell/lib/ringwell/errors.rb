@@ -82,7 +82,7 @@ module Ringwell
   # This process is a forked child, and the engine is its parent's.
   class Forked < EngineError; end
 
-  # The library is of another version than this gem, or is no engine.
+  # The library is of another version than this gem, or is not an engine.
   class AbiMismatch < EngineError; end
 
   # One row got no number. A value in a batch, frozen; {Allocator#allocate} raises a copy of it.

@@ -4,7 +4,7 @@ module Ringwell
   # One answer of HTTP/1.1: reads it from bytes that come in pieces, and says whether its
   # connection can be used again. Knows nothing of sockets and clocks.
   class Response
-    # More is no answer of ours: 500 rows with tracking URLs of 8 KiB fit.
+    # More is not an answer of ours: 500 rows with tracking URLs of 8 KiB fit.
     HEAD_BYTES_MAX = 64 * 1024
     BODY_BYTES_MAX = 5 * 1024 * 1024
 
@@ -74,7 +74,7 @@ module Ringwell
         return read_chunks
       end
       length or return read_to_the_end
-      length.match?(/\A\d{1,9}\z/) or raise ProtocolError, "content-length is no number"
+      length.match?(/\A\d{1,9}\z/) or raise ProtocolError, "content-length is not a number"
       take(length.to_i)
     end
 

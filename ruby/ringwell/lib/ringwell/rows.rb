@@ -41,7 +41,7 @@ module Ringwell
     def name(name)
       text = name.to_s
       Request::RESERVED.include?(text) and
-        raise ArgumentError, "#{text} is no parameter, the API reads it itself"
+        raise ArgumentError, "#{text} is not a parameter, the API reads it itself"
       written = "&#{CGI.escape(text)}=".freeze
       @names[name.dup.freeze] = written if @names.size < KEPT_MAX
       written

@@ -19,7 +19,7 @@ module Ringwell
   # | answer | when |
   # |---|---|
   # | 204 | it was handled, was seen before, or has no handler for its type |
-  # | 400 | headers are missing, or the body is no event |
+  # | 400 | headers are missing, or the body is not an event |
   # | 401 | the signature or its time is wrong |
   # | 410 | a handler raised {Gone}: the server sends nothing more |
   # | 413 | the body is too long |

@@ -67,7 +67,7 @@ async fn a_name_that_leads_inside_is_not_called() {
             .deliver(&due(&format!("https://{name}/")), Millis(0))
             .await;
         assert!(
-            matches!(&ended, Ended::Failed(why) if why.contains("no public address")),
+            matches!(&ended, Ended::Failed(why) if why.contains("not a public address")),
             "{ended:?}"
         );
     }

@@ -37,7 +37,7 @@ fn each_fault_names_its_member_and_shows_no_key() {
     }
     assert!(with("tracking_url", json!("http://example.org")).contains("belong together"));
     assert_eq!(with("id", json!("17")).matches("a-key-of-pool").count(), 0);
-    assert!(with("unknown", json!(1)).contains("is no ring pool"));
+    assert!(with("unknown", json!(1)).contains("is not a ring pool"));
     assert!(pool_from_json(b"{").unwrap_err().contains("is not JSON"));
 }
 

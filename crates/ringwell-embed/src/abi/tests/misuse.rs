@@ -134,7 +134,7 @@ fn options_that_cannot_be_are_refused_in_words_that_show_no_key() {
         (r#"{"pools":[],"durability":"paper"}"#, "durability must be \"disk\""),
         (r#"{"pools":[],"deadline_ms":0}"#, "deadline_ms must be 1 to 60000"),
         (r#"{"pools":[]}"#, "data is missing"),
-        (&whole.replace("\"id\":1", "\"id\":\"x\""), "pools[0]: the body is no ring pool"),
+        (&whole.replace("\"id\":1", "\"id\":\"x\""), "pools[0]: the body is not a ring pool"),
         (&whole.replace("0101-", "01-"), "pools[0]: numbers"),
     ];
     for (options, wanted) in cases {

@@ -30,7 +30,7 @@ fn every_refusal_says_what_is_wrong() {
         (chain(ChainFault::Epoch), "its epoch is lower"),
         (chain(ChainFault::Time), "its time is earlier"),
         (chain(ChainFault::Snapshot), "the snapshot follows another frame"),
-        (segment(SegmentFault::Magic), "its first block is no head of a segment"),
+        (segment(SegmentFault::Magic), "its first block is not the head of a segment"),
         (segment(SegmentFault::Checksum), "the checksum of its first block does not hold"),
         (
             segment(SegmentFault::Version(9)),

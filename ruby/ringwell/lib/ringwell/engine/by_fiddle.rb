@@ -19,7 +19,7 @@ module Ringwell
 
       # @param path [String] the library
       # @param release_gvl [Boolean] whether `bulk` gives up the GVL
-      # @raise [LoadError] it is no engine
+      # @raise [LoadError] it is not an engine
       def initialize(path, release_gvl)
         @dl = Fiddle.dlopen(path)
         @release_gvl = release_gvl

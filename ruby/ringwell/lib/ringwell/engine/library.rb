@@ -79,7 +79,7 @@ module Ringwell
         @calls = driver_class.new(path, release_gvl)
         check(@calls.abi_version)
       rescue LoadError => error
-        raise AbiMismatch, "#{path} is no engine: #{error.message}"
+        raise AbiMismatch, "#{path} is not an engine: #{error.message}"
       end
 
       # @param version [Integer] of the library

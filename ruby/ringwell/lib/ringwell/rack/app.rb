@@ -92,7 +92,7 @@ module Ringwell
 
         length = env["CONTENT_LENGTH"].to_s
         length.match?(/\A\d*\z/) or
-          return Answer.refused(400, "InvalidInput", "content-length is no number")
+          return Answer.refused(400, "InvalidInput", "content-length is not a number")
         body = read_body(env["rack.input"], length) or
           return Answer.refused(413, "InvalidInput",
             "the body may have at most #{@body_bytes} bytes",

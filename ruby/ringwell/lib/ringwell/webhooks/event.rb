@@ -8,7 +8,7 @@ module Ringwell
     class Event < Value
       value_fields :id, :type, :timestamp, :data
 
-      # The body is no event.
+      # The body is not an event.
       class Unreadable < Error; end
 
       # @param id [String] the same each time the event is sent
@@ -28,13 +28,13 @@ module Ringwell
       # @raise [Unreadable]
       def self.read(id, body)
         event = JSON.parse(body)
-        event.is_a?(Hash) or raise TypeError, "it is no object"
+        event.is_a?(Hash) or raise TypeError, "it is not an object"
         event.values_at("type", "timestamp") => [String => type, String => timestamp]
         data = event.fetch("data", {})
-        data.is_a?(Hash) or raise TypeError, "its data is no object"
+        data.is_a?(Hash) or raise TypeError, "its data is not an object"
         new(id:, type:, timestamp: Time.iso8601(timestamp), data:)
       rescue JSON::ParserError, NoMatchingPatternError, ArgumentError, TypeError => error
-        raise Unreadable, "the body is no event: #{error.message[0, 100].scrub}"
+        raise Unreadable, "the body is not an event: #{error.message[0, 100].scrub}"
       end
 
       # A copy, frozen to the bottom.

@@ -28,7 +28,7 @@ module Ringwell
       # @param now [Integer] seconds since 1970
       # @return [String, nil] nil if it is
       def wrong(id, timestamp, signatures, body, now:)
-        return "webhook-timestamp is no time" unless timestamp.match?(/\A\d{1,12}\z/)
+        return "webhook-timestamp is not a time" unless timestamp.match?(/\A\d{1,12}\z/)
         return "webhook-timestamp is too old" if timestamp.to_i < now - @tolerance
         return "webhook-timestamp is in the future" if timestamp.to_i > now + @tolerance
 
