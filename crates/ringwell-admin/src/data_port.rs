@@ -52,7 +52,7 @@ pub fn whole_bodies(router: Router) -> Router {
     router.layer(middleware::from_fn(refuse_unread))
 }
 
-/// The paths below `/v1` that need the shards alone.
+/// The paths below `/v1` that need only the shards.
 fn of_the_shards() -> Router<Handle> {
     Router::new()
         .route("/attributions", get(attribution::get))

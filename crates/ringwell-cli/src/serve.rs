@@ -110,7 +110,9 @@ fn reload_calls(running: Option<&Arc<Running>>, config: &Config) -> Result<(), F
     match (running, &config.calls) {
         (Some(running), Some(calls)) => running.reload(calls)?,
         (None, None) => {}
-        _ => tracing::warn!("calls begin or end with a restart"),
+        _ => tracing::warn!(
+            "calls were added to or removed from the configuration: this takes effect at a restart"
+        ),
     }
     Ok(())
 }

@@ -226,7 +226,7 @@ pub struct Secret(Box<[u8]>);
 impl Secret {
     /// The shortest length that cannot be guessed.
     const BYTES_MIN: usize = 16;
-    /// It travels in a header.
+    /// It is sent in a header.
     const BYTES_MAX: usize = 256;
 
     /// The secret itself. Not for logs.

@@ -100,7 +100,7 @@ impl Owners {
         self.of.iter().map(|owner| owner.moves).sum()
     }
 
-    /// The owners alone.
+    /// Only the owners.
     #[must_use]
     pub fn placement(&self) -> Placement {
         let mut owners = [0; BUCKETS as usize];

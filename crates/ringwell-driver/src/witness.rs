@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The interval between two reports on the journals' progress, or between two queries.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// The pause after which recording a hold is retried, if the disk failed to.
+/// The pause before another attempt to record a hold, if the disk has failed.
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 /// The longest name of a data directory that is remembered.

@@ -81,7 +81,7 @@ pub unsafe extern "C" fn ringwell_embed_open(
         return INVALID;
     }
     let mut opened = 0;
-    // SAFETY: the caller's promise about `options` is `input`'s.
+    // SAFETY: the caller's promise about `options` is the one that `input` requires.
     let options = unsafe { input(options, options_len) };
     let work = || options.map_or_else(invalid, |options| open(options, &mut opened));
     // SAFETY: the caller's promise about `out` equals that of `reply`.
@@ -108,12 +108,12 @@ pub unsafe extern "C" fn ringwell_embed_bulk(
     deadline_ms: u64,
     out: *mut Bytes,
 ) -> i32 {
-    // SAFETY: the caller's promise about `body` is `input`'s.
+    // SAFETY: the caller's promise about `body` is the one that `input` requires.
     let body = unsafe { input(body, body_len) };
     let key = if key.is_null() {
         None
     } else {
-        // SAFETY: the caller's promise about `key` is `input`'s.
+        // SAFETY: the caller's promise about `key` is the one that `input` requires.
         Some(unsafe { input(key, key_len) })
     };
     let work = || match (body, key) {

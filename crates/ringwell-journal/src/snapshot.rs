@@ -102,7 +102,7 @@ pub struct AnswerEntry {
 /// The answer to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// A promo number for this row alone.
+    /// A promo number only for this row.
     Number(PromoNumber),
     /// The pool's overflow number.
     Overflow,

@@ -63,7 +63,7 @@ const HEAD_BYTES_MAX: usize = 64;
 const ROW_BYTES_MIN: usize = 5;
 /// The same, the visitor, and rows and lengths that fit 32 bits.
 const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
-/// The answer's kind alone.
+/// Only the kind of the answer.
 const ANSWER_ROW_BYTES_MIN: usize = 1;
 /// The answer's kind and a time.
 const ANSWER_ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX;

@@ -236,7 +236,7 @@ fn start_threads(
     let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), log)?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     let epochs = started.iter().map(|started| started.engine.tip().epoch).collect();
-    // A shard without pools is there for its history alone.
+    // A shard without pools is there only for its history.
     let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
     let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
     let mut listeners = Listeners::bind(&config.listen, serving)?;

@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::platform;
 
-/// New files are accessible to their owner alone. These files contain parameters of visitors and
+/// New files are accessible only to their owner. These files contain parameters of visitors and
 /// keys.
 pub(crate) const FILE_MODE: u32 = 0o600;
 const DIRECTORY_MODE: u32 = 0o700;
@@ -164,7 +164,7 @@ impl OsFile {
     }
 }
 
-/// Makes a directory and those above it, durably, for its owner alone.
+/// Makes a directory and those above it, durably, accessible only to its owner.
 ///
 /// An existing directory is made durable too, because the start that made it may have ended before
 /// that.

@@ -278,7 +278,7 @@ pub(crate) async fn publish(
     Ok(ids)
 }
 
-/// Writes an event for one endpoint alone; returns its id.
+/// Writes an event for one endpoint only; returns its id.
 pub(crate) async fn publish_to(
     db: &mut AnyConnection,
     event: NewEvent,

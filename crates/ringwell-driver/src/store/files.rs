@@ -95,7 +95,7 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// [`FileError`]
     fn list(&self, directory: &Path) -> Result<Vec<String>, FileError>;
 
-    /// Makes a directory and those above it, durably, for its owner alone.
+    /// Makes a directory and those above it, durably, accessible only to its owner.
     ///
     /// # Errors
     /// [`FileError`]

@@ -88,8 +88,8 @@ fn a_number_that_no_visitor_has_seen_does_not_lengthen_a_hold() {
         let until = restore.finish(Tip::FIRST.raise_epoch(), START, true).1.held_until;
         until.unwrap() - START
     };
-    // Handed out for the first time and withdrawn a while ago; one that is still locked for longer than
-    // its pool locks numbers now.
+    // A number whose first lockout was withdrawn a while ago; and one that is still locked for longer
+    // than its pool's current lockouts.
     assert_eq!(held_for(&entry(Millis::ZERO, START - Millis(5))), Millis(40));
     assert_eq!(held_for(&entry(START - Millis(30), START + Millis(20))), Millis(50));
 }

@@ -84,7 +84,7 @@ impl Replays {
             self.newest = seconds;
         }
         if self.pools.len() >= POOLS_MAX {
-            // Older ones are refused by their time alone.
+            // Older ones are refused because of their time.
             self.pools.retain(|_, known| known.seconds + SECONDS_MAX >= now);
         }
         if self.pools.len() >= POOLS_MAX {

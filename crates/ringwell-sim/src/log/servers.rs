@@ -40,7 +40,7 @@ struct Stored {
 struct Stale {
     machines: BTreeSet<usize>,
     until: u64,
-    /// What it had when it was replaced.
+    /// Its log at the time when it was replaced, which begins with this message.
     first: u64,
     messages: Vec<Stored>,
     proposals: u64,

@@ -33,10 +33,10 @@ const POLL_US: u64 = 20;
 /// After the last fault: starts end, holds and lockouts run out.
 const CALM_US: u64 = 130 * SECOND;
 
-/// A start may be refused so often in a row because the log has changed meanwhile.
+/// The most consecutive refusals of a start because the log has changed in the meantime.
 const REFUSALS_MAX: u32 = 3;
 
-/// An answer may leave so much after its deadline.
+/// An answer may be sent this long after its deadline.
 const LATE_US: u64 = 5 * MS;
 
 /// Something that happens.
@@ -289,7 +289,7 @@ impl World {
         Ok(())
     }
 
-    /// What a process has come to.
+    /// Checks whether a process has opened its shards, or has ended.
     fn look_at(&mut self, at: usize) -> Judged {
         let Some(process) = self.machines[at].process.as_ref() else { return Ok(()) };
         let number = process.number;
