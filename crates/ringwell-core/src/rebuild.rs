@@ -144,7 +144,7 @@ impl Rebuild {
     }
 
     /// The lockout of a number's newest allocation ends at `until` from now on. If it was ended
-    /// early, `is_release`, the number is not its visitor's any more. The times alone do not tell:
+    /// early, `is_release`, its visitor no longer has the number. The times do not show this:
     /// a start in doubt may have lengthened the lockout by more than the one before.
     pub fn relock(
         &mut self,

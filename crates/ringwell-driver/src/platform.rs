@@ -86,7 +86,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// Completes at `at`, or at once if that has passed.
     fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + 'static;
 
-    /// Completes after the other tasks that are ready have had their turn, and sockets too.
+    /// Completes after the other ready tasks and the sockets have had their turn.
     fn turn(&self) -> impl Future<Output = ()> + 'static;
 
     /// Runs a task on this shard's thread until it completes or the shard ends.

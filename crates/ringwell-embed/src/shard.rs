@@ -82,7 +82,7 @@ impl Shard {
         }
     }
 
-    /// Tries again to store a group that found the disk full, unless it was tried just before.
+    /// Retries storing a group that did not fit on the full disk, unless it was tried just before.
     pub(crate) fn retry(&mut self) {
         let now = self.now();
         if self.unstored.as_ref().is_some_and(|(_, tried)| now.since(*tried) >= RETRY) {

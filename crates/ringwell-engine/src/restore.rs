@@ -1,4 +1,4 @@
-//! A shard's way back after a stop: from snapshot and journal to an engine that serves.
+//! Restores a shard after a stop: from snapshot and journal to an engine that serves.
 //!
 //! The driver reads the files, in order: the pieces of the newest whole snapshot, then every
 //! group after it. Source: docs/spec/allocation.md, "Recovery".
@@ -23,13 +23,13 @@ pub struct Restore {
     known: Recorded,
     /// The clocks from which the start continues; `None` if there is nothing to record about them.
     resumed: Option<Clocks>,
-    /// The largest error of a wall clock after a boot that ends no lockout early.
+    /// The largest error of a wall clock after a boot for which no lockout may end early.
     skew_max: Millis,
     /// The newest time of the node's other shards.
     elsewhere: Millis,
-    /// The longest lifetime of the pools, or the longest lockout that was met.
+    /// The longest lifetime of the pools, or the longest lockout that was found.
     lockout_max: Millis,
-    /// A snapshot names the numbers in the order of their slots: where the next one likely is.
+    /// A snapshot lists the numbers in the order of their slots: the likely slot of the next one.
     next_slot: u32,
 }
 
@@ -63,12 +63,12 @@ impl Restore {
         }
     }
 
-    /// A time that has certainly come: when the snapshot was begun; and the clocks then.
+    /// A time that has certainly passed, when the snapshot was begun; and the clocks then.
     pub fn clock(&mut self, last_at: Millis, clocks: Option<Clocks>) {
         self.known = self.known.or_newer(Recorded { last_at, clocks });
     }
 
-    /// A time that has come for another shard of the node.
+    /// A time that has passed for another shard of the node.
     pub fn clock_elsewhere(&mut self, at: Millis) {
         self.elsewhere = self.elsewhere.max(at);
     }
@@ -79,8 +79,8 @@ impl Restore {
         self.known.or_newer(Recorded::at_end(tip))
     }
 
-    /// The largest error of a wall clock after a boot of the machine that ends no lockout early.
-    /// Must be called before any record is replayed.
+    /// The largest error of a wall clock after a boot of the machine for which no lockout may end
+    /// early. Must be called before any record is replayed.
     pub fn believe(&mut self, skew_max: Millis) {
         self.skew_max = skew_max;
     }
@@ -90,8 +90,8 @@ impl Restore {
         self.resumed = Some(clocks);
     }
 
-    /// It is `at` now, and the time since the last record is unknown: running lockouts are
-    /// lengthened by the part that may not have passed. Returns how much that is.
+    /// `at` is the present time, and the time since the last record is uncertain: running lockouts
+    /// are lengthened by the part that may not have passed. Returns that part.
     fn pass(&mut self, at: Millis, clocks: Option<Clocks>) -> Option<Millis> {
         let by = doubtful(self.known, at, clocks, self.skew_max);
         if by == Millis::ZERO {
@@ -139,10 +139,11 @@ impl Restore {
     /// A group from the journal.
     ///
     /// # Errors
-    /// [`DecodeError`] if its body cannot be read although its checksum is right: it was written
-    /// by a newer version, or by something else.
+    /// [`DecodeError`] if its body cannot be read although its checksum is right: a newer version,
+    /// or another program, wrote it.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
-        // A start met such a gap and took a snapshot before it went on. The earlier state is gone.
+        // A start found such a gap and took a snapshot before it continued. The earlier state is
+        // gone.
         self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;
@@ -212,7 +213,7 @@ impl Restore {
         self.rebuild.retired()
     }
 
-    /// The answers of repeatable batches that are remembered, pool by pool.
+    /// The remembered answers of repeatable batches, pool by pool.
     pub fn answers(&self) -> impl Iterator<Item = AnswerEntry> {
         self.answers.iter()
     }
@@ -230,7 +231,7 @@ impl Restore {
         self.rebuild.holds()
     }
 
-    /// As a hold from the snapshot: one that another shard knows of pools that may be here now.
+    /// Like a hold from the snapshot: one known to another shard, for pools that may be here now.
     pub fn adopt_hold(&mut self, pool: Option<PoolId>, until: Millis) {
         self.rebuild.hold(pool, until);
     }
@@ -241,7 +242,7 @@ impl Restore {
         self.lockout_max
     }
 
-    /// Knows of a lockout of this length elsewhere.
+    /// Records that a lockout of this length exists elsewhere.
     pub fn know_lockout(&mut self, longest: Millis) {
         self.lockout_max = self.lockout_max.max(longest);
     }
@@ -255,12 +256,13 @@ impl Restore {
     /// that its last group was damaged after it was whole.
     ///
     /// # Panics
-    /// Never, with the tip of the journal that was read.
+    /// Never, if `tip` belongs to the journal that was read.
     #[must_use]
     pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
         self.known = self.recorded(&tip);
         let known = self.known.last_at.max(self.elsewhere);
-        // A shard that is far behind the others has not got over the gap that they have got over.
+        // A shard that is far behind the others has not accounted for the gap that they have
+        // accounted for.
         let lengthened = self.pass(clock.max(known), self.resumed);
         let wall_less_shard = self.resumed.map_or(0, |clocks| clocks.wall_less_shard());
         let mut doubts = Doubts { lengthened, wall_less_shard, ..Doubts::default() };

@@ -1,4 +1,4 @@
-//! Clocks of a machine that are set, on the running server and between two starts.
+//! The machine's clock is changed, while the server runs and between two starts.
 //!
 //! libfaketime shows the wall clock that a test sets, and may change while the server runs; a time
 //! namespace has a separate clock since boot, as after a restart of the machine.

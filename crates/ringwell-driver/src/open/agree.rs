@@ -1,4 +1,4 @@
-//! Shards that were read for themselves are brought together.
+//! Combines the facts of shards that were read separately.
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::Directory;
@@ -24,8 +24,8 @@ pub struct OverflowTaken {
     pub seconds: u64,
 }
 
-/// Combines shards that were read separately: lockouts, and the time. `reading` is of the machine's
-/// clocks, and `heard` the last sign of another process that served them.
+/// Combines shards that were read separately: their lockouts, and the time. `reading` is of the
+/// machine's clocks, and `heard` the last sign of another process that served them.
 ///
 /// # Errors
 /// [`OverflowTaken`]
@@ -42,7 +42,8 @@ pub fn agree<F: Files>(
     let recorded: Vec<Recorded> =
         reads.iter().map(Read::recorded).map(believed).chain(heard).collect();
     let clocks = if planted(Bug::WallAtStart) {
-        // The wall clock says how long the process was away, though the machine was not booted.
+        // The wall clock determines how long the process was away, although the machine was not
+        // booted.
         let resumed = Reading { boot: u64::MAX, ..*reading }.resume(&recorded);
         Clocks { boot: reading.boot, ..resumed }
     } else {
@@ -51,17 +52,16 @@ pub fn agree<F: Files>(
     let now = clocks.shard(reading.since_boot);
     check_overflow(directory, reads, now)?;
     for read in reads {
-        // All shards of a process have one time, and the newest has come for every one: lockouts
-        // that are taken over and holds for doubts count from there, also by a clock that was set
-        // back.
+        // All shards of a process share one time, the newest: lockouts that are taken over and
+        // holds for doubts count from then, even if a clock was set back.
         read.restore.clock_elsewhere(now);
         read.restore.resume(clocks);
     }
     Ok(clocks)
 }
 
-/// Gives every lockout to the shard that owns its number now. If there are any, the directory or
-/// the number of shards has changed: then every shard gets all answers of repeatable batches,
+/// Passes every lockout to the shard that owns its number now. If there are any, the directory or
+/// the number of shards has changed; every shard then gets all answers of repeatable batches,
 /// because it may own their pools now.
 fn adopt<F: Files>(reads: &mut [Read<F>]) {
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
@@ -82,8 +82,8 @@ fn adopt<F: Files>(reads: &mut [Read<F>]) {
     }
 }
 
-/// Reports held pools to every shard: they may be its own now. If pools have moved, a doubtful part
-/// of one journal may concern any shard.
+/// Reports held pools to every shard, because they may be its own now. If pools have moved, a
+/// doubtful part of one journal may concern any shard.
 fn adopt_doubts<F: Files>(reads: &mut [Read<F>], have_moved: bool) {
     let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
     let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();
@@ -99,7 +99,7 @@ fn adopt_doubts<F: Files>(reads: &mut [Read<F>], have_moved: bool) {
     }
 }
 
-/// An overflow number is shared: none may belong to a visitor.
+/// An overflow number is shared, so no visitor may have it alone.
 fn check_overflow<F: Files>(
     directory: &Directory,
     reads: &[Read<F>],

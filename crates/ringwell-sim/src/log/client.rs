@@ -48,7 +48,7 @@ fn body(batch: u64, pools: &[u64]) -> Bytes {
     format!(r#"{{"requests":[{}]}}"#, rows.join(",")).into()
 }
 
-/// Sends a batch to a shard and notes the answer when it leaves.
+/// Sends a batch to a shard, and records the answer when it is sent.
 pub(super) async fn ask(shard: Rc<Shard<Watched>>, batch: u64, pools: Vec<u64>, answers: Answers) {
     let platform = shard.platform.clone();
     let deadline = platform.moment() + Duration::from_micros(DEADLINE_US);
