@@ -11,12 +11,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Slot};
-use ringwell_directory::{Arrivals, BUCKETS, BucketHold, Directory, bucket, without};
+use ringwell_directory::{Arrivals, BucketHold, Directory, bucket, without};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use crate::canary::{Bug, planted};
 use crate::kept::keep;
+use crate::lifetimes::{self, Lifetimes};
 use crate::lists::list;
 use crate::membership::Membership;
 use crate::message::{Done, Message, Step};
@@ -201,8 +202,6 @@ async fn known_here(
 /// The rule for numbers that arrive.
 #[derive(Clone, Copy)]
 struct Rule {
-    /// The longest lifetime that a number can have.
-    longest: Millis,
     /// A node that cannot be asked may have handed the numbers out.
     counts_silent: bool,
     /// The state of all these numbers here may not be their newest, not only of those that this
@@ -218,7 +217,7 @@ async fn hold_pools<P: Platform>(
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
-    Rule { longest, counts_silent, are_doubted }: Rule,
+    Rule { counts_silent, are_doubted }: Rule,
 ) -> bool {
     let Some(first) = node.shards().next() else { return false };
     if pools.is_empty() || planted(Bug::ArrivalsNotHeld) {
@@ -242,6 +241,7 @@ async fn hold_pools<P: Platform>(
             continue;
         }
         // In this shard's time, times are rounded down.
+        let longest = node.lifetimes().longest(now);
         let left = left.map_or(longest + LIST_SPREAD, |left| left + Millis(left.0.min(1)));
         let until = (now + left).max(node.begun.unknown_until);
         let is_known = || {
@@ -283,21 +283,15 @@ pub(crate) async fn hold_taken<P: Platform>(
     buckets: impl Iterator<Item = u16>,
 ) {
     let pools = changed_since_prepared(node, buckets);
-    let rule = Rule { longest: longest(&node.directory()), counts_silent: true, are_doubted: true };
+    let rule = Rule { counts_silent: true, are_doubted: true };
     hold_pools(platform, node, peers, &pools, rule).await;
-}
-
-/// The longest lifetime of all pools.
-fn longest(directory: &Directory) -> Millis {
-    let pools = (0..BUCKETS).flat_map(|bucket| directory.pools_in(bucket));
-    pools.map(|pool| pool.lifetime()).max().unwrap_or_default()
 }
 
 /// The time until which numbers that enter a pool may be locked because of earlier answers from
 /// this data, if part of its history is missing at `now`.
 #[must_use]
-pub(crate) fn unknown_until(directory: &Directory, now: Millis) -> Millis {
-    now + longest(directory) + LIST_SPREAD
+pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
+    now + lifetimes.longest(now) + LIST_SPREAD
 }
 
 /// Runs at a start, before a number goes out: if the lists of buckets differ from those that this
@@ -317,8 +311,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
     let has_served = served.is_some();
-    let longest = longest(&directory);
-    let rule = Rule { longest, counts_silent: has_served, are_doubted: has_served };
+    let rule = Rule { counts_silent: has_served, are_doubted: has_served };
     if !hold_pools(platform, node, peers, &pools, rule).await {
         return;
     }
@@ -339,7 +332,14 @@ pub(crate) async fn hold<P: Platform>(
     found: &Arrivals,
 ) {
     let Some(owners) = node.owners() else { return };
-    let longest = longest(before).max(longest(next));
+    let Some(first) = node.shards().next() else { return };
+    // The change itself detects that the shard has ended.
+    let Some(now) = now(peers, first).await else { return };
+    let [before, after] = [before, next].map(lifetimes::longest);
+    // The longer one counts from now on: the change may fail.
+    let known = node.lifetimes();
+    let lifetimes = known.followed_by(before.max(after), now);
+    let is_longer = node.set_lifetimes(lifetimes);
     let changed: BTreeMap<_, _> =
         found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect();
     // Pools that were unknown at the start return unchanged.
@@ -351,9 +351,10 @@ pub(crate) async fn hold<P: Platform>(
     node.shrink(&found.shrunk);
     let pools = found.pools.iter().filter(|(pool, _)| !is_as_served(bucket(*pool)));
     let pools: Vec<_> = pools.cloned().collect();
-    let rule = Rule { longest, counts_silent: true, are_doubted: false };
+    let rule = Rule { counts_silent: true, are_doubted: false };
     hold_pools(platform, node, peers, &pools, rule).await;
-    if !node.set_lists(&changed) || node.phase() != Phase::Serving {
+    let is_other = node.set_lifetimes(lifetimes.followed_by(after, now)) || is_longer;
+    if !(node.set_lists(&changed) || is_other) || node.phase() != Phase::Serving {
         // The end of the start records it.
         return;
     }

@@ -16,7 +16,7 @@ pub async fn keep<P: Platform>(
     owners: &Owners,
     leaving: Vec<Leaving>,
 ) -> Result<(), FileError> {
-    let (holds, lists) = (node.bucket_holds(), node.lists());
+    let (holds, lists) = (node.bucket_holds(), (node.lists(), node.lifetimes()));
     let map = ServedMap::of(owners.clone(), |shard| node.is_own(shard), leaving, holds, lists);
     let data = node.config.data.clone();
     let files = platform.files();

@@ -14,6 +14,7 @@ pub mod clock;
 pub mod commit;
 mod kept;
 pub mod life;
+pub mod lifetimes;
 pub mod link;
 pub mod lists;
 pub mod local;

@@ -12,6 +12,7 @@ use ringwell_journal::{Durability, Noted};
 use ringwell_wire::Limits;
 use tokio::sync::Notify;
 
+use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
 use crate::membership::Membership;
 use crate::platform::Moment;
@@ -112,6 +113,8 @@ pub struct Begun {
     pub lists: Lists,
     /// The lists that this data has served before; `None` if it has not.
     pub served_lists: Option<Lists>,
+    /// The longest lifetimes of the pools that are served, and of those served before.
+    pub lifetimes: Lifetimes,
     /// The time until which numbers that enter a pool may be locked by allocations that this data
     /// has lost.
     pub unknown_until: Millis,
@@ -143,6 +146,8 @@ pub struct Node {
     gaps: RwLock<Gaps>,
     /// Digests of the lists of pools that are served.
     lists: RwLock<Lists>,
+    /// The longest lifetimes of these lists and of earlier ones.
+    lifetimes: RwLock<Lifetimes>,
     /// Buckets whose pools have given up numbers since the start.
     shrunk: RwLock<BTreeSet<u16>>,
     /// Digests of the lists of buckets that this node can take.
@@ -201,6 +206,7 @@ impl Node {
             bucket_holds: RwLock::new(begun.holds.clone()),
             gaps: RwLock::new(begun.gaps.clone()),
             lists: RwLock::new(begun.lists.clone()),
+            lifetimes: RwLock::new(begun.lifetimes),
             shrunk: RwLock::default(),
             prepared: RwLock::default(),
             begun,
@@ -271,6 +277,18 @@ impl Node {
     #[must_use]
     pub fn lists(&self) -> Lists {
         self.lists.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The longest lifetimes of the lists of pools, this one and earlier ones.
+    #[must_use]
+    pub fn lifetimes(&self) -> Lifetimes {
+        *self.lifetimes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Replaces the value of [`Self::lifetimes`]; returns whether that is a change.
+    pub fn set_lifetimes(&self, lifetimes: Lifetimes) -> bool {
+        let mut kept = self.lifetimes.write().unwrap_or_else(PoisonError::into_inner);
+        std::mem::replace(&mut *kept, lifetimes) != lifetimes
     }
 
     /// Sets the lists of these buckets; returns whether that is a change.

@@ -35,6 +35,7 @@ use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Durability, Noted, Verdict};
 
 use crate::arrivals;
+use crate::lifetimes::{self, Lifetimes};
 use crate::lists::{self, Lists};
 use crate::node;
 use crate::store::{
@@ -88,6 +89,8 @@ pub struct Begun<F: Files> {
     pub lists: Lists,
     /// The lists that this data has served before; `None` if it has not.
     pub served_lists: Option<Lists>,
+    /// The longest lifetimes of the pools that are served, and of those served before.
+    pub lifetimes: Lifetimes,
     /// The time until which numbers that enter a pool may be locked by allocations that this data
     /// has lost.
     pub unknown_until: Millis,
@@ -111,6 +114,7 @@ impl<F: Files> Begun<F> {
             noted: take(&mut self.noted),
             lists: take(&mut self.lists),
             served_lists: take(&mut self.served_lists),
+            lifetimes: self.lifetimes,
             unknown_until: self.unknown_until,
         }
     }
@@ -174,6 +178,9 @@ pub fn begin<F: Files>(
     let served = served.transpose()?;
     let placement = directory.placement();
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
+    // As a change of the list: what other nodes gave by the former one may be locked still.
+    let lifetimes = served.as_ref().and_then(|served| served.lifetimes).unwrap_or_default();
+    let lifetimes = lifetimes.followed_by(lifetimes::longest(directory), now);
     let new = member.map(|(own, version)| {
         if start.has_log {
             // The previous server of a shard left its lockouts in its log, which refuses another
@@ -194,6 +201,7 @@ pub fn begin<F: Files>(
         noted,
         lists: lists::lists(directory),
         served_lists: None,
+        lifetimes,
         unknown_until: Millis::ZERO,
         copied,
         held: Vec::new(),
@@ -211,7 +219,7 @@ pub fn begin<F: Files>(
     let Some(new) = new else { return Ok(begun) };
     begun.served_lists = served_lists;
     if is_in_doubt || !new.is_empty() {
-        begun.unknown_until = arrivals::unknown_until(directory, now);
+        begun.unknown_until = arrivals::unknown_until(lifetimes, now);
     }
     let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     begun.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;

@@ -20,7 +20,7 @@ use ringwell_driver::membership::Membership;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::{Begun, Node, Phase};
 use ringwell_driver::queue::Peers;
-use ringwell_driver::store::Memory;
+use ringwell_driver::store::{Memory, ServedMap};
 use ringwell_driver::witness::{self, JournalWord};
 use ringwell_driver::{Path, Platform, Shard, rows, serve};
 use ringwell_engine::Restore;
@@ -198,5 +198,38 @@ fn a_first_start_with_many_pools_waits_once_for_a_node_that_does_not_answer() {
         // Another second is for the report of journals.
         let took = platform.moment().since(begun);
         assert!(took < Duration::from_secs(3), "{took:?}");
+    });
+}
+
+#[test]
+fn a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())
+        .unwrap();
+    let cluster = Cluster::load(&path("cluster.toml")).unwrap();
+    let platform = Virtual::default();
+    let own = node(&cluster, 0, &path("a"), ("a", 1));
+    let other = node(&cluster, 1, &path("b"), ("b", 1));
+    platform.run(async {
+        let shard = shard(&platform, &own, &other);
+        const SHORT: Millis = Millis(5_000);
+        let shorter = |before: &Directory| before.change(demo_pools(10, 20, SHORT).unwrap(), &[]);
+        change::apply(&platform, &own, &shard.peers, shorter).await.unwrap();
+        let since = shard.now();
+        let kept = ServedMap::read(&OsFiles, &path("a")).unwrap().unwrap();
+        assert_eq!(kept.lifetimes.unwrap().longest(since), LIFETIME);
+        platform.sleep_until(platform.moment() + Duration::from_secs(1)).await;
+        let more = |before: &Directory| {
+            before.change(demo_pools(40, 20, SHORT).unwrap().split_off(10), &[])
+        };
+        change::apply(&platform, &own, &shard.peers, more).await.unwrap();
+        let directory = own.directory();
+        let new: Vec<_> = directory.pools_of(0).filter(|pool| pool.id().0 > 10).collect();
+        assert!(!new.is_empty());
+        for pool in new {
+            let hold = own.bucket_holds().get(bucket(pool.id())).unwrap();
+            assert!(hold.until >= since + LIFETIME, "{:?}: {:?}", pool.id(), hold.until);
+        }
     });
 }

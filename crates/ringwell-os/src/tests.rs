@@ -344,8 +344,8 @@ fn what_was_served_is_read_again_and_damage_is_reported() {
     for version in 1..3 {
         let buckets = (0..512).collect();
         let holds = BucketHolds::default();
-        let map =
-            ServedMap { version, buckets, owners: None, leaving: Vec::new(), holds, lists: None };
+        let (owners, leaving, lists, lifetimes) = (None, Vec::new(), None, None);
+        let map = ServedMap { version, buckets, owners, leaving, holds, lists, lifetimes };
         map.write(&OsFiles, data.path()).unwrap();
         assert_eq!(ServedMap::read(&OsFiles, data.path()).unwrap(), Some(map));
     }

@@ -10,6 +10,7 @@ use std::path::Path;
 use ringwell_directory::{BUCKETS, BucketHolds, Owners};
 use serde::{Deserialize, Serialize};
 
+use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
 
 use super::files::{FileError, Files, read_json, write_json};
@@ -36,6 +37,9 @@ pub struct ServedMap {
     /// Digests of the lists of pools that were served; `None` in files of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lists: Option<Lists>,
+    /// The longest lifetimes of these lists and earlier ones; `None` in files of older releases.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lifetimes: Option<Lifetimes>,
 }
 
 /// Buckets that have been given up, and whose next owner has not confirmed that it has them.
@@ -64,7 +68,7 @@ impl ServedMap {
         is_own: impl Fn(u16) -> bool,
         leaving: Vec<Leaving>,
         mut holds: BucketHolds,
-        lists: Lists,
+        (lists, lifetimes): (Lists, Lifetimes),
     ) -> Self {
         let own = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| is_own(owner.shard));
         let buckets: BTreeSet<u16> = (0..BUCKETS).filter(own).collect();
@@ -72,7 +76,8 @@ impl ServedMap {
             buckets.contains(&of) || leaving.iter().any(|it| it.buckets.contains(&of))
         });
         let version = owners.version();
-        Self { version, buckets, owners: Some(owners), leaving, holds, lists: Some(lists) }
+        let (owners, lists, lifetimes) = (Some(owners), Some(lists), Some(lifetimes));
+        Self { version, buckets, owners, leaving, holds, lists, lifetimes }
     }
 
     /// The state that `data` served last; `None` if it was never part of a cluster.

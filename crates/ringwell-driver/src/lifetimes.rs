@@ -1,0 +1,77 @@
+//! The longest lifetime that a number can have: lockouts outlast the lists that they began under.
+//!
+//! A number may leave a pool by one list and enter another pool by the next one. The hold of that
+//! pool must last as long as the lifetime under the list that was in force when the number went
+//! out, also after restarts. Invariant: [`Lifetimes::longest`] is at least the rest of any lockout
+//! that began under a list which this node has had.
+
+use ringwell_core::Millis;
+use ringwell_directory::{BUCKETS, Directory};
+use serde::{Deserialize, Serialize};
+
+use crate::arrivals::LIST_SPREAD;
+
+/// The longest lifetimes of the current list and of earlier ones, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Lifetimes {
+    /// The longest one of the current list.
+    current: u64,
+    /// The longest one of earlier lists whose lockouts may still run.
+    earlier: u64,
+    /// The time at which the last of these lockouts ends, in the shards' time.
+    until: u64,
+}
+
+impl Lifetimes {
+    /// The longest lifetime that a lockout can have at `now`.
+    #[must_use]
+    pub fn longest(&self, now: Millis) -> Millis {
+        Millis(if self.until > now.0 { self.current.max(self.earlier) } else { self.current })
+    }
+
+    /// Continues with a list whose longest lifetime is `next`. Other nodes may give numbers by the
+    /// former list for another [`LIST_SPREAD`].
+    #[must_use]
+    pub fn followed_by(self, next: Millis, now: Millis) -> Self {
+        let Self { current, earlier, until } = self;
+        let earlier = if until > now.0 { earlier } else { 0 };
+        if next.0 >= current {
+            return Self { current: next.0, earlier, until };
+        }
+        let ends = (now + Millis(current) + LIST_SPREAD).0;
+        Self { current: next.0, earlier: current.max(earlier), until: until.max(ends) }
+    }
+}
+
+/// The longest lifetime of all pools.
+#[must_use]
+pub fn longest(directory: &Directory) -> Millis {
+    let pools = (0..BUCKETS).flat_map(|bucket| directory.pools_in(bucket));
+    pools.map(|pool| pool.lifetime()).max().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_earlier_longer_lifetime_counts_until_its_lockouts_have_ended() {
+        let now = Millis(1_000_000);
+        let first = Lifetimes::default().followed_by(Millis(40_000), now);
+        assert_eq!(first.longest(now), Millis(40_000));
+        let shorter = first.followed_by(Millis(5_000), now);
+        // Other changes in the meantime make it neither shorter nor longer.
+        let again = shorter.followed_by(Millis(5_000), now + Millis(20_000));
+        for lifetimes in [shorter, again] {
+            assert_eq!(lifetimes.longest(now + Millis(49_999)), Millis(40_000));
+            assert_eq!(lifetimes.longest(now + Millis(50_000)), Millis(5_000));
+        }
+        let longer = shorter.followed_by(Millis(60_000), now);
+        assert_eq!(longer.longest(now), Millis(60_000));
+        // A lockout that began under the list of an hour is counted from the end of that list.
+        let last = longer.followed_by(Millis(1_000), now + Millis(10_000));
+        assert_eq!(last.longest(now + Millis(79_999)), Millis(60_000));
+        assert_eq!(last.longest(now + Millis(80_000)), Millis(1_000));
+    }
+}
