@@ -36,12 +36,12 @@ pub(crate) struct Readiness {
     histories: Vec<&'static str>,
     /// The shards whose rows get overflow numbers; empty when all is well. A shard with held pools
     /// stays in the rotation: another node could not serve them either.
-    reasons: Vec<Reason>,
+    reasons: Vec<Trouble>,
 }
 
 /// Why a shard's rows get overflow numbers.
 #[derive(Serialize)]
-struct Reason {
+struct Trouble {
     shard: u16,
     /// The state of the journal, or "held".
     state: &'static str,
@@ -86,16 +86,16 @@ pub(crate) async fn readyz(State(node): State<Handle>) -> (StatusCode, Json<Read
     (status, Json(Readiness { ready, phase, durability, journals, histories, reasons }))
 }
 
-fn reasons(node: &Handle) -> Vec<Reason> {
+fn reasons(node: &Handle) -> Vec<Trouble> {
     let ms = |time: Duration| Some(u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
-    let journals = node.troubles().into_iter().map(|(shard, state, reason, since)| Reason {
+    let journals = node.troubles().into_iter().map(|(shard, state, reason, since)| Trouble {
         shard,
         state: state.name(),
         reason,
         for_ms: ms(since),
         left_ms: None,
     });
-    let held = node.held().into_iter().map(|(shard, left)| Reason {
+    let held = node.held().into_iter().map(|(shard, left)| Trouble {
         shard,
         state: "held",
         reason: "lockouts may be lost: no number goes out before they have ended".to_owned(),

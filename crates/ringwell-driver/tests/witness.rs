@@ -31,6 +31,7 @@ use tokio::sync::mpsc;
 use support::{Virtual, body, bulk};
 
 const LIFETIME: Millis = Millis(60_000);
+const SHORT: Millis = Millis(5_000);
 const CLUSTER: &str = r#"version = 1
 secret = "a-secret-of-the-tests"
 [[node]]
@@ -213,7 +214,6 @@ fn a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last() {
     let other = node(&cluster, 1, &path("b"), ("b", 1));
     platform.run(async {
         let shard = shard(&platform, &own, &other);
-        const SHORT: Millis = Millis(5_000);
         let shorter = |before: &Directory| before.change(demo_pools(10, 20, SHORT).unwrap(), &[]);
         change::apply(&platform, &own, &shard.peers, shorter).await.unwrap();
         let since = shard.now();

@@ -45,6 +45,9 @@ impl SnapshotStep {
 
 impl Engine {
     /// Writes one piece of at most `entries` into `out`; returns where the next one begins.
+    ///
+    /// # Panics
+    /// If `entries` is zero.
     #[must_use]
     pub fn snapshot(
         &mut self,

@@ -68,5 +68,5 @@ fn a_slow_node_is_named_on_the_page_of_the_cluster() {
     assert!(["▲ slow", "✖ does not answer"].iter().any(|state| node["state"] == *state), "{slow}");
     let mut client = Client::connect(&ui).unwrap();
     let html = client.get("/ui/cluster", &[("cookie", &cookie)]).unwrap().body;
-    assert!(html.contains("Look"), "{html}");
+    assert!(html.contains("Check "), "{html}");
 }
