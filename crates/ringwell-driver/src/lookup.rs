@@ -28,7 +28,11 @@ pub async fn attribution<P: Platform>(
 ) -> Result<Past, String> {
     let clocks = shard.clocks();
     shard.engine.borrow_mut().set_clocks(clocks);
-    let past = walk(&shard, &reader, number, at, clocks).await?;
+    let mut past = walk(&shard, &reader, number, at, clocks).await?;
+    // The allocation of another shard, which may have been followed by one elsewhere: the shards
+    // that made them report both.
+    let is_doubted = shard.engine.borrow().is_doubted(number);
+    past.held = past.held.filter(|held| held.pool.is_some() || !is_doubted);
     // Answers about other numbers are not affected.
     let is_here = shard.engine.borrow().shard().newest(number).is_some();
     Ok(if is_here { shard.node.gaps().judge(past, at) } else { past })

@@ -104,6 +104,13 @@ pub struct BrokenChain {
 }
 
 impl Engine {
+    /// Whether the known allocation of `number` may not be its newest: its lockout ended before a
+    /// hold of its pool.
+    #[must_use]
+    pub fn is_doubted(&self, number: PromoNumber) -> bool {
+        self.shard.find(number).is_some_and(|slot| self.shard.is_doubted(slot))
+    }
+
     /// Begins a look-up of the holder of `number` at `at`. `noted` are the clocks recorded by the
     /// journals of all shards of the node.
     #[must_use]
