@@ -3,7 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
-use ringwell_core::{Millis, PoolId, Retired};
+use ringwell_core::{Millis, PoolId, Retired, Slot};
 use ringwell_directory::Owner;
 use ringwell_engine::Engine;
 use tokio::sync::oneshot;
@@ -86,10 +86,7 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
         let adopt = |engine: &mut Engine, now| {
             // A piece that arrived twice: this shard may have handed the number out since.
             let is_late = is_taken(&thread.node, &adopted);
-            let is_own = engine.shard().find(retired.slot.number).is_some();
-            // A number that is already in rotation here in another pool only stays locked.
-            let local_at = if is_own { Millis::ZERO } else { retired.local_at };
-            is_late || engine.adopt(now, &Retired { local_at, ..*retired })
+            is_late || engine.adopt(now, &as_known_here(engine, retired))
         };
         change::when_there_is_room(&thread, adopt).await.ok_or_else(no_writes)?;
     }
@@ -111,6 +108,22 @@ pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> 
         return Ok(());
     }
     thread.commit.wait(group).await.map_err(|_| no_writes())
+}
+
+/// A number that is already in rotation here, in another pool, only stays locked, unless it is the
+/// same allocation: look-ups find the other one where it was made.
+fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
+    let number = known.slot.number;
+    let newest = engine.shard().find(number).and_then(|_| engine.shard().newest(number));
+    match newest {
+        Some(newest) if newest.allocated_at != known.slot.allocated_at => Retired {
+            slot: Slot { allocated_at: Millis::ZERO, ..known.slot },
+            local_at: Millis::ZERO,
+            visitor: None,
+            ..*known
+        },
+        Some(_) | None => *known,
+    }
 }
 
 /// Whether the buckets have been taken, by this move or a later one: all at once, or none.
