@@ -3,13 +3,16 @@
 use std::fmt::Display;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
+use anyhow::Context as _;
 use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_directory::{
     Cluster, Config, Directory, Fault, Overrides, RingPoolKey, Site, TokenHashes, load,
 };
 use ringwell_node::{Directories, Logs, Membership, Routes, disk, live};
+use signal_hook::consts::SIGHUP;
 
 use crate::args::Serve;
 use crate::calls::Running;
@@ -27,6 +30,9 @@ const FAULTS_SHOWN_MAX: usize = 100;
 /// If the server cannot start, or fails. Faults of the configuration are printed.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     check_variables()?;
+    // A reload of all nodes may meet one that is starting.
+    let hung_up = Arc::<AtomicBool>::default();
+    signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up)).context("cannot take signals")?;
     let flags = args.server.overrides(args.data);
     let (mut config, mut directory) = match read(&args.config, flags.clone()) {
         Ok(loaded) => loaded,
@@ -80,7 +86,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     };
     let (loads, lookup) = (SharedLoads::default(), TokenHashes::default());
     let dashboard = Dashboard::new(loads.clone());
-    let (mut directories, mut way) = (Directories::default(), None);
+    let (mut directories, mut way) = (Directories { hung_up, ..Directories::default() }, None);
     if let Some(kept) = kept {
         let (handle, orders) = live();
         directories.orders = Some(orders);

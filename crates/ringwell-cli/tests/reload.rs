@@ -6,9 +6,10 @@ mod support;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::batch::{self, Ask, BULK, Row};
 use support::server::Server;
@@ -189,5 +190,42 @@ fn pools_change_under_load_and_no_number_goes_out_twice() {
     assert_eq!(once.len(), given.len(), "a number went out twice within its lockout");
     let all: u64 = 12 * 70;
     assert!(given.len() as u64 <= all && given.len() > 12 * 40, "{} of {all}", given.len());
+    server.stop();
+}
+
+/// The process that serves `site`, as soon as it catches SIGHUP.
+fn process_of(site: &Site) -> u32 {
+    let config = site.config().to_str().unwrap().to_owned();
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        assert!(Instant::now() < until, "no process catches SIGHUP");
+        for process in fs::read_dir("/proc").unwrap().flatten() {
+            let read = |name: &str| fs::read(process.path().join(name)).unwrap_or_default();
+            let is_ours = String::from_utf8_lossy(&read("cmdline")).contains(&config);
+            let status = String::from_utf8_lossy(&read("status")).into_owned();
+            let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+            let caught = caught.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+            if is_ours && caught.is_some_and(|mask| mask & 1 != 0) {
+                return process.file_name().to_str().unwrap().parse().unwrap();
+            }
+        }
+    }
+}
+
+#[test]
+fn a_server_that_is_starting_reads_its_pools_again_once_it_serves() {
+    let mut site = Site::new(pools(1, 2), "shards = 2");
+    let command = site.serve(&[]);
+    let server = thread::scope(|scope| {
+        let starting = scope.spawn(|| Server::start(command));
+        let process = process_of(&site).to_string();
+        site.write(pools(2, 2));
+        let sent = Command::new("kill").args(["-HUP", &process]).status().unwrap();
+        assert!(sent.success());
+        starting.join().unwrap()
+    });
+    server.says("\"ring_pools\":2");
+    let pool = &site.pools[1];
+    assert_eq!(batch::one(&mut server.client(), pool, "a").number, pool.first);
     server.stop();
 }

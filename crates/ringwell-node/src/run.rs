@@ -2,6 +2,7 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -84,6 +85,8 @@ pub struct Directories {
     pub reload_settings: Option<ReloadSettings>,
     /// By the keeper of the directory.
     pub orders: Option<Orders>,
+    /// Whether a SIGHUP came before the node took signals: the files are read again once it serves.
+    pub hung_up: Arc<AtomicBool>,
 }
 
 /// Called once with the bound addresses, when requests are answered.
@@ -139,7 +142,7 @@ pub fn serve(
     drop(channels);
     let runtime = current_thread()?;
     runtime.block_on(async {
-        let mut signals = Signals::new()?;
+        let mut signals = Signals::new(&directories.hung_up)?;
         if reported.wait_for(Report::Ready, threads.len()).await {
             life::unmark(&OsFiles, &node);
             node.enter(Phase::Serving);
@@ -350,19 +353,25 @@ struct Signals {
     terminate: Signal,
     interrupt: Signal,
     hang_up: Signal,
+    /// Whether a SIGHUP came before.
+    hung_up: bool,
 }
 
 impl Signals {
-    fn new() -> Result<Self, ServeError> {
+    fn new(hung_up: &AtomicBool) -> Result<Self, ServeError> {
         let of = |kind| signal(kind).map_err(ServeError::Thread);
         Ok(Self {
             terminate: of(SignalKind::terminate())?,
             interrupt: of(SignalKind::interrupt())?,
             hang_up: of(SignalKind::hangup())?,
+            hung_up: hung_up.load(Ordering::Relaxed),
         })
     }
 
     async fn next(&mut self) -> &'static str {
+        if std::mem::take(&mut self.hung_up) {
+            return "SIGHUP";
+        }
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
