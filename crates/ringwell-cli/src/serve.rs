@@ -30,10 +30,7 @@ const FAULTS_SHOWN_MAX: usize = 100;
 /// If the server cannot start, or fails. Faults of the configuration are printed.
 pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     check_variables()?;
-    // A reload of all nodes may meet one that is starting.
-    let hung_up = Arc::<AtomicBool>::default();
-    signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up)).context("cannot take signals")?;
-    let flags = args.server.overrides(args.data);
+    let (hung_up, flags) = (survive_hang_ups()?, args.server.overrides(args.data));
     let (mut config, mut directory) = match read(&args.config, flags.clone()) {
         Ok(loaded) => loaded,
         Err(code) => return Ok(code),
@@ -102,6 +99,14 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     }
     serve(config, directory, member, directories, (dashboard, lookup, way), &running)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Lets the process survive a SIGHUP, and notes that one came: a reload of all nodes may meet one
+/// that is starting.
+fn survive_hang_ups() -> anyhow::Result<Arc<AtomicBool>> {
+    let hung_up = Arc::<AtomicBool>::default();
+    signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up)).context("cannot take signals")?;
+    Ok(hung_up)
 }
 
 /// Logs each warning.
