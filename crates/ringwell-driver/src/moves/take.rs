@@ -277,3 +277,36 @@ async fn abandon_now<P: Platform>(
     keep(platform, node, &owners, leaving).await.map_err(|error| error.to_string())?;
     use_owners(platform, node, peers, owners).await.map_err(|error| error.to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+
+    use ringwell_core::Position;
+    use ringwell_directory::{Directory, demo_pools};
+    use ringwell_engine::{Moment, Past, Restore, Step};
+    use ringwell_journal::Tip;
+
+    use super::*;
+
+    #[test]
+    fn a_number_in_rotation_here_adopts_the_lockout_of_another_pool_s_allocation_alone() {
+        let (now, lifetime) = (Millis(1_000_000), Millis(5_000));
+        let directory = Directory::new(1, demo_pools(1, 3, lifetime).unwrap(), 1).unwrap();
+        let pool = directory.pools_of(0).next().unwrap();
+        let number = pool.numbers()[0].first();
+        let specs = vec![crate::rows::spec(pool)];
+        let (mut engine, _) = Restore::new(specs, 10).finish(Tip::FIRST.raise_epoch(), now, false);
+        let (allocated_at, locked_until) = (Millis(999_000), Millis(1_004_000));
+        let slot = Slot { number, allocated_at, locked_until, position: Position::NONE };
+        let known = Retired { slot, local_at: allocated_at, pool: PoolId(99), visitor: None };
+        assert!(engine.adopt(now, &as_known_here(&engine, &known)));
+        let newest = engine.shard().newest(number).unwrap();
+        assert_eq!((newest.allocated_at, newest.locked_until), (Millis::ZERO, locked_until));
+        let (_, step) = engine.attribution(number, Moment::Wall(Millis(1)), &[]);
+        assert_eq!(step, Step::Done(Past::default()), "no visitor had it from the beginning");
+        assert!(!engine.is_doubted(number));
+        assert!(engine.hold_pool(now, pool.id(), locked_until));
+        assert!(engine.is_doubted(number));
+    }
+}
