@@ -150,16 +150,24 @@ fn a_disk_that_takes_no_note_of_a_lost_journal_hands_out_nothing_and_is_not_beli
     });
 }
 
-#[test]
-fn a_large_list_waits_once_for_a_node_that_does_not_answer() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
+/// Both nodes of a cluster, each with this many pools and an empty data directory in `folder`.
+fn two_nodes(pools: u32, folder: &FilePath) -> (Arc<Node>, Arc<Node>) {
+    let path = |name: &str| folder.join(name);
     ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())
         .unwrap();
     let cluster = Cluster::load(&path("cluster.toml")).unwrap();
+    let node = |own, name: &str| {
+        std::fs::create_dir(path(name)).unwrap();
+        node_with(pools, &cluster, own, &path(name), (name, 1))
+    };
+    (node(0, "a"), node(1, "b"))
+}
+
+#[test]
+fn a_large_list_waits_once_for_a_node_that_does_not_answer() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, other) = two_nodes(10, folder.path());
     let platform = Virtual::default();
-    let own = node(&cluster, 0, &path("a"), ("a", 1));
-    let other = node(&cluster, 1, &path("b"), ("b", 1));
     platform.run(async {
         let shard = shard(&platform, &own, &other);
         let begun = platform.moment();
@@ -183,15 +191,8 @@ fn a_large_list_waits_once_for_a_node_that_does_not_answer() {
 #[test]
 fn a_first_start_with_many_pools_waits_once_for_a_node_that_does_not_answer() {
     let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())
-        .unwrap();
-    std::fs::create_dir(path("a")).unwrap();
-    std::fs::create_dir(path("b")).unwrap();
-    let cluster = Cluster::load(&path("cluster.toml")).unwrap();
+    let (own, other) = two_nodes(20_000, folder.path());
     let platform = Virtual::default();
-    let own = node_with(20_000, &cluster, 0, &path("a"), ("a", 1));
-    let other = node_with(20_000, &cluster, 1, &path("b"), ("b", 1));
     platform.run(async {
         let shard = shard(&platform, &own, &other);
         let begun = platform.moment();
@@ -205,19 +206,14 @@ fn a_first_start_with_many_pools_waits_once_for_a_node_that_does_not_answer() {
 #[test]
 fn a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last() {
     let folder = tempfile::tempdir().unwrap();
-    let path = |name: &str| folder.path().join(name);
-    ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())
-        .unwrap();
-    let cluster = Cluster::load(&path("cluster.toml")).unwrap();
+    let (own, other) = two_nodes(10, folder.path());
     let platform = Virtual::default();
-    let own = node(&cluster, 0, &path("a"), ("a", 1));
-    let other = node(&cluster, 1, &path("b"), ("b", 1));
     platform.run(async {
         let shard = shard(&platform, &own, &other);
         let shorter = |before: &Directory| before.change(demo_pools(10, 20, SHORT).unwrap(), &[]);
         change::apply(&platform, &own, &shard.peers, shorter).await.unwrap();
         let since = shard.now();
-        let kept = ServedMap::read(&OsFiles, &path("a")).unwrap().unwrap();
+        let kept = ServedMap::read(&OsFiles, &folder.path().join("a")).unwrap().unwrap();
         assert_eq!(kept.lifetimes.unwrap().longest(since), LIFETIME);
         platform.sleep_until(platform.moment() + Duration::from_secs(1)).await;
         let more = |before: &Directory| {

@@ -15,7 +15,7 @@ const CASES: &[Case] = &[
     (
         Bug::TakenIsTheirs,
         &[LogFault::NoQuorum, LogFault::AckLost],
-        &["fenced by nobody", "refused", "not live"],
+        &["fenced without an owner", "refused", "not live"],
     ),
     (
         Bug::TakenIsMine,

@@ -24,8 +24,8 @@ impl World {
     /// A second has passed: faults, and what operators do.
     pub(super) fn second(&mut self) {
         self.add(self.now() + SECOND, Event::Second);
-        let (told, lost) = lock(&self.servers).inject(self.now(), self.machines.len());
-        for line in told {
+        let (lines, lost) = lock(&self.servers).inject(self.now(), self.machines.len());
+        for line in lines {
             self.tell(0, || line);
         }
         for shard in lost {
@@ -131,7 +131,7 @@ impl World {
                 && owner.is_none_or(|(author, _)| author == served.author)
             {
                 let text = "it gives the shard up, and is its owner".to_owned();
-                let rule = "fenced by nobody";
+                let rule = "fenced without an owner";
                 self.shared.judge(Err(Violation { rule, text, number: 0, shard }));
             }
         }

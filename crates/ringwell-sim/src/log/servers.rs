@@ -360,18 +360,18 @@ impl Servers {
     /// A second has passed: faults of the servers. Returns lines for the tale, and the shards that have
     /// lost messages.
     pub(super) fn inject(&mut self, now: u64, machines: usize) -> (Vec<String>, Vec<u16>) {
-        let (mut told, mut lost) = (Vec::new(), Vec::new());
+        let (mut lines, mut lost) = (Vec::new(), Vec::new());
         if self.strikes.strikes(LogFault::Slow) {
             self.slow_until = now + self.strikes.stream(LogFault::Slow).between(SECOND, 8 * SECOND);
-            told.push("the servers are slow".to_owned());
+            lines.push("the servers are slow".to_owned());
         }
         for shard in 0..self.streams.len() {
             self.settle(shard, now);
-            if self.inject_into(shard, now, machines, &mut told) {
+            if self.inject_into(shard, now, machines, &mut lines) {
                 lost.extend(u16::try_from(shard));
             }
         }
-        (told, lost)
+        (lines, lost)
     }
 
     /// Returns whether messages were lost.
@@ -380,7 +380,7 @@ impl Servers {
         shard: usize,
         now: u64,
         machines: usize,
-        told: &mut Vec<String>,
+        lines: &mut Vec<String>,
     ) -> bool {
         let mut has_lost = false;
         let stream = &mut self.streams[shard];
@@ -388,13 +388,13 @@ impl Servers {
             let random = self.strikes.stream(LogFault::NoQuorum);
             stream.no_quorum_until = now + random.between(300 * MS, 20 * SECOND);
             stream.are_proposals_stored = random.chance(500_000);
-            told.push(format!("the log of shard {shard} has no quorum"));
+            lines.push(format!("the log of shard {shard} has no quorum"));
         }
         if stream.stale.is_none() && self.strikes.strikes(LogFault::StaleLeader) {
             let random = self.strikes.stream(LogFault::StaleLeader);
             let until = now + random.between(SECOND, 20 * SECOND);
             let of = (0..machines).filter(|_| random.chance(500_000)).collect();
-            told.push(format!("a former leader of shard {shard} answers machines {of:?}"));
+            lines.push(format!("a former leader of shard {shard} answers machines {of:?}"));
             let (first, messages) = (stream.first, stream.messages.clone());
             stream.stale = Some(Stale { machines: of, until, first, messages, proposals: 0 });
         }
@@ -407,7 +407,7 @@ impl Servers {
             let (n, changes) = (stream.end() - back, u32::from(random.chance(500_000)) + 1);
             let has = random.chance(500_000).then(|| damaged(stream.message(n)));
             stream.bad.insert(n, (changes, has));
-            told.push(format!("the leader of shard {shard} lacks message {n}"));
+            lines.push(format!("the leader of shard {shard} lacks message {n}"));
         }
         if self.strikes.strikes(LogFault::LostTail) {
             let count = self.strikes.stream(LogFault::LostTail).between(1, 30);
@@ -415,7 +415,7 @@ impl Servers {
             let floor = self.snapshots[shard].older_through();
             let count = count.min(stream.end().saturating_sub(floor + 2));
             if let Some(lost) = stream.lose(count) {
-                told.push(format!("the log of shard {shard} loses {lost:?}"));
+                lines.push(format!("the log of shard {shard} loses {lost:?}"));
                 has_lost = true;
             }
         }
