@@ -7,7 +7,7 @@ use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
 use ringwell_directory::Listen;
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// The most connections that the kernel may queue before it refuses more.
 const BACKLOG: i32 = 4096;
@@ -65,7 +65,7 @@ impl Listeners {
     }
 
     /// Fails like [`Self::bind`], but keeps nothing: a start that must fail should leave no
-    /// journals behind.
+    /// journals behind. It does not listen: a client that connected would be dropped.
     ///
     /// # Errors
     /// [`ListenError`] names the address and what to do.
@@ -100,8 +100,13 @@ impl Listeners {
     }
 
     fn add_unix(&mut self, path: &Path) -> io::Result<()> {
-        let listener = bind_unix(path)?;
+        let socket = bind_unix(path)?;
         self.paths.push(path.to_owned());
+        if self.shards.is_empty() {
+            return Ok(());
+        }
+        socket.listen(BACKLOG)?;
+        let listener = std::os::unix::net::UnixListener::from(socket);
         self.addresses.push(format!("unix:{}", path.display()));
         for shard in &mut self.shards {
             shard.push(Listener::Unix(listener.try_clone()?));
@@ -156,8 +161,8 @@ fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
     Ok(socket)
 }
 
-/// Binds a unix socket, replacing a stale socket file.
-fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
+/// Binds a unix socket, replacing a stale socket file. It does not listen yet.
+fn bind_unix(path: &Path) -> io::Result<Socket> {
     let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
         std::fs::remove_file(path)?;
@@ -165,9 +170,10 @@ fn bind_unix(path: &Path) -> io::Result<std::os::unix::net::UnixListener> {
         let text = "a file that is not a socket is there: move it away or choose another path";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
-    let listener = std::os::unix::net::UnixListener::bind(path)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    Ok(socket)
 }
 
 fn explain(error: &io::Error) -> String {
@@ -182,4 +188,35 @@ fn explain(error: &io::Error) -> String {
         _ => "",
     };
     format!("{error}{advice}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// A supervisor that waits for the socket would take the probe for the server.
+    #[test]
+    fn a_probe_accepts_no_connection() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let ended = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            let connected = scope.spawn(|| {
+                let mut connected = false;
+                while !ended.load(Ordering::Relaxed) {
+                    connected |= UnixStream::connect(&path).is_ok();
+                }
+                connected
+            });
+            for _ in 0..20_000 {
+                Listeners::probe(&[Listen::Unix(path.clone())]).expect("a free path");
+            }
+            ended.store(true, Ordering::Relaxed);
+            assert!(!connected.join().expect("a client"), "a probe has accepted a connection");
+        });
+        assert!(!path.exists(), "a probe has left its socket");
+    }
 }
