@@ -14,12 +14,12 @@ Gem::Specification.new do |spec|
   spec.authors = ["The Ringwell developers"]
   spec.license = "Apache-2.0"
   spec.homepage = "https://github.com/ringwell/ringwell"
-  # What stands in a folder of its own, such as an engine, is added by package/package.rb.
+  # package/package.rb adds files from a folder of their own, such as an engine.
   spec.files = Dir["{lib,ext,sig,examples}/**/*", "*.md", "LICENSE"].select { |file| File.file?(file) }
     .grep_v(/\.(so|bundle|dylib)\z/)
-  # Compiles what it can; where it cannot, installing succeeds all the same.
+  # Compiles the native parts; if it cannot, the installation still succeeds.
   spec.extensions = ["ext/Rakefile"]
-  # The oldest that the tests run on. No dependency at run time: what there is none of cannot break.
+  # The oldest Ruby that the tests run on. No dependency at run time, so none can break.
   spec.required_ruby_version = ">= 3.1"
   spec.metadata = {
     "rubygems_mfa_required" => "true",

@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
-# What a call costs, beside the same request by Net::HTTP, net-http-persistent, excon and async-http with JSON and
-# plain hashes, those that are installed: one thread, one kept-alive connection to a running server, taking turns so
-# that all see the same machine. Time, CPU of the process and objects; the middle of the rounds.
+# The cost of a call, compared with the same request by those of Net::HTTP, net-http-persistent,
+# excon and async-http that are installed, with JSON and plain hashes: one thread, one kept-alive
+# connection to a running server, in turns so that all see the same machine. Time, CPU of the
+# process and objects; the median of the rounds.
 #
 #   ringwell demo --durability memory --lifetime 10ms
 #   ruby -Ilib bench/client.rb http://127.0.0.1:8080 POOL KEY [ROUNDS]
@@ -20,14 +21,14 @@ def now = Process.clock_gettime(Process::CLOCK_MONOTONIC)
 
 def median(all) = all.sort[all.size / 2]
 
-# What one library costs: the block is a call.
+# The cost of one library: the block is a call.
 def measure(into)
   objects, used, started = GC.stat(:total_allocated_objects), cpu, now
   yield
   into << [now - started, cpu - used, GC.stat(:total_allocated_objects) - objects]
 end
 
-# Others send bodies and read bytes; their users make and read the JSON.
+# The other libraries send and return bytes; their users write and parse the JSON.
 def posting
   lambda do |rows|
     suffix = "#{POOL}/allocate_number.json?ring_pool_key=#{KEY}&m1=autos&m2=ford"

@@ -1,17 +1,16 @@
 # frozen_string_literal: true
 
-# The same bulk request of 40 rows answered by a handler in pure Ruby, by the engine in Puma, in Thin, in
-# EventMachine with a fiber a request and, if it is installed, in Falcon, and by the server itself, each in a
-# process of its own.
-# They take turns, so that all see the same machine; the middle of the rounds counts. `wrk` sends, as
-# fast as it is answered, over 8 connections.
+# The same bulk request of 40 rows, answered by a handler in pure Ruby, by the engine in Puma, in
+# Thin, in EventMachine with a fiber per request and, if it is installed, in Falcon, and by the
+# server itself, each in its own process. They take turns, so that all see the same machine; the
+# median of the rounds counts. `wrk` sends as fast as answers arrive, over 8 connections.
 #
 #   cargo build --release -p ringwell-cli -p ringwell-embed
 #   ruby -Ilib bench/engine.rb [SECONDS [ROUNDS]]
 #
-# Then what a call costs without a server around it: by Fiddle and by the shim in C (`rake shim`).
+# Then the cost of a call without a server around it: by Fiddle and by the shim in C (`rake shim`).
 #
-# AT_ONCE=yes measures all at the same time: that shows that they work, and nothing else.
+# AT_ONCE=yes measures all at the same time: that only shows that they work.
 require "etc"
 require "net/http"
 require "open3"
@@ -26,7 +25,7 @@ require_relative "support/pure_ruby"
 
 SECONDS, ROUNDS = [ARGV[0] || 3, ARGV[1] || 3].map(&:to_f)
 ROWS = 40
-# Enough that none runs out: a number is free again after 10 ms.
+# Enough numbers that none runs out: a number is free again after 10 ms.
 NUMBERS = 1000
 LIFETIME = 0.01
 CONNECTIONS = 8
@@ -42,7 +41,7 @@ POOLS = (1..ROWS).to_h do |id|
          overflow: (first + 9_999).to_s}]
 end.freeze
 
-# What answers a batch, in this process.
+# Answers batches in this process.
 module Backend
   def self.pure
     PureRuby.new(POOLS.to_h do |id, pool|
@@ -75,7 +74,7 @@ def serve(name, port)
   end
 end
 
-# One process with a fiber a request.
+# One process with a fiber per request.
 def falcon(port)
   exec({"RINGWELL_POOLS" => JSON.generate(Backend.ring_pools)}, "falcon", "serve", "--count", "1",
     "--bind", "http://127.0.0.1:#{port}", "--config", File.expand_path("support/engine.ru", __dir__),
@@ -96,7 +95,8 @@ def puma(app, port)
   puma.run.join
 end
 
-# @return [Array(Integer, #call, Integer)] a port, what ends the process behind it, and the process
+# @return [Array(Integer, #call, Integer)] a port, a block that ends the process behind it, and the
+#   process
 def start(name)
   return start_server if name == :server
 
@@ -104,7 +104,7 @@ def start(name)
   pid = Process.spawn(RbConfig.ruby, "-I", File.expand_path("../lib", __dir__), __FILE__, "serve",
     name.to_s, port.to_s, pgroup: true)
   wait_for(port, pid)
-  # With the processes that it has started.
+  # With its child processes.
   [port, -> { Process.kill(:KILL, -pid) && Process.wait(pid) }, pid]
 end
 
@@ -137,22 +137,22 @@ SCRIPT = <<~LUA
   wrk.body = [[#{BODY}]]
 LUA
 
-# All answer the batch alike: a number a row, and no overflow number.
+# All answer the batch alike: one number per row, and no overflow number.
 def check(port)
   answer = Net::HTTP.post(URI("http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"), BODY).body
   rows = JSON.parse(answer).fetch("responses")
   rows.count { |row| row["promo_number"] && !row["overflow"] } == ROWS or
-    abort "not what was to be measured: #{answer[0, 300]}"
+    abort "not the expected answer: #{answer[0, 300]}"
 end
 
-# Seconds of processor that a process has used, with those that it has started in a group of its own.
+# Processor seconds that a process and its children in its own group have used.
 def processor_seconds(pid)
   Dir["/proc/[0-9]*/stat"].sum do |file|
     fields = File.read(file).split(") ", 2)[1].split
     mine = file == "/proc/#{pid}/stat" || fields[2].to_i == pid
     mine ? fields[11, 2].sum(&:to_f) / Etc.sysconf(Etc::SC_CLK_TCK) : 0
   rescue SystemCallError
-    # It has ended meanwhile.
+    # It has already ended.
     0
   end
 end
@@ -160,15 +160,15 @@ end
 # @return [Array(Float, Float)] requests a second, and processor seconds a request
 def measure(port, pid, lua, seconds = SECONDS)
   used = processor_seconds(pid)
-  # wrk itself knows whole seconds only; interrupted it reports so far.
+  # wrk measures only whole seconds; when interrupted, it reports the time so far.
   command = ["timeout", "-s", "INT", seconds.to_s, "wrk", "-t1", "-c#{CONNECTIONS}", "-d1h", "-s",
     lua, "http://127.0.0.1:#{port}#{Ringwell::Client::PATH}"]
   text, = Open3.capture2e(*command)
-  # On a busy machine it may have been interrupted before it began.
+  # On a busy machine it may be interrupted before it has begun.
   return measure(port, pid, lua, seconds * 2) if text.empty? && seconds < 60
 
   failed = text[/Non-2xx or 3xx responses: \d+|Socket errors: .*/]
-  raise "not what was to be measured: #{failed}" if failed
+  raise "not the expected answers: #{failed}" if failed
 
   rate = text[%r{Requests/sec:\s*([\d.]+)}, 1]&.to_f or raise "wrk says:\n#{text}"
   [rate, (processor_seconds(pid) - used) / [text[/(\d+) requests in/, 1].to_i, 1].max]

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What 40 rows cost in Ruby alone: built, written, read, without a server. CPU of the process and objects, the
-# middle of the rounds.
+# The cost of 40 rows in Ruby alone: built, written and read, without a server. CPU of the process
+# and objects, the median of the rounds.
 #
 #   ruby -Ilib bench/rows.rb [ROUNDS]
 require "ringwell"
@@ -9,7 +9,7 @@ require "ringwell"
 ROWS = 40
 ROUNDS = Integer(ARGV[0] || 2000)
 
-# A source of numbers that answers the same bytes each time.
+# A source of numbers that returns the same bytes each time.
 class Canned
   include Ringwell::Allocator
 

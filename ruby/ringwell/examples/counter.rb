@@ -1,10 +1,11 @@
 # frozen_string_literal: true
 
-# A counter that somebody increments all the time while others read it: behind a mutex in threads,
+# A counter that one task increments all the time while others read it: behind a mutex in threads,
 # and owned by one fiber that lets others run after every 100,000.
 #
-# Published: evented "more than twice" as fast. The larger difference is what a reader waits, and
-# what he may see: between two steps of the owner no other fiber runs, so that he sees whole steps only.
+# Published: evented "more than twice" as fast. The larger difference is the readers' waiting time
+# and their view: between two steps of the owner no other fiber runs, so readers see whole steps
+# only.
 require_relative "support/evented"
 
 SECONDS = 0.25
@@ -36,7 +37,7 @@ class OwnedCounter
 
   def count_until(moment)
     while now < moment
-      # A loop that looks at the clock each time, like the other one.
+      # A loop that checks the clock each time, like the other one.
       STEP.times { now && @value += 1 }
       sleep 0
     end
@@ -45,7 +46,7 @@ end
 
 # Reads every 5 ms.
 #
-# @return [Array] values, and the longest time that a reader waited for his turn
+# @return [Array] values, and the longest time that a reader waited for its turn
 def read_until(counter, moment)
   values = []
   waited = 0

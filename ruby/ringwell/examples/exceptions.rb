@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What goes into a fiber or a thread comes out unchanged: values of all kinds, also those that are
-# easily taken for something else, and exceptions, as they were raised. None ends the process.
+# Values and exceptions leave a fiber or thread unchanged: values of all kinds, also those that are
+# easily mistaken for something else, and exceptions as they were raised. None ends the process.
 require_relative "support/evented"
 
 RETURNED = [42, nil, false, [], [1], [[1, 2]], {a: 1},
@@ -11,7 +11,7 @@ def endless(depth) = endless(depth + 1)
 
 RAISED = {
   "an error" => -> { raise ArgumentError, "as it was" },
-  "what no handler expects" => -> { raise NotImplementedError, "as it was" },
+  "an exception without a handler" => -> { raise NotImplementedError, "as it was" },
   "an endless recursion" => -> { endless(0) },
   "an error with a cause" => lambda do
     raise "cause"
@@ -39,7 +39,7 @@ Evented.run do
     end
   end
 
-  # Work off the loop, in a thread: the fiber waits for it like for everything else.
+  # Work outside of the loop, in a thread: the fiber waits for it as for anything else.
   tell("the value of a thread", Thread.new { 42 }.value == 42)
   failing = Thread.new { raise IOError, "in a thread" }
   failing.report_on_exception = false

@@ -1,19 +1,19 @@
 # frozen_string_literal: true
 
-# One batch over several servers that share nothing: each is asked for its own pools' rows, all at
-# the same time, and the outcomes come back in the order of the rows. A server that is slow or gone
-# costs its own rows their attribution, and other rows nothing.
+# One batch over several servers that share nothing: each gets the rows of its own pools, all at the
+# same time, and the outcomes are returned in the order of the rows. A server that is slow or down
+# leaves its own rows without attribution, and does not affect other rows.
 #
-# (Nodes of one cluster do this among themselves: any of them takes any batch.)
+# (Nodes of one cluster do this among themselves: any of them accepts any batch.)
 require_relative "support/evented"
 require "ringwell"
 require "ringwell/fake"
 
-# Asks every owner for its rows.
+# Requests the rows of every owner.
 #
 # @param rows [Array<Ringwell::Request>]
 # @yieldparam row [Ringwell::Request]
-# @yieldreturn [Ringwell::Allocator] who owns the row's pool
+# @yieldreturn [Ringwell::Allocator] the owner of a row's pool
 # @return [Ringwell::Batch] in the order of `rows`
 def scatter_gather(rows, &owner)
   parts = rows.each_with_index.group_by { |row, _| owner.call(row) }
@@ -26,7 +26,7 @@ def scatter_gather(rows, &owner)
 end
 
 if $PROGRAM_NAME == __FILE__
-  # Three servers with a pool each; the second is too slow, the third is gone.
+  # Three servers with a pool each; the second is too slow, the third is down.
   sources = (1..3).to_h do |id|
     fake = Ringwell::Fake.new(overflow: {id => "888555#{id}099"})
     [id.to_s, fake.pool(id, key: "k", numbers: ["888555#{id}001", "888555#{id}002"])]

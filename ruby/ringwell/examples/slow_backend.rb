@@ -2,19 +2,19 @@
 
 # An action that waits for a backend, many visitors at a time, in one process.
 #
-# The action is plain linear Ruby: it asks, waits, and answers. Blocking, a process serves one
-# visitor at a time. Published for Rails on such a server were 9.34 requests/s with a backend of
-# 100 ms, and about 220 once its waiting actions were parked; with a backend of about 180 ms, 100
-# requests, 30 at a time, 5.46 and 52.00. Here the scheduler parks them without being asked.
+# The action is plain linear Ruby: it sends a request, waits, and answers. Blocking, a process
+# serves one visitor at a time. Published for Rails on such a server were 9.34 requests/s with a
+# backend of 100 ms, and about 220 once its waiting actions were parked; with a backend of about 180
+# ms, 100 requests, 30 at a time, 5.46 and 52.00. Here the scheduler parks them without extra code.
 require_relative "support/evented"
 require_relative "support/web"
 
-# Requests a second, blocking and evented, while each request waits so many seconds.
+# Requests per second, blocking and evented, if each request waits for this many seconds.
 def rates(waits, requests:, at_once:)
   backend = Web::Server.new { sleep(waits) && "data" }.in_threads
   action = ->(_path) { "page with #{Web.get(backend.port)}" }
   blocking = Web::Server.new(&action).one_by_one
-  # One after another: how many wait at once changes nothing.
+  # One after another: the number of waiting requests changes nothing.
   blocked = 4 / Web.load(blocking.port, requests: 4, at_once: 4)
   evented = Evented.run do
     server = Web::Server.new(&action).in_fibers

@@ -7,27 +7,28 @@ module Package
   module Engine
     ROOT = File.expand_path("../../..", __dir__)
     CRATE = "ringwell-embed"
-    # The oldest macOS on which Rust's standard library runs on both processors.
+    # The oldest macOS that Rust's standard library supports on both processors.
     MACOS_MIN = "11.0"
-    # Compiled once and used for long: whole-program optimisation, no symbols.
+    # Compiled once and used for long, so with whole-program optimisation and without symbols.
     PROFILE = ["--profile", "dist", "--config", 'profile.dist.strip="symbols"'].freeze
 
     class << self
-      # Compiles it. Another machine's targets need its linker: `cargo zigbuild` if it is installed.
+      # Compiles it. Targets of other platforms need their own linker: `cargo zigbuild` if it is
+      # installed.
       #
       # @return [String] the library
       def build(target)
         command = other?(target) && zigbuild? ? "zigbuild" : "build"
         Dir.chdir(ROOT) do
           system(flags(target), "cargo", command, *PROFILE, "--locked", "-p", CRATE, "--target", target) or
-            abort "the engine cannot be built for #{target}: is its target installed (rustup target add " \
+            abort "cannot build the engine for #{target}: is its target installed (rustup target add " \
                   "#{target}), and a linker for it?"
         end
         folder = "#{ENV.fetch("CARGO_TARGET_DIR", "#{ROOT}/target")}/#{target}/dist"
         Dir["#{folder}/libringwell_embed.{so,dylib}"].first or abort "no library in #{folder}"
       end
 
-      # Copies what cargo needs, without tests.
+      # Copies the files that cargo needs, without tests.
       #
       # @param folder [String] below the working directory
       # @return [Array<String>] the files
@@ -45,7 +46,7 @@ module Package
         Dir["#{folder}/**/*"].select { |file| File.file?(file) }.grep_v(%r{/tests(/|\.rs\z)})
       end
 
-      # The crates of ours that are linked, from `cargo tree`.
+      # Our own crates that are linked, from `cargo tree`.
       def crates
         tree = IO.popen(%W[cargo tree -p #{CRATE} -e normal,build --prefix none --locked], chdir: ROOT, &:read)
         tree.scan(/^(ringwell-\S+)/).flatten.uniq.sort
@@ -57,8 +58,9 @@ module Package
 
       def zigbuild? = system("cargo-zigbuild --version", %i[out err] => File::NULL)
 
-      # On musl Rust links programs statically by default, and no libraries. On macOS a library has its path on
-      # the machine that linked it in it, and zig's linker asks for the newest system unless the version is given.
+      # For musl, Rust links programs statically by default and builds no shared libraries. On macOS
+      # a library contains its path on the machine that linked it, and zig's linker requires the
+      # newest system unless the version is given.
       def flags(target)
         return rustflags("-C target-feature=-crt-static") if target.end_with?("musl")
         return {} unless target.end_with?("darwin")

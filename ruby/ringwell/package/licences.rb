@@ -3,11 +3,11 @@
 require "json"
 
 module Package
-  # The licences of what is linked into an engine, for the gem that has it.
+  # The licences of the crates linked into an engine, for the gem that contains it.
   module Licences
     class << self
       # @param target [String] of Rust
-      # @return [String] what is linked under which licence, and the texts
+      # @return [String] the linked crates by licence, and the texts
       def text(target)
         packages = linked(target)
         list = packages.map { |one| "#{one["name"]} #{one["version"]}: #{one["license"]}" }

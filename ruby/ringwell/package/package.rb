@@ -9,7 +9,7 @@ require_relative "licences"
 # Builds gems into pkg/: with a compiled engine for one platform, or with the engine's source.
 module Package
   GEM = File.expand_path("..", __dir__)
-  # Targets of Rust and platforms of RubyGems.
+  # Rust targets and RubyGems platforms.
   PLATFORMS = {
     "x86_64-unknown-linux-gnu" => "x86_64-linux-gnu",
     "x86_64-unknown-linux-musl" => "x86_64-linux-musl",
@@ -23,10 +23,10 @@ module Package
     # The target of this machine.
     def host = IO.popen(%w[rustc -vV], &:read)[/^host: (.*)/, 1]
 
-    # A gem with an engine in it.
+    # A gem that contains an engine.
     #
     # @param target [String] one of {PLATFORMS}
-    # @param library [String, nil] a compiled engine, instead of one that is built now
+    # @param library [String, nil] a compiled engine, instead of building one
     # @return [String] its path
     def native(target, library: ENV["RINGWELL_EMBED"])
       platform = PLATFORMS.fetch(target) { abort "no gem for #{target}: #{PLATFORMS.keys.join(", ")}" }
@@ -36,14 +36,14 @@ module Package
         FileUtils.cp(library, name)
         File.write("LICENSES-ENGINE.txt", Licences.text(target))
         spec.files += [name, "LICENSES-ENGINE.txt"]
-        # In parts, because RubyGems before 3.3.22 drops "gnu" when it reads the whole.
+        # In parts, because RubyGems before 3.3.22 drops "gnu" when it parses the whole.
         spec.platform = Gem::Platform.new(platform.split("-"))
-        # Older ones take a gem for musl where there is glibc.
+        # Older versions install a musl gem on glibc.
         spec.required_rubygems_version = ">= 3.3.22" if platform.end_with?("musl")
       end
     end
 
-    # A gem that compiles its engine where it is installed.
+    # A gem that compiles its engine during installation.
     #
     # @return [String] its path
     def source
@@ -52,7 +52,7 @@ module Package
 
     private
 
-    # Builds in a copy, in which the block may add files to the specification.
+    # Builds in a copy; the block may add files to the specification.
     def build
       Dir.mktmpdir("ringwell-gem") do |folder|
         spec = Dir.chdir(GEM) { Gem::Specification.load("ringwell.gemspec") }.dup

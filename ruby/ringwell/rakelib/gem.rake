@@ -3,9 +3,9 @@
 require_relative "../package/package"
 
 namespace :gem do
-  desc "Build the gem with its engine for a target of Rust, by default this machine's, into pkg/"
+  desc "Build the gem with its engine for a Rust target, by default this machine's, into pkg/"
   task(:native, [:target]) { |_, given| puts Package.native(given[:target] || Package.host) }
 
-  desc "Build the gem that compiles its engine where it is installed, if cargo is there"
+  desc "Build the gem that compiles its engine during installation, if cargo is available"
   task(:source) { puts Package.source }
 end

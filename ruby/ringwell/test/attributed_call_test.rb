@@ -6,8 +6,8 @@ require "timeout"
 require "ringwell/calls"
 require "ringwell/webhooks"
 
-# A call with a real server: a number of the client, a provider that reports the call, the outcome that
-# the application sends back, and the webhooks that tell the application of both.
+# A call with a real server: the client's number, a provider that reports the call, the outcome from
+# the application, and webhooks to the application about both.
 class AttributedCallTest < RingwellTest
   include Telephone
 
@@ -25,7 +25,7 @@ class AttributedCallTest < RingwellTest
     TOML
   end
 
-  it "a number's call comes back with its visitor, and its outcome is kept once" do
+  it "a number's call is returned with its visitor, and its outcome is recorded once" do
     made = ask(@server, "/v1/webhooks", {url: "#{@receiver.url}/hooks", types: %w[call.completed conversion.recorded]})
     @hooks = Ringwell::Webhooks.new(made.fetch("secret")) { |hooks| hooks.on { |event| @events << event } }
     number = client(@server.url).allocate("42", key: KEY, params: {m1: "autos"}).number
@@ -51,7 +51,7 @@ class AttributedCallTest < RingwellTest
 
   private
 
-  # A delivery, given to the Rack application as a server of Rack would.
+  # A delivery, passed to the Rack application as a Rack server would.
   def receive(request)
     headers = request.head.scan(/^([\w-]+): (.*)\r$/).to_h do |name, value|
       ["HTTP_#{name.upcase.tr("-", "_")}", value]
@@ -60,7 +60,7 @@ class AttributedCallTest < RingwellTest
     StubServer.answer("", status: "#{status} it")
   end
 
-  # The event of that type, once it has come.
+  # The event of that type, as soon as it has arrived.
   def event(type)
     Timeout.timeout(PATIENCE) do
       loop do

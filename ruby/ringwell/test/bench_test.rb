@@ -25,11 +25,11 @@ class BenchTest < RingwellTest
     skip "wrk is not installed" unless system("which wrk", out: File::NULL)
     bench = File.expand_path("../bench/engine.rb", __dir__)
     lib = File.expand_path("../lib", __dir__)
-    # All at once: that they answer is what counts here.
+    # All at once: only the answers count here.
     options = ["-W:no-experimental", "-I", lib]
     command = [{"AT_ONCE" => "yes"}, RbConfig.ruby, *options, bench, "0.15", "1"]
     lines = []
-    # On a busy machine a server may be too slow to be measured.
+    # A busy machine may be too slow for the measurement.
     3.times { lines.empty? && lines = IO.popen(command, &:readlines) }
     servers = system("which falcon", out: File::NULL) ? 7 : 6
     assert_equal servers + 4, lines.size

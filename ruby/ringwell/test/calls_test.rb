@@ -3,11 +3,11 @@
 require "bigdecimal"
 require "ringwell/calls"
 
-# Outcomes of calls, as they are sent to a server.
+# Outcomes of calls, as sent to a server.
 class CallsTest < RingwellTest
   TOKEN = "a-token-of-the-tests"
 
-  it "an outcome is a request that may come twice" do
+  it "an outcome is a repeatable request" do
     served = stub_server { StubServer.answer('{"id":"o_1"}', status: "201 Created") }
     calls = Ringwell::Calls.new(served.url, token: TOKEN)
     at = Time.utc(2026, 11, 22, 8, 0, 0.5r)
@@ -26,7 +26,7 @@ class CallsTest < RingwellTest
     refute_includes calls.inspect, TOKEN
   end
 
-  it "an answer that is none, or a refusal, is raised" do
+  it "an invalid answer or a refusal is raised" do
     {StubServer.answer("", status: "204 No Content") => {},
       StubServer.answer("{") => Ringwell::ProtocolError,
       StubServer.answer('{"title":"Not Found"}', status: "404 Not Found") => Ringwell::ServerError}

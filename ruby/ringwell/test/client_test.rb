@@ -31,7 +31,7 @@ class ClientTest < RingwellTest
 
   in_every_mode "a deadline is kept while the server does not read" do |mode|
     Dir.mktmpdir do |files|
-      # Unix sockets, because they hold little.
+      # Unix sockets, because their buffers are small.
       @to_close << UNIXServer.new("#{files}/s")
       one = client("unix:#{files}/s", deadline: 0.1)
       body = "x" * 1_000_000
@@ -50,13 +50,13 @@ class ClientTest < RingwellTest
     assert_equal 7, ticks
   end
 
-  in_every_mode "a place that is given back goes to the next who waits" do |mode|
+  in_every_mode "a released slot goes to the next waiting call" do |mode|
     one = client(slow_server(0.01).url, deadline: 5, connections: 2)
     assert_equal 20, Modes.run(mode, 20) { ask(one) }.grep(Ringwell::Allocation).size
     assert_operator one.connections[:idle], :<=, 2
   end
 
-  in_every_mode "each call gets its own answer, also beside calls that were given up" do |mode|
+  in_every_mode "each call gets its own answer, even beside abandoned calls" do |mode|
     served = stub_server do |request|
       sleep(rand < 0.2 ? 0.1 : 0.002)
       numbers(request)
@@ -72,7 +72,7 @@ class ClientTest < RingwellTest
     assert_operator one.connections[:idle], :<=, 4
   end
 
-  in_every_mode "answers around the size of a read and of a socket's buffer arrive whole" do |mode|
+  in_every_mode "answers around the size of a read and of a socket's buffer arrive complete" do |mode|
     sizes = [16_384, 65_536, 262_144].flat_map { |size| [size - 1, size, size + 1] }
     served = stub_server { |request| StubServer.answer("x" * Integer(request.body)) }
     one = client(served.url, deadline: 20, connections: 4)
@@ -81,14 +81,14 @@ class ClientTest < RingwellTest
     assert_operator served.connections, :<=, 4
   end
 
-  it "an answer to somebody else's request is none" do
+  it "an answer to another request is rejected" do
     row = {"request_id" => "other", "promo_number" => "8885550101"}
     served = stub_server { StubServer.answer([row]) }
     one = client(served.url, deadline: 5)
     assert_raises(Ringwell::ProtocolError) { one.allocate("42", key: KEY, request_id: "mine") }
   end
 
-  it "a client outlives the schedulers that it was used under" do
+  it "a client survives the schedulers that it was used under" do
     served = stub_server { |request| numbers(request) }
     one = client(served.url, deadline: 5, connections: 1)
     [*Modes::ALL, *Modes::ALL].each do |mode|
@@ -97,7 +97,7 @@ class ClientTest < RingwellTest
     assert_equal 1, served.connections
   end
 
-  in_every_mode "unix sockets serve as TCP does" do |mode|
+  in_every_mode "unix sockets work like TCP" do |mode|
     Dir.mktmpdir do |files|
       served = stub_server(path: "#{files}/s") { |request| numbers(request) }
       one = client("unix:#{files}/s", deadline: 5)
@@ -112,17 +112,17 @@ class ClientTest < RingwellTest
     assert_equal 10 * Modes::ALL.size, jobs.flat_map(&:value).grep(Ringwell::Allocation).size
   end
 
-  it "no answer in time is the overflow number" do
+  it "without an answer in time, the overflow number is returned" do
     late = ask(client(silent, deadline: 0.05, overflow: OVERFLOW))
     assert_equal ["8005550100", :late, true], [late.number, late.reason, late.overflow?]
   end
 
-  it "no server is the overflow number" do
+  it "without a server, the overflow number is returned" do
     assert_equal :unreachable, ask(client(nobody, overflow: OVERFLOW)).reason
     assert_equal :unreachable, ask(client("unix:/nowhere", overflow: OVERFLOW)).reason
   end
 
-  it "a server that fails or answers nonsense is the overflow number" do
+  it "if a server fails or sends an invalid answer, the overflow number is returned" do
     ["HTTP/1.1 500 Oh\r\ncontent-length: 0\r\n\r\n", "SSH-2.0\r\n\r\n", StubServer.answer("[]"),
       StubServer.answer([]), StubServer.answer([3]), StubServer.answer("{"),
       StubServer.answer([{"promo_number" => "12"}])].each do |reply|
@@ -156,12 +156,12 @@ class ClientTest < RingwellTest
     assert_instance_of Ringwell::ConnectError, batch[1]
   end
 
-  it "a request that is wrong in itself is raised, overflow number or not" do
+  it "an invalid request is raised even if there is an overflow number" do
     wrong = stub_server { StubServer.answer("{}", status: "403 Forbidden") }
     assert_raises(Ringwell::ServerError) { ask(client(wrong.url, deadline: 5, overflow: OVERFLOW)) }
   end
 
-  it "the server learns how long the client waits, a little less" do
+  it "the server gets the client's deadline, slightly shortened" do
     served = stub_server { |request| numbers(request) }
     ask(client(served.url, deadline: 2))
     milliseconds = served.requests[0].head[/ringwell-deadline-ms: (\d+)/, 1].to_i
@@ -170,7 +170,7 @@ class ClientTest < RingwellTest
     assert_includes 200..391, served.requests[1].head[/ringwell-deadline-ms: (\d+)/, 1].to_i
   end
 
-  it "a request is one write, small answers do not wait for each other" do
+  it "a request is one write, so that small answers do not wait for each other" do
     Dir.mktmpdir do |files|
       listener = UNIXServer.new("#{files}/s")
       @to_close << listener
@@ -189,7 +189,7 @@ class ClientTest < RingwellTest
       .each { |thread| assert_equal "8885550101", thread.value }
   end
 
-  it "the default instance is set by hand and missed with a clear error" do
+  it "the default instance is set by hand; without it there is a clear error" do
     error = assert_raises(Ringwell::ConfigError) { Ringwell.client }
     assert_match(/Ringwell.client is not set/, error.message)
     Ringwell.client = one = Ringwell::Fake.new
@@ -236,7 +236,7 @@ class ClientTest < RingwellTest
     skip "EventMachine is not installed"
   end
 
-  it "the gem is light: few files of its own, nothing of ActiveSupport" do
+  it "the gem is light: few own files, no part of ActiveSupport" do
     lib = File.expand_path("../lib", __dir__)
     script = 'require "ringwell"; puts $LOADED_FEATURES.grep(/ringwell/).size, ' \
              "defined?(ActiveSupport).inspect, " \
@@ -254,7 +254,8 @@ class ClientTest < RingwellTest
 
   def numbers(request) = StubServer.answer(StubServer.rows(request.body))
 
-  # So many calls at once are late, all after so many seconds: no sooner and not much later.
+  # Expects this many simultaneous calls to fail after this many seconds: no sooner and not much
+  # later.
   def assert_late(seconds, mode, count, &block)
     assert_takes(seconds..seconds + 0.05) do
       outcomes = Modes.run(mode, count) { assert_late_call(seconds, &block) }

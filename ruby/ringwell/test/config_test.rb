@@ -2,7 +2,7 @@
 
 require "yaml"
 
-# Settings as they are in a file.
+# Settings in the form of a file.
 class ConfigTest < RingwellTest
   it "a file makes a client" do
     config = Ringwell::Config.read(YAML.safe_load(<<~FILE))
@@ -16,7 +16,7 @@ class ConfigTest < RingwellTest
     assert_equal "#<Ringwell::Client unix:/run/ringwell.sock>", made.inspect
   end
 
-  it "a file says where outcomes go, and which snippet pages have" do
+  it "a file sets the address for outcomes, and the snippet of pages" do
     config = Ringwell::Config.read(YAML.safe_load(<<~FILE))
       endpoints: "unix:s"
       management: { url: "http://127.0.0.1:8081", token: "s3cr3t" }

@@ -3,7 +3,7 @@
 require "contract"
 require "minitest/mock"
 
-# Kept-alive connections, several endpoints, and what happens when either ends.
+# Kept-alive connections, several endpoints, and failures of both.
 class ConnectionTest < RingwellTest
   in_every_mode "hundreds of calls open no more connections than the client has" do |mode|
     served = stub_server { |request| numbers(request) }
@@ -12,7 +12,7 @@ class ConnectionTest < RingwellTest
     assert_operator served.connections, :<=, 4
   end
 
-  in_every_mode "a kept-alive connection that the server has closed is replaced unseen" do |mode|
+  in_every_mode "a kept-alive connection closed by the server is replaced silently" do |mode|
     served = stub_server { |request| request.socket.write(numbers(request)) && :close }
     one = client(served.url, deadline: 5)
     Modes.run(mode, 1) { ask(one) && sleep(0.02) && ask(one) }
@@ -20,7 +20,7 @@ class ConnectionTest < RingwellTest
     assert_equal [2, 0], [served.connections, one.retries]
   end
 
-  in_every_mode "a request that crosses the server's goodbye is sent again and counted" do |mode|
+  in_every_mode "a request sent while the server closes the connection is repeated and counted" do |mode|
     served = stub_server { |request| request.number == 2 ? :close : numbers(request) }
     one = client(served.url, deadline: 5, instrumenter: events = Contract::Events.new)
     Modes.run(mode, 1) { 2.times.map { ask(one) } }.flatten
@@ -39,13 +39,13 @@ class ConnectionTest < RingwellTest
     assert_equal [3, 1], [served.requests.size, one.retries]
   end
 
-  it "a new connection that breaks is no reason to send again" do
+  it "a new connection that breaks does not cause a repetition" do
     served = stub_server { :close }
     error = assert_raises(Ringwell::ConnectionLost) { ask(client(served.url, deadline: 5)) }
     assert_equal [true, 1], [error.retryable?, served.requests.size]
   end
 
-  it "a request that has begun to be answered is not sent again" do
+  it "a request is not repeated after its answer has begun" do
     served = stub_server do |request|
       next numbers(request) if request.number == 1
 
@@ -58,7 +58,7 @@ class ConnectionTest < RingwellTest
     assert_equal [2, 0], [served.requests.size, one.retries]
   end
 
-  it "a request that is late is not sent again, and its connection not used again" do
+  it "a late request is not repeated, and its connection is not reused" do
     served = stub_server { |request| request.number == 2 ? :hang : numbers(request) }
     one = client(served.url, deadline: 0.1)
     ask(one)
@@ -67,7 +67,7 @@ class ConnectionTest < RingwellTest
     assert_equal :allocated, ask(one).reason
   end
 
-  it "a reset connection is lost like a closed one" do
+  it "a reset connection counts as lost, like a closed one" do
     served = stub_server do |request|
       next numbers(request) if request.number == 1
 
@@ -80,7 +80,7 @@ class ConnectionTest < RingwellTest
     assert_equal 1, one.retries
   end
 
-  it "a connection that was reset while it was idle is noticed" do
+  it "a connection that was reset while idle is detected" do
     served = stub_server do |request|
       request.socket.write(numbers(request))
       request.socket.setsockopt(Socket::SOL_SOCKET, Socket::SO_LINGER, [1, 0].pack("ii"))
@@ -93,7 +93,7 @@ class ConnectionTest < RingwellTest
     assert_equal 0, one.retries
   end
 
-  it "a refusal that comes before the whole body was read is seen" do
+  it "a refusal that arrives before the whole body was read is recognized" do
     served = TCPServer.new("127.0.0.1", 0)
     @to_close << served
     Thread.new do
@@ -107,7 +107,7 @@ class ConnectionTest < RingwellTest
     end
     one = client("http://127.0.0.1:#{served.addr[1]}", deadline: 5)
     error = assert_raises(Ringwell::Error) { one.bulk("x" * 8_000_000) }
-    # The kernel may throw the answer away together with what was never read.
+    # The kernel may discard the answer together with the unread bytes.
     assert_includes [Ringwell::ServerError, Ringwell::ConnectionLost], error.class
   end
 
@@ -121,7 +121,7 @@ class ConnectionTest < RingwellTest
     assert_equal :allocated, one.allocate(1, key: KEY).reason
   end
 
-  it "a connection that was idle for too long is not used" do
+  it "a connection that was idle for too long is not reused" do
     served = stub_server { |request| numbers(request) }
     one = client(served.url, deadline: 5, idle: 0.02)
     2.times { ask(one) }
@@ -156,7 +156,7 @@ class ConnectionTest < RingwellTest
     served.each { |server| assert_operator server.requests.size, :>=, 4 }
   end
 
-  it "an endpoint that does not answer costs one call its time, the others nothing" do
+  it "an unresponsive endpoint costs one call its time, the others nothing" do
     served = stub_server { |request| numbers(request) }
     assert_takes(0.1..0.15) do
       one = client([silent, served.url], deadline: 0.1, overflow: {"42" => "8005550100"})
@@ -164,7 +164,7 @@ class ConnectionTest < RingwellTest
     end
   end
 
-  it "an endpoint that takes no connection costs its part of the time only" do
+  it "an endpoint that accepts no connection uses only its part of the time" do
     served = stub_server { |request| numbers(request) }
     one = client([full, served.url], deadline: 0.2)
     assert_equal %i[allocated] * 4, 4.times.map { ask(one).reason }
@@ -217,7 +217,7 @@ class ConnectionTest < RingwellTest
     skip "this machine has no IPv6"
   end
 
-  it "a caller that is stopped gives its place back and leaves no socket" do
+  it "a stopped caller returns its slot and leaves no socket" do
     one = client(silent, deadline: 5, connections: 1)
     before = open_sockets
     3.times do
@@ -229,7 +229,7 @@ class ConnectionTest < RingwellTest
     assert_equal before, open_sockets
   end
 
-  it "a caller that is stopped while it connects leaves no socket" do
+  it "a caller that is stopped while connecting leaves no socket" do
     one = client(full, deadline: 5)
     before = open_sockets
     waiting = Thread.new { ask(one) }
@@ -238,7 +238,7 @@ class ConnectionTest < RingwellTest
     assert_equal before, open_sockets
   end
 
-  it "close works from anywhere, and calls still go on afterwards" do
+  it "close works from anywhere, and later calls still work" do
     served = stub_server { |request| numbers(request) }
     one = client(served.url, deadline: 5)
     ask(one)
@@ -247,12 +247,12 @@ class ConnectionTest < RingwellTest
     assert_equal [{idle: 0, taken: 0}, 2], [one.connections, served.connections]
   end
 
-  it "a forked child has connections of its own" do
+  it "a forked child has its own connections" do
     running = server(Server.pool(1, key: KEY, numbers: %w[8885550101-8885550199]))
     one = client(running.url, deadline: 10, connections: 1)
     numbers = [one.allocate(1, key: KEY).number]
     reader, writer = IO.pipe
-    # A call that is under way in the parent, whose place the child must not miss.
+    # A call in progress in the parent; the child must not lose its slot.
     child = one.instance_variable_get(:@connections).place(Ringwell::Deadline.new(5)) do
       fork do
         writer.puts(3.times.map { one.allocate(1, key: KEY).number })
@@ -267,11 +267,11 @@ class ConnectionTest < RingwellTest
     assert_equal({idle: 1, taken: 0}, one.connections)
   end
 
-  it "a place that was taken before a fork is not given back twice" do
+  it "a slot taken before a fork is not returned twice" do
     places = Ringwell::Connections.new(size: 1, idle: 1)
     deadline = Ringwell::Deadline.new(5)
     places.place(deadline) do
-      # What a fork does, as far as the object can see.
+      # The effect of a fork on the object.
       Process.stub(:pid, -1) { places.place(deadline) { assert_equal 1, places.to_h[:taken] } }
     end
     assert_equal 0, places.to_h[:taken]
@@ -310,7 +310,7 @@ class ConnectionTest < RingwellTest
 
   def numbers(request) = StubServer.answer(StubServer.rows(request.body))
 
-  # Not all files: the examples that run beside this open and close pipes.
+  # Not all files: the examples that run at the same time open and close pipes.
   def open_sockets
     Dir["/proc/self/fd/*"].count do |file|
       File.readlink(file).start_with?("socket:")
@@ -319,7 +319,7 @@ class ConnectionTest < RingwellTest
     end
   end
 
-  # Answers every look-up of a name by these addresses, or by what the lambda does.
+  # Answers every look-up of a name with these addresses, or with the lambda's result.
   def looked_up(answer, &block)
     Addrinfo.stub(:getaddrinfo, ->(*) { answer.is_a?(Proc) ? answer.call : answer }, &block)
   end

@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# What every source of numbers answers, whatever it is made of. A class that includes this has
-# `source(pools, **options)`, which makes one with these ring pools, and `time_passes(seconds)`,
-# which lets time go by on its clock.
+# The behaviour of every source of numbers. A class that includes this has
+# `source(pools, **options)`, which creates a source with these ring pools, and
+# `time_passes(seconds)`, which advances its clock.
 module Contract
   NUMBERS = %w[8885550101 8885550102].freeze
   OVERFLOW = "8885550199"
@@ -15,7 +15,7 @@ module Contract
   KEYS = POOLS.transform_values { |pool| pool[:key] }.freeze
 
   def self.included(tests)
-    tests.it "numbers go out in order, and then the overflow number, which says so" do
+    tests.it "numbers go out in order, followed by the overflow number, which is marked" do
       got = 3.times.map { allocate(1) }
       assert_equal [*NUMBERS, OVERFLOW], got.map(&:number)
       assert_equal %i[allocated allocated overflow], got.map(&:reason)
@@ -23,13 +23,13 @@ module Contract
       assert_equal ["1", "888-555-0101", ""], [got[0].pool, got[0].formatted, got[0].tracking_url]
     end
 
-    tests.it "an overflow number that went out is known from then on" do
+    tests.it "an overflow number is known after its first use" do
       assert_nil contract.overflow(1)
       3.times { allocate(1) }
       assert_equal OVERFLOW, contract.overflow(1)
     end
 
-    tests.it "a pool without overflow number gives an error that may be tried again" do
+    tests.it "a pool without overflow number returns a retryable error" do
       3.times { allocate(2) }
       error = assert_raises(Ringwell::RowError) { allocate(2) }
       assert_equal [:pool_exhausted, true], [error.code, error.retryable?]
@@ -39,14 +39,14 @@ module Contract
     end
 
     tests.it "a number comes back when its lifetime is over and not before" do
-      # In one batch: between two calls a busy machine may lose more time than that.
+      # In one batch: a busy machine may lose more time than that between two calls.
       batch = contract.bulk { |b| 2.times { b.allocate(3, key: KEYS[3]) } }
       assert_equal %w[8885550301 8885550399], batch.map(&:number)
       time_passes(0.06)
       assert_equal "8885550301", allocate(3).number
     end
 
-    tests.it "the rows of a batch are answered in their order, each for itself" do
+    tests.it "the rows of a batch are answered in their order and independently" do
       batch = contract.bulk do |b|
         b.allocate(2, key: KEYS[2], request_id: "a").allocate(1, key: "wrong-key", request_id: 7)
         b.allocate(1, key: KEYS[1], request_id: false).allocate(99, key: "wrong-key")
@@ -81,7 +81,7 @@ module Contract
       refute_equal twice[0], contract.bulk { |b| b.allocate(2, key: KEYS[2], params: {m1: "x"}) }
     end
 
-    tests.it "an idempotency key that would not fit into a header is refused" do
+    tests.it "an idempotency key that does not fit into a header is refused" do
       ["", "a\r\nb: c", "ä", "x" * 257].each do |key|
         assert_raises(ArgumentError) { contract.bulk("{}", idempotency_key: key) }
       end
@@ -116,13 +116,13 @@ module Contract
         end
     end
 
-    tests.it "a row that is none is an error of its own" do
+    tests.it "a malformed row is an error of its own" do
       answer = contract.bulk('{"requests":[{"api_suffix":"nonsense","request_id":1}]}')
       assert_includes answer,
         '{"request_id":1,"error_class":"InvalidInput","message":"api_suffix must'
     end
 
-    tests.it "an exception in the block of a batch reaches the caller unchanged" do
+    tests.it "an exception in a batch's block reaches the caller unchanged" do
       raised = Class.new(StandardError).new("mine")
       assert_same raised, assert_raises(raised.class) { contract.bulk { raise raised } }
     end
@@ -137,7 +137,7 @@ module Contract
     end
   end
 
-  # An instrumenter that remembers.
+  # An instrumenter that records its events.
   class Events
     def initialize = @events = []
 

@@ -2,7 +2,7 @@
 
 require "contract"
 
-# The contract, kept by the fake.
+# The contract, for the fake.
 class FakeContractTest < RingwellTest
   include Contract
 
@@ -15,7 +15,7 @@ class FakeContractTest < RingwellTest
   def time_passes(seconds) = contract.advance(seconds)
 end
 
-# The contract, kept by the client with a real server behind it.
+# The contract, for the client with a real server behind it.
 class ServerContractTest < RingwellTest
   include Contract
 
@@ -27,7 +27,7 @@ class ServerContractTest < RingwellTest
   def time_passes(seconds) = sleep(seconds)
 end
 
-# The contract, kept by the engine in this process: by the shim, if it was compiled.
+# The contract, for the engine in this process: by the shim, if it was compiled.
 class EngineContractTest < RingwellTest
   include Contract
 

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# Several servers: which is asked, which rests, and how a name is looked up.
+# Several servers: which is tried, which rests, and how a name is looked up.
 class EndpointsTest < RingwellTest
   OVERFLOW = {"42" => "8005550100"}.freeze
 
-  in_every_mode "a server that answers 503 rests, and the next one is asked" do |mode|
+  in_every_mode "a server that answers 503 rests, and the next one is tried" do |mode|
     busy = stub_server { StubServer.answer("{}", status: "503 Busy") }
     good = stub_server { |request| numbers(request) }
     one = client([busy.url, good.url], deadline: 5, overflow: OVERFLOW)
@@ -13,14 +13,14 @@ class EndpointsTest < RingwellTest
     assert_operator busy.requests.size, :<=, 4
   end
 
-  it "servers that all answer 503 are the overflow number, each asked once" do
+  it "if all servers answer 503, the overflow number is returned, after one attempt each" do
     busy = Array.new(3) { stub_server { StubServer.answer("{}", status: "503 Busy") } }
     one = client(busy.map(&:url), deadline: 5, overflow: OVERFLOW)
     assert_equal :failed, ask(one).reason
     assert_equal [1, 1, 1], busy.map { |server| server.requests.size }
   end
 
-  it "a server that hangs is tried again by one call at a time, ever more rarely" do
+  it "one call at a time retries a hanging server, at growing intervals" do
     good = stub_server { |request| numbers(request) }
     one = client([silent, good.url], deadline: 0.1, connections: 8, overflow: OVERFLOW)
     2.times { ask(one) }
@@ -35,7 +35,7 @@ class EndpointsTest < RingwellTest
     assert_equal [0, 1], late
   end
 
-  it "a server that answers again is asked like the others" do
+  it "a recovered server is used like the others" do
     hangs = true
     first = stub_server { |request| hangs ? :hang : numbers(request) }
     second = stub_server { |request| numbers(request) }
@@ -49,7 +49,7 @@ class EndpointsTest < RingwellTest
     end
   end
 
-  it "a probe that is stopped lets another call probe" do
+  it "a stopped probe lets another call probe" do
     good = stub_server { |request| numbers(request) }
     one = client([silent, good.url], deadline: 0.1, overflow: OVERFLOW)
     2.times { ask(one) }
@@ -71,7 +71,7 @@ class EndpointsTest < RingwellTest
     assert_equal 1, looked_up
   end
 
-  it "the addresses of a name are kept, and old ones serve while new ones are looked up" do
+  it "the addresses of a name are cached, and old ones are used during a new look-up" do
     served = stub_server { |request| numbers(request) }
     port = served.url[/\d+\z/].to_i
     one = client("http://ringwell.test:#{port}", deadline: 0.1, connections: 1)
@@ -82,7 +82,7 @@ class EndpointsTest < RingwellTest
     later(31) { counted(-> { sleep 1 }) { 3.times { ask(one) && one.close } } }
   end
 
-  it "a look-up whose thread is gone, as in a forked child, begins anew" do
+  it "a look-up whose thread is gone, as in a forked child, starts again" do
     one = client("http://ringwell.test", deadline: 0.02)
     looking = nil
     counted(-> { (looking = Thread.current) && sleep }) do
@@ -96,7 +96,7 @@ class EndpointsTest < RingwellTest
     end
   end
 
-  it "a name whose addresses refuse is looked up again" do
+  it "a name whose addresses refuse connections is looked up again" do
     served = stub_server { |request| numbers(request) }
     port = served.url[/\d+\z/].to_i
     one = client("http://ringwell.test:#{port}", deadline: 5)
@@ -114,7 +114,7 @@ class EndpointsTest < RingwellTest
 
   def numbers(request) = StubServer.answer(StubServer.rows(request.body))
 
-  # What the block does with a clock that is so many seconds ahead.
+  # The block's result with the clock this many seconds ahead.
   def later(seconds, &)
     now = -> { Process.clock_gettime(Process::CLOCK_MONOTONIC) + seconds }
     Ringwell::Deadline.stub(:now, now, &)

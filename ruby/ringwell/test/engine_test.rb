@@ -2,7 +2,7 @@
 
 require "open3"
 
-# The engine in this process: what it does beside the contract and the cases of fixtures/api.
+# The engine in this process: behaviour beyond the contract and the cases of fixtures/api.
 class EngineTest < RingwellTest
   Library = Ringwell::Engine::Library
   POOL = {id: 1, key: KEY, numbers: ["8885550101-8885550189"], overflow: "8885550199"}.freeze
@@ -17,7 +17,7 @@ class EngineTest < RingwellTest
     FileUtils.rm_rf(@files)
   end
 
-  it "with a block it is closed afterwards, and closing twice is closing" do
+  it "a block closes it afterwards, and closing it twice is harmless" do
     kept = nil
     number = Ringwell::Engine.open(durability: :memory, ring_pools: [POOL]) do |engine|
       kept = engine
@@ -31,7 +31,7 @@ class EngineTest < RingwellTest
     assert_match(/is closed/, assert_raises(Ringwell::EngineError) { ask(kept) }.message)
   end
 
-  it "what it does is done by the server's code, and it says so itself" do
+  it "the server's code does its work, and it reports itself" do
     engine = opened(durability: :memory, ring_pools: [POOL], deadline: 0.5)
     assert_in_delta 0.5, engine.deadline
     ask(engine)
@@ -41,7 +41,7 @@ class EngineTest < RingwellTest
     assert_same engine, engine.snapshot
   end
 
-  it "a server goes on where the engine ended, and the engine where the server did" do
+  it "a server continues after the engine, and the engine after the server" do
     config = settings("disk")
     Ringwell::Engine.open(config:) { |engine| assert_equal "8885550101", ask(engine).number }
     assert_equal "8885550102", from_server(config)
@@ -55,7 +55,7 @@ class EngineTest < RingwellTest
     assert_predicate status, :success?, report
   end
 
-  it "numbers that were answered outlive a process that is killed" do
+  it "allocated numbers survive the kill of their process" do
     config = settings("os")
     child = in_child do |out|
       first = Ringwell::Engine.open(config:)
@@ -90,7 +90,7 @@ class EngineTest < RingwellTest
           out.puts error.message
         end
         out.puts [engine.close, engine.closed?].inspect
-        # A worker may have an engine of its own.
+        # A worker may have its own engine.
         own = Ringwell::Engine.open(durability: :memory, ring_pools: [POOL])
         out.puts ask(own).number
       end
@@ -101,7 +101,7 @@ class EngineTest < RingwellTest
     assert_equal "8885550102", ask(engine).number
   end
 
-  it "wrong settings are refused in the words of the server" do
+  it "wrong settings are refused with the server's messages" do
     {{ring_pools: [POOL]} => "data is missing",
       {config: "#{@files}/none.toml"} => "none.toml: cannot be read",
       {ring_pools: [POOL.merge(numbers: ["1"])], durability: :os} => "pools[0]: numbers"}
@@ -112,7 +112,7 @@ class EngineTest < RingwellTest
       end
   end
 
-  it "bytes that another thread changes during a call without the GVL are those of its beginning" do
+  it "a call without the GVL uses the bytes as they were at its beginning, despite changes by another thread" do
     engine = opened(durability: :memory, ring_pools: [POOL], release_gvl: true)
     body = Ringwell::Request.body([row] * 200)
     whole = body.dup
@@ -126,10 +126,10 @@ class EngineTest < RingwellTest
     changing.kill.join
   end
 
-  # Beside a busy thread: given up at each call, the GVL comes back after that thread's time slice.
-  # Where the machine is busy, that thread may be too late for a short call: so the call is long, and once of
-  # twenty times.
-  it "a batch keeps the GVL, because it would come back a time slice later" do
+  # Beside a busy thread: if each call releases the GVL, it comes back after that thread's time
+  # slice. On a busy machine that thread may be too late for a short call: therefore the call is
+  # long, and one success in twenty attempts is enough.
+  it "a batch keeps the GVL, because it would come back only after a time slice" do
     engines = [false, true].map do |release_gvl|
       opened(durability: :memory, ring_pools: [POOL], release_gvl:)
     end
@@ -146,7 +146,7 @@ class EngineTest < RingwellTest
     busy.kill.join
   end
 
-  it "threads and a Rack server share it: no number twice" do
+  it "threads and a Rack server share it without allocating a number twice" do
     engine = opened(durability: :memory, ring_pools: [POOL.merge(overflow: nil)])
     numbers = 4.times.map { Thread.new { 20.times.map { ask(engine).number } } }.flat_map(&:value)
     assert_equal 80, numbers.uniq.size
@@ -166,7 +166,7 @@ class EngineTest < RingwellTest
       shards = 1
       durability = "#{durability}"
       deadline = "10s"
-      # As small as they may be: they are filled with zeros first.
+      # As small as possible: the files are filled with zeros first.
       journal.segment_bytes = "1MiB"
       #{pool}
     TOML
@@ -186,7 +186,7 @@ class EngineTest < RingwellTest
     Process.wait(pid)
   end
 
-  # The file is there a moment before the server listens.
+  # The file appears a moment before the server listens.
   def listens?(socket)
     UNIXSocket.new(socket).close
     true
@@ -194,7 +194,7 @@ class EngineTest < RingwellTest
     false
   end
 
-  # What a forked child says, or why it failed.
+  # The output of a forked child, or its error.
   def in_child
     reader, writer = IO.pipe
     pid = fork do
@@ -223,7 +223,7 @@ class EngineTest < RingwellTest
   end
 end
 
-# The same by Fiddle, if the above was by the shim.
+# The same by Fiddle, if the tests above used the shim.
 class FiddleEngineTest < EngineTest
   include WithFiddle
 end
@@ -241,7 +241,7 @@ class EngineServersTest < RingwellTest
   RUBY
   APP = "Ringwell::Rack::App.new(Ringwell::Engine.open(durability: :memory, ring_pools: [#{POOL.inspect}]))".freeze
 
-  it "Puma in single mode serves it" do
+  it "it works in Puma in single mode" do
     require "puma"
     app = Ringwell::Rack::App.new(opened(durability: :memory, ring_pools: [POOL]))
     puma = Puma::Server.new(app, Quiet.puma, min_threads: 4, max_threads: 4, **Quiet.puma_options)
@@ -254,18 +254,18 @@ class EngineServersTest < RingwellTest
     puma&.stop(true)
   end
 
-  it "Thin serves it, one process, one thread" do
+  it "it works in Thin, one process, one thread" do
     skip "Thin is not installed" unless system("which thin", out: File::NULL)
     assert_served("thin", "start", "-a", "127.0.0.1", "-p", "%d", "-R")
   end
 
-  # Debian has no package of it: public CI installs the gem.
-  it "Falcon serves it, one process, a fiber a request" do
+  # Debian has no package of it; public CI installs the gem.
+  it "it works in Falcon, one process, a fiber per request" do
     skip "Falcon is not installed" unless system("which falcon", out: File::NULL)
     assert_served("falcon", "serve", "--count", "1", "--bind", "http://127.0.0.1:%d", "--config")
   end
 
-  it "async-http, on which Falcon stands, serves it with a fiber a request" do
+  it "it works in async-http, the base of Falcon, with a fiber per request" do
     skip "async-http is not installed" if Gem::Specification.find_all_by_name("async-http").empty?
     port = Server.free_port
     served = start([RbConfig.ruby, "-W0", "-e", <<~RUBY, "http://127.0.0.1:#{port}"])
@@ -290,7 +290,7 @@ class EngineServersTest < RingwellTest
 
   private
 
-  # A program that is given the port and, last, a file of Rack's.
+  # A program that takes the port and, last, a Rack file.
   def assert_served(*command)
     port = Server.free_port
     Tempfile.create(%w[config .ru]) do |rackup|
@@ -305,7 +305,7 @@ class EngineServersTest < RingwellTest
 
   def start(command) = Process.spawn(*command, %i[out err] => File::NULL, :pgroup => true)
 
-  # With the processes that it has started.
+  # With its child processes.
   def stop(served)
     return unless served
 

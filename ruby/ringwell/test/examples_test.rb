@@ -3,18 +3,18 @@
 require "open3"
 require_relative "../examples/support/evented"
 
-# The examples run and show what they say. Each is a program of its own.
+# The examples run and print the expected results. Each is a separate program.
 class ExamplesTest < RingwellTest
   FOLDER = File.expand_path("../examples", __dir__)
   LIB = File.expand_path("../lib", __dir__)
-  # Which take no time run under every scheduler, the others under the first.
+  # Examples that take no time run under every scheduler, the others under the first.
   QUICK = %w[scatter_gather exceptions].freeze
 
   class << self
-    # Starts all examples, so that they wait while other tests work.
+    # Starts all examples, so that they wait while other tests run.
     def start_all = @started ||= runs.to_h { |run| [run, start(*run)] }
 
-    # What each example printed, by name and scheduler.
+    # The output of each example, by name and scheduler.
     def output = @output ||= start_all.transform_values(&:value)
 
     def runs
@@ -38,12 +38,12 @@ class ExamplesTest < RingwellTest
     self.class.output.each { |name, (text, status)| assert status.success?, "#{name}: #{text}" }
   end
 
-  # On a machine at rest 220 requests/s and more, which is 22 times as much: see README.md.
-  it "an action that waits 100 ms holds up no other in its process" do
+  # On an idle machine 220 requests/s and more, which is 22 times as many: see README.md.
+  it "an action that waits 100 ms blocks no other in its process" do
     assert_shown("slow_backend") do |blocking, evented, blocking_longer, evented_longer|
-      # Ten a second are all that there can be, one after another; 32 at once make 320.
+      # One after another, ten per second are the limit; 32 at once make 320.
       blocking <= 10.1 && evented <= 320 && evented >= 4 * blocking &&
-        # 180 ms: in four turns of 30.
+        # 180 ms: four rounds of 30.
         blocking_longer <= 5.6 && evented_longer <= 139 && evented_longer >= 4 * blocking_longer
     end
   end
@@ -55,12 +55,12 @@ class ExamplesTest < RingwellTest
     end
   end
 
-  it "a counter that one fiber owns is read sooner, and only in whole steps" do
+  it "a counter owned by one fiber is read sooner, and only in whole steps" do
     assert_shown("counter", /waited +(\d+) ms/) { |locked, owned| owned < locked }
     assert_includes printed("counter"), "whole steps only: true"
   end
 
-  it "a slow server and a dead one cost their own rows only, and the order stays" do
+  it "a slow server and a dead one only affect their own rows, and the order is kept" do
     Evented.schedulers.each do |scheduler|
       assert_equal <<~TEXT, printed("scatter_gather", scheduler)
         pool 2: 888-555-2099 late
@@ -71,7 +71,7 @@ class ExamplesTest < RingwellTest
     end
   end
 
-  it "values and exceptions come out of a fiber as they went in, and none ends the process" do
+  it "values and exceptions leave a fiber unchanged, and none ends the process" do
     Evented.schedulers.each do |scheduler|
       lines = printed("exceptions", scheduler).lines(chomp: true)
       assert_equal 14, lines.grep(/\Asame: /).size, lines.join("\n")
@@ -79,7 +79,7 @@ class ExamplesTest < RingwellTest
     end
   end
 
-  it "scatter-gather over real servers: one that hangs costs its own rows only" do
+  it "scatter-gather over real servers: a hanging server only affects its own rows" do
     require "#{FOLDER}/scatter_gather"
     servers = (1..3).map do |id|
       server(Server.pool(id, key: KEY, numbers: ["888555#{id}001-888555#{id}098"]))
@@ -109,7 +109,7 @@ class ExamplesTest < RingwellTest
     self.class.output.fetch([name, scheduler])[0]
   end
 
-  # The figures of an example are good once of six times: others are busy on this machine too.
+  # One good result in six attempts is enough, because the machine also does other work.
   def assert_shown(name, pattern = /^[^(\n]*: +(\d+\.\d+)/)
     5.times do
       return pass if yield(*printed(name).scan(pattern).flatten.map(&:to_f))

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# What the fake has beyond the contract: trouble on demand, and what went out.
+# The fake's features beyond the contract: simulated faults, and its history.
 class FakeTest < RingwellTest
   def setup
     super
@@ -9,7 +9,7 @@ class FakeTest < RingwellTest
     @fake.pool("2", key: KEY, numbers: %w[8885550201], overflow: "8885550299", lifetime: 60)
   end
 
-  it "an answer later than the deadline is an overflow number, and no real time goes by" do
+  it "an answer later than the deadline is an overflow number, and no real time passes" do
     @fake.late!(0.2)
     late = ask(2)
     assert_equal ["8885550299", :late], [late.number, late.reason]
@@ -19,7 +19,7 @@ class FakeTest < RingwellTest
     assert_takes(0..0.1) { @fake.allocate("2", key: KEY, deadline: 0.2) }
   end
 
-  it "without a known overflow number trouble is raised" do
+  it "without a known overflow number faults are raised" do
     @fake.late!(0.2)
     assert_raises(Ringwell::DeadlineExceeded) { ask(1) }
     @fake.refuse!
@@ -31,7 +31,7 @@ class FakeTest < RingwellTest
     assert_equal "8885550101", ask(1).number
   end
 
-  it "each kind of trouble has its reason" do
+  it "each kind of fault has its reason" do
     @fake.refuse!
     assert_equal :unreachable, ask(2).reason
     @fake.recover!
@@ -46,7 +46,7 @@ class FakeTest < RingwellTest
     assert_equal "8885550101", ask(1).number
   end
 
-  it "it says who was shown a number" do
+  it "it reports who was shown a number" do
     @fake.allocate(1, key: KEY, params: {m1: "autos"})
     @fake.advance(5)
     assert_equal({"m1" => "autos"}, @fake.holder("8885550101")[:params])
@@ -55,7 +55,7 @@ class FakeTest < RingwellTest
     @fake.close
   end
 
-  it "a visitor whose lifetime is over gets another number than the one that others have" do
+  it "after the lifetime a visitor gets another number than the one that others have" do
     mine = @fake.allocate(2, key: KEY, visitor: "a")
     @fake.advance(61)
     assert_equal mine.number, @fake.allocate(2, key: KEY, visitor: "b").number
@@ -64,7 +64,7 @@ class FakeTest < RingwellTest
     assert_equal mine.number, @fake.allocate(2, key: KEY, visitor: "b").number
   end
 
-  it "only so many overflow numbers are learnt" do
+  it "the count of learned overflow numbers is limited" do
     full = {}
     full.define_singleton_method(:size) { Ringwell::Allocator::LEARNT_MAX }
     fake = Ringwell::Fake.new.pool(1, key: KEY, numbers: [], overflow: "8885550199")
@@ -73,7 +73,7 @@ class FakeTest < RingwellTest
     assert_nil fake.overflow(1)
   end
 
-  it "its pools are checked" do
+  it "its pools are validated" do
     assert_raises(ArgumentError) { @fake.pool(3, key: KEY, numbers: ["12"]) }
     assert_raises(KeyError) { @fake.exhaust!(99) }
   end

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What goes wrong beside the servers: descriptors, addresses, interruptions. A known overflow number
-# is shown, and otherwise the error is one of the gem's own.
+# Faults outside of the servers: descriptors, addresses, interruptions. A known overflow number is
+# returned, and otherwise one of the gem's own errors.
 class FaultsTest < RingwellTest
   OVERFLOW = {"42" => "8005550100"}.freeze
 
@@ -23,15 +23,15 @@ class FaultsTest < RingwellTest
     end
   end
 
-  it "a name that cannot be looked up for want of threads is not a server" do
-    # The client's own look-up is the only thread that is made here.
+  it "a name that cannot be looked up for lack of threads is not a server" do
+    # Only the client's own look-up creates a thread here.
     Thread.stub(:new, ->(*) { raise ThreadError, "can't create Thread" }) do
       error = assert_raises(Ringwell::ConnectError) { ask(client("http://ringwell.test")) }
       assert_match(/can't create Thread/, error.message)
     end
   end
 
-  it "an exception from outside while a socket is made reaches the caller as it is" do
+  it "an exception from outside during the creation of a socket reaches the caller unchanged" do
     one = client(nobody)
     Socket.stub(:new, ->(*) { raise Timeout::Error, "execution expired" }) do
       assert_raises(Timeout::Error) { ask(one) }
@@ -39,7 +39,7 @@ class FaultsTest < RingwellTest
     assert_equal({idle: 0, taken: 0}, one.connections)
   end
 
-  it "a deadline that ends before the second address is late" do
+  it "a deadline that ends before the second address is tried is exceeded" do
     over = Ringwell::Deadline.new(0.01)
     sleep 0.02
     endpoint = Ringwell::Endpoint.new(text: "http://ringwell.test:1")
@@ -52,7 +52,7 @@ class FaultsTest < RingwellTest
 
   def ask(one) = one.allocate("42", key: KEY)
 
-  # What the block returns in a forked child that can open nothing more.
+  # The block's result in a forked child that cannot open anything.
   def without_descriptors
     reader, writer = IO.pipe
     child = fork do

@@ -1,21 +1,21 @@
 # frozen_string_literal: true
 
-# The gem as a package, and what its code must not do.
+# The gem as a package, and forbidden constructs in its code.
 class GemTest < RingwellTest
   ROOT = File.expand_path("..", __dir__)
-  # Why each is not in lib/.
+  # The reasons why each is not in lib/.
   FORBIDDEN = {
-    /Timeout\b/ => "interrupts code anywhere: waits have deadlines",
-    /Thread\.current|Fiber\[|fiber_local/ => "is lost in another fiber: state is passed",
+    /Timeout\b/ => "interrupts code anywhere: use deadlines for waits",
+    /Thread\.current|Fiber\[|fiber_local/ => "is lost in another fiber: pass state as arguments",
     /Fiber\.(yield|new)|\.resume\b/ => "only the scheduler resumes fibers",
-    /IO\.select/ => "holds up the scheduler before Ruby 3.2",
-    /TCPSocket|UNIXSocket|Socket\.tcp/ => "holds up the scheduler to connect, since Ruby 3.4",
-    /\bautoload\b/ => "what is loaded is seen from the file that asks for it",
-    /\bat_exit\b|\btrap\b|\$[a-z]/ => "changes the process that it is a guest in",
+    /IO\.select/ => "blocks the scheduler before Ruby 3.2",
+    /TCPSocket|UNIXSocket|Socket\.tcp/ => "blocks the scheduler while connecting, since Ruby 3.4",
+    /\bautoload\b/ => "hides from readers of the file what it loads",
+    /\bat_exit\b|\btrap\b|\$[a-z]/ => "changes the host process",
     /@@/ => "state of the class is shared by all clients"
   }.freeze
 
-  it "it needs nothing at run time, compiles one thing that may fail, and has its files" do
+  it "it needs nothing at run time, compiles one optional part, and contains its files" do
     spec = Dir.chdir(ROOT) { Gem::Specification.load("ringwell.gemspec") }
     assert_equal [[], ["ext/Rakefile"]], [spec.dependencies, spec.extensions]
     assert_empty spec.files.grep(/shim\.(so|bundle)\z/)
@@ -26,7 +26,7 @@ class GemTest < RingwellTest
     end
   end
 
-  it "its code does without what would surprise its users" do
+  it "its code avoids constructs that would surprise its users" do
     Dir["#{ROOT}/lib/**/*.rb"].each do |file|
       File.readlines(file).each_with_index do |line, index|
         next if line.lstrip.start_with?("#")
@@ -36,8 +36,8 @@ class GemTest < RingwellTest
     end
   end
 
-  # What a first request would have to wait for: files that are read, threads that start.
-  it "the first call of an engine loads nothing, and no call makes a thread" do
+  # Delays of a first request: files that are read, threads that start.
+  it "the first call of an engine loads no file, and no call creates a thread" do
     script = <<~RUBY
       require "ringwell/engine"
       pool = { id: 1, key: "k" * 8, numbers: ["8885550101-8885550189"] }
@@ -56,7 +56,7 @@ class GemTest < RingwellTest
     end
   end
 
-  it "each file is its own: asked for alone it loads" do
+  it "each file can be loaded alone" do
     %w[ringwell ringwell/config ringwell/engine ringwell/fake ringwell/rack].map do |file|
       Thread.new do
         run = IO.popen([RbConfig.ruby, "-w", "-W:no-experimental", "-I", "#{ROOT}/lib", "-e",

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# Coverage sees only what is loaded after it: this file is required first.
+# Coverage includes only files that are loaded later: require this file first.
 require_relative "support/covered" if ENV["RINGWELL_COVERAGE"]
 
 require "minitest"
@@ -16,14 +16,15 @@ require_relative "support/server"
 require_relative "support/stub_server"
 require_relative "support/telephone"
 
-# What all tests share.
+# Common to all tests.
 class RingwellTest < Minitest::Test
   KEY = "S3CR3TKEY0000001"
 
   # A sentence of the specification.
   def self.it(sentence, &block) = define_method("test_#{sentence.tr(" ", "_")}", &block)
 
-  # The same sentence in threads and under each scheduler. Most of it is waiting: all at once.
+  # The same sentence in threads and under each scheduler. Most of it is waiting, so all run at
+  # once.
   def self.in_every_mode(sentence, &block)
     it "#{sentence}, in #{Modes::ALL.join(", ")}" do
       runs = Modes::ALL.map do |mode|
@@ -69,8 +70,8 @@ class RingwellTest < Minitest::Test
     engine
   end
 
-  # So long the block takes: never less, and once of fifty times no more, because others are busy on
-  # this machine too, and that can only add.
+  # Expects the block to take this long: never less, and once in fifty attempts no more, because
+  # other work on the machine can only add time.
   def assert_takes(seconds)
     times = []
     50.times do
@@ -86,14 +87,14 @@ class RingwellTest < Minitest::Test
   # An address without a listener.
   def nobody = "http://127.0.0.1:#{Server.free_port}"
 
-  # An address that takes connections and then says nothing.
+  # An address that accepts connections and never answers.
   def silent
     listener = TCPServer.new("127.0.0.1", 0)
     @to_close << listener
     "http://127.0.0.1:#{listener.addr[1]}"
   end
 
-  # An address whose queue of connections is full: another one is neither taken nor refused.
+  # An address whose connection queue is full: another connection is neither accepted nor refused.
   def full
     listener = Socket.tcp_server_sockets("127.0.0.1", 0).first
     listener.listen(0)
@@ -108,7 +109,7 @@ class RingwellTest < Minitest::Test
   end
 end
 
-# The engine is called by Fiddle in all tests of a class, as if the shim in C had not been compiled.
+# Fiddle calls the engine in all tests of a class, as if the C shim had not been compiled.
 module WithFiddle
   def run = Ringwell::Engine::Library.stub(:driver, :fiddle) { super }
 end

@@ -2,14 +2,14 @@
 
 require "open3"
 
-# What applications use in their own tests: the fake, and helpers for minitest and RSpec.
+# Tools for applications' own tests: the fake, and helpers for minitest and RSpec.
 class HelpersTest < RingwellTest
   LIB = File.expand_path("../lib", __dir__)
   SHOP = <<~RUBY
     def visit(campaign) = Ringwell.client.allocate("42", params: { m1: campaign }).formatted
   RUBY
 
-  it "a fake of all pools has numbers for fiction, and begins anew" do
+  it "a fake of all pools has numbers for fiction, and can start over" do
     fake = Ringwell::Fake.new(any_pool: true, pools: [Ringwell::Pool.new(id: 7, key: "k")])
     assert_equal %w[2005550101 2015550101], %w[1 2].map { |pool| fake.allocate(pool).number }
     assert_equal "2005550102", fake.allocate("1", key: "whatever").number
@@ -33,7 +33,7 @@ class HelpersTest < RingwellTest
             refute_ringwell_number("43")
             assert_raises(Minitest::Assertion) { refute_ringwell_number }
             error = assert_raises(Minitest::Assertion) { assert_ringwell_number("42", params: { m1: "homes" }) }
-            assert_includes error.message, "no number of pool 42 went out"
+            assert_includes error.message, "no number of pool 42 was allocated"
             ringwell.late!(1)
             assert_equal :late, Ringwell.client.allocate("42", overflow: "8005550100").reason
           end

@@ -3,7 +3,7 @@
 require "contract"
 require "open3"
 
-# The events that subscribers get, and the headers that a client adds to its requests.
+# The events for subscribers, and the headers that a client adds to its requests.
 class InstrumentationTest < RingwellTest
   it "a batch of bytes is an event" do
     served = stub_server { |request| numbers(request) }
@@ -17,7 +17,7 @@ class InstrumentationTest < RingwellTest
     assert_equal [1, :unreachable], events.payloads("bulk.ringwell").last.values_at(:deadline, :reason)
   end
 
-  it "a connect is timed, one that fails too" do
+  it "a connect is timed, even if it fails" do
     events = Timed.new
     one = client(full, deadline: 0.05, instrumenter: events, overflow: {"1" => "8005550100"})
     assert_equal :late, one.allocate(1, key: KEY).reason
@@ -29,7 +29,7 @@ class InstrumentationTest < RingwellTest
     assert_equal :unreachable, events.seen.reverse.assoc("connect.ringwell")[1][:reason]
   end
 
-  it "an instrumenter that returns nothing takes no batch away" do
+  it "an instrumenter that returns nothing does not lose a batch" do
     silent = Object.new
     silent.define_singleton_method(:instrument) { |_name, _payload, &work| work.call && nil }
     fake = Ringwell::Fake.new(instrumenter: silent).pool(1, key: KEY, numbers: %w[8885550101])
@@ -37,7 +37,7 @@ class InstrumentationTest < RingwellTest
     assert_raises(Ringwell::ConfigError) { client(nobody, instrumenter: 3) }
   end
 
-  it "ActiveSupport gets events, also if it is loaded after the client was made" do
+  it "ActiveSupport gets events, even if it is loaded after the client was created" do
     script = <<~RUBY
       require "ringwell"
       client = Ringwell::Client.new("unix:/nowhere", overflow: { "1" => "8005550100" })
@@ -53,7 +53,7 @@ class InstrumentationTest < RingwellTest
     assert_equal [":unreachable\n", true], [said, status.success?]
   end
 
-  it "requests say who asks, and have the headers of a hash or a block" do
+  it "requests identify the client, and have the headers of a hash or a block" do
     served = stub_server { |request| numbers(request) }
     spans = %w[00-1-1-01 00-2-2-01]
     [nil, {traceparent: "00-0-0-01", "User-Agent" => "mine"},
@@ -69,7 +69,7 @@ class InstrumentationTest < RingwellTest
       heads
   end
 
-  it "a header that would break a request is refused" do
+  it "a header that would corrupt a request is refused" do
     [{"a b" => "1"}, {"a" => "1\r\nb: 2"}, {"content-length" => "3"}, {"Host" => "x"},
       {"a" => "ä"}].each do |headers|
       assert_raises(Ringwell::ConfigError, headers.inspect) { client(nobody, headers:) }

@@ -2,7 +2,7 @@
 
 require "open3"
 
-# The engine's library and the ways to call it: which is taken, and what is refused.
+# The engine's library and its drivers: which is used, and which is refused.
 class LibraryTest < RingwellTest
   Library = Ringwell::Engine::Library
   GEM = File.expand_path("..", __dir__)
@@ -17,7 +17,7 @@ class LibraryTest < RingwellTest
     FileUtils.rm_rf(@files)
   end
 
-  it "the shim is taken if it was compiled for this Ruby, and Fiddle otherwise" do
+  it "the shim is used if it was compiled for this Ruby, and Fiddle otherwise" do
     assert_equal :fiddle, Library.driver("0.0.0")
     pool = {id: 1, key: KEY, numbers: ["8885550101"], overflow: "8885550199"}
     [Library.driver, :fiddle].each do |driver|
@@ -28,7 +28,7 @@ class LibraryTest < RingwellTest
     on_load_path("ringwell/engine/9.9.9/shim.rb") { assert_equal :shim, Library.driver("9.9.9") }
   end
 
-  it "where nothing can be compiled the engine is called by Fiddle, and it is said" do
+  it "without a compiler, Fiddle calls the engine, and the installation reports it" do
     environment = {"MAKE" => "/nowhere", "RUBYARCHDIR" => "#{@files}/lib"}
     said, status = Open3.capture2e(environment, "rake", "--rakefile", "#{GEM}/ext/Rakefile")
     assert_predicate status, :success?, said
@@ -36,15 +36,15 @@ class LibraryTest < RingwellTest
     refute_path_exists "#{@files}/lib"
   end
 
-  it "the shim is compiled against the header of the library" do
+  it "the shim is compiled against the library's header" do
     assert_equal File.read("#{Server::ROOT}/crates/ringwell-embed/include/ringwell_embed.h"),
       File.read("#{GEM}/ext/shim/ringwell_embed.h")
   end
 
-  it "the library is looked for, and one of another release is refused" do
+  it "the library is located, and one of another release is refused" do
     assert_equal __FILE__, Library.path("RINGWELL_EMBED" => __FILE__)
     missing = assert_raises(Ringwell::ConfigError) { Library.path("RINGWELL_EMBED" => "/no") }
-    assert_equal "no engine at /no: RINGWELL_EMBED names the library", missing.message
+    assert_equal "no engine at /no: RINGWELL_EMBED must be the library's path", missing.message
     Library.stub(:places, []) do
       assert_match(/this gem has no engine for .*install Rust/, assert_raises(Ringwell::ConfigError) {
                                                                   Library.path({})
@@ -58,7 +58,7 @@ class LibraryTest < RingwellTest
     end
   end
 
-  it "a fault of the engine's has an error of its own" do
+  it "a fault in the engine has its own error" do
     error = assert_raises(Ringwell::Panicked) { Library.refuse(Library::PANICKED, "oh") }
     assert_equal "oh", error.message
     assert_kind_of Ringwell::EngineError, error
@@ -67,7 +67,7 @@ class LibraryTest < RingwellTest
 
   private
 
-  # What the block does while `require` finds an empty file by this name.
+  # The block's result while `require` finds an empty file by this name.
   def on_load_path(file)
     FileUtils.mkdir_p(File.dirname("#{@files}/lib/#{file}"))
     File.write("#{@files}/lib/#{file}", "")

@@ -3,13 +3,13 @@
 require "net/http"
 require "open3"
 
-# A Rails application from `rails new` and the generator: to a number that it writes into its page, to one
-# that the browser swaps in, and to calls with their visitors.
+# A Rails application from `rails new` and the generator: a number in a page by the view helper, a
+# number swapped in by the browser, and calls with their visitors.
 class NewAppTest < RingwellTest
   include Telephone
 
   GEM = File.expand_path("..", __dir__)
-  # No database, no assets, nothing that must be downloaded.
+  # No database, no assets, nothing to download.
   LEFT_OUT = %w[bundle git active-record active-storage action-mailer action-mailbox action-text action-cable
     sprockets asset-pipeline javascript turbolinks bootsnap listen spring webpack-install hotwire
     jbuilder system-test puma docker ci rubocop brakeman thruster kamal solid devcontainer keeps]
@@ -29,7 +29,7 @@ class NewAppTest < RingwellTest
 
     class PagesControllerTest < ActionDispatch::IntegrationTest
       2.times do |i|
-        test "a visitor of a campaign has a number \#{i}" do
+        test "a visitor from a campaign has a number \#{i}" do
           get "/?campaign=autos"
           assert_response :success
           assert_equal "2005550101", assert_ringwell_number("42", params: { m1: "autos" })
@@ -38,7 +38,7 @@ class NewAppTest < RingwellTest
       end
     end
   RUBY
-  # The job runs once when the order is placed, and again because a queue delivers twice.
+  # The job runs once when the order is placed, and again because a queue may deliver twice.
   CONTROLLER = <<~RUBY
     class PagesController < ApplicationController
       skip_forgery_protection
@@ -53,7 +53,7 @@ class NewAppTest < RingwellTest
     end
   RUBY
 
-  # Not one of a robot: those get no number.
+  # Not a robot's user agent: robots get no number.
   AGENT = "Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36"
 
   it "from rails new to a number on a page, a number swapped in a browser, attributed calls and an outcome" do
@@ -96,7 +96,7 @@ class NewAppTest < RingwellTest
     end
   end
 
-  # A visitor of a campaign sees a number and rings it.
+  # A visitor from a campaign sees a number and calls it.
   #
   # @return [String] the call's id
   def visit(running, shop)
@@ -108,7 +108,7 @@ class NewAppTest < RingwellTest
     call.fetch("id")
   end
 
-  # The job reaches the server's management by config/ringwell.yml, and the sale is kept once.
+  # The job reaches the server's management by config/ringwell.yml, and the sale is recorded once.
   def outcome(running, shop, call)
     answer = Net::HTTP.post_form(URI("http://127.0.0.1:#{shop}/order"), "call" => call)
     assert_equal "204", answer.code, answer.body
@@ -119,7 +119,7 @@ class NewAppTest < RingwellTest
       [conversion["call"]["id"], *conversion["conversion"].values_at("type", "value", "currency")]
   end
 
-  # Chromium runs the script of the page.
+  # Chromium runs the page's script.
   def in_a_browser(app, running, shop)
     return unless system("which chromium", out: File::NULL)
 
@@ -148,7 +148,7 @@ class NewAppTest < RingwellTest
       folder:)
     app = "#{folder}/shop"
     File.write("#{app}/Gemfile", GEMFILE)
-    # Debian has it with the database only.
+    # Only Debian's database package has it.
     application = File.read("#{app}/config/application.rb")
     inline = "config.active_job.queue_adapter = :inline"
     File.write("#{app}/config/application.rb", application.sub(%r{^require "active_model/railtie"$}, "")
@@ -177,7 +177,7 @@ class NewAppTest < RingwellTest
     assert_includes File.read("#{app}/test/test_helper.rb"), 'require "ringwell/minitest"'
   end
 
-  # Rings the number: the call, once it is attributed.
+  # Calls the number; returns the call as soon as it is attributed.
   def call_of(running, number)
     call = "c#{number}"
     report(call_id: call, event: "started", to: "+1#{number.delete("-")}", from: "+14155551234")
@@ -188,10 +188,10 @@ class NewAppTest < RingwellTest
 
       sleep 0.02
     end
-    flunk "no call #{call} is attributed: #{ask(running, "/v1/calls")}"
+    flunk "call #{call} was not attributed: #{ask(running, "/v1/calls")}"
   end
 
-  # Outside of the bundle of these tests.
+  # Outside of these tests' bundle.
   def run_program(*command, folder:, environment: {})
     said, status = Open3.capture2e({**clean, **environment}, *command, chdir: folder)
     assert_predicate status, :success?, said

@@ -1,20 +1,20 @@
 # frozen_string_literal: true
 
-# What callers get wrong, and what they get for it: a clear answer, and never a stored mistake.
+# Mistakes of callers: each gets a clear error, and none is stored.
 class OptionsTest < RingwellTest
   def setup
     super
     @fake = Ringwell::Fake.new.pool(1, key: KEY, numbers: %w[8885550101 8885550102])
   end
 
-  it "an option that is unknown is refused, not stored as a parameter" do
+  it "an unknown option is refused, not stored as a parameter" do
     error = assert_raises(ArgumentError) { @fake.allocate(1, key: KEY, overlow: "8005550100") }
     assert_match(/unknown keyword: :overlow/, error.message)
     assert_raises(ArgumentError) { @fake.bulk { |b| b.allocate(1, key: KEY, requestid: 3) } }
     assert_empty @fake.history
   end
 
-  it "parameters may have any name but those that the API reads itself" do
+  it "parameters may have any name except those that the API reads itself" do
     names = %i[key request_id overflow visitor deadline params pool]
     @fake.allocate(1, key: KEY, params: names.to_h { |name| [name, "mine"] })
     assert_equal names.map(&:name), @fake.history[0][:params].keys
@@ -26,7 +26,7 @@ class OptionsTest < RingwellTest
     assert_match(/params must be a hash/, error.message)
   end
 
-  it "the signatures say which options there are" do
+  it "the signatures list the options" do
     wanted = %i[key params request_id overflow visitor]
     {Ringwell::Allocator => [*wanted, :deadline], Ringwell::Batch::Builder => wanted}
       .each do |type, options|
@@ -35,7 +35,7 @@ class OptionsTest < RingwellTest
       end
   end
 
-  it "bulk without rows, body or block says what it needs" do
+  it "bulk without rows, body or block names the missing argument" do
     error = assert_raises(ArgumentError) { @fake.bulk }
     assert_equal "bulk needs a block, an array of requests, or the body of a batch", error.message
     [{a: 1}, 3, [1], ["{}"]].each do |rows|
@@ -57,7 +57,7 @@ class OptionsTest < RingwellTest
     assert_equal "{}", client(served.url, deadline: 5).bulk("{}")
   end
 
-  it "a source says whether it can answer" do
+  it "a source reports whether it can answer" do
     assert_predicate @fake, :ready?
     @fake.refuse!
     refute_predicate @fake, :ready?
@@ -65,7 +65,7 @@ class OptionsTest < RingwellTest
     @fake.fail!
     refute_predicate @fake, :ready?
     one = client([nobody, server(Server.pool(1, key: KEY, numbers: %w[8885550101])).url], deadline: 5)
-    # A server listens before it belongs into the rotation.
+    # A server listens before it is ready for traffic.
     200.times { one.ready? ? break : sleep(0.01) }
     assert_predicate one, :ready?
     refute_predicate client(nobody), :ready?
@@ -90,7 +90,7 @@ class OptionsTest < RingwellTest
     assert_equal 503, status(app, "/status")[0]
     bulk = status(app, "/api/2013-07-01/bulk.json", "HEAD")
     assert_equal [405, "POST, OPTIONS", ""], [bulk[0], bulk[1]["allow"], bulk[2]]
-    # A backend that cannot say is up.
+    # A backend without a readiness check counts as up.
     assert_equal 200, status(Ringwell::Rack::App.new(Object.new), "/status")[0]
   end
 
@@ -105,10 +105,10 @@ class OptionsTest < RingwellTest
       end
   end
 
-  it "an engine that is dropped is freed" do
+  it "a dropped engine is freed" do
     pool = {id: 1, key: KEY, numbers: %w[8885550101]}
     Dir.mktmpdir do |data|
-      # In another frame, so that the stack holds none of them.
+      # In another stack frame, so that the stack references none of them.
       Thread.new { Ringwell::Engine.open(data:, durability: :os, ring_pools: [pool]).ready? }.join
       reopened = nil
       20.times do
@@ -122,7 +122,7 @@ class OptionsTest < RingwellTest
     end
   end
 
-  it "an engine that cannot be closed any more is let go of without a word" do
+  it "a dropped engine that cannot be closed is released silently" do
     library = Struct.new(:asked) { def ask(*) = (self.asked = true) && raise(Ringwell::Forked, "fork") }.new
     assert_nil Ringwell::Engine.send(:closing, library, 1).call
     assert library.asked

@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
-# A known overflow number is shown for every fault that is not the caller's mistake.
+# A known overflow number is returned for every fault that is not the caller's mistake.
 class OverflowTest < RingwellTest
   OVERFLOW = {"42" => "8005550100"}.freeze
 
   {"PoolExhausted" => :exhausted, "ServiceUnavailable" => :failed,
     "InternalServiceError" => :failed}.each do |error_class, reason|
-    it "a row that fails by #{error_class} is the known overflow number" do
+    it "for a row that fails by #{error_class} the known overflow number is returned" do
       served = answering("error_class" => error_class, "message" => "refer to error handle 7")
       known = client(served.url, deadline: 5, overflow: OVERFLOW)
       allocation = known.allocate("42", key: KEY, request_id: "a")
@@ -18,7 +18,7 @@ class OverflowTest < RingwellTest
     end
   end
 
-  it "a row that is the caller's mistake stays an error" do
+  it "a row that is the caller's mistake remains an error" do
     %w[InvalidKey InvalidInput BrandNew].each do |error_class|
       served = answering("error_class" => error_class, "message" => "no")
       known = client(served.url, deadline: 5, overflow: OVERFLOW)
@@ -32,7 +32,7 @@ class OverflowTest < RingwellTest
     assert_equal [:allocated, :exhausted], Array.new(2) { one.allocate(1, key: KEY).reason }
   end
 
-  it "a batch of more rows than a server takes is split, in order" do
+  it "a batch of more rows than a server accepts is split, in order" do
     running = server(Server.pool(1, key: KEY, numbers: ["8885550000-8885559999"]))
     one = client(running.url, deadline: 10)
     rows = Array.new(1201) { |row| Ringwell::Request.new(pool: 1, key: KEY, request_id: row) }
@@ -44,7 +44,7 @@ class OverflowTest < RingwellTest
     assert_equal 1201, again[0].uniq.size
   end
 
-  it "a batch of more bytes than a server takes is split too" do
+  it "a batch of more bytes than a server accepts is split too" do
     running = server(Server.pool(1, key: KEY, numbers: ["8885550000-8885559999"]))
     one = client(running.url, deadline: 10)
     rows = Array.new(100) do |row|
@@ -53,7 +53,7 @@ class OverflowTest < RingwellTest
     assert_equal (0..99).to_a, one.bulk(rows).map(&:request_id)
   end
 
-  it "parts that come too late are overflow numbers, those before are not" do
+  it "late parts get overflow numbers, earlier parts keep their answers" do
     served = stub_server do |request|
       sleep 0.15
       StubServer.answer(StubServer.rows(request.body))
@@ -73,7 +73,7 @@ class OverflowTest < RingwellTest
 
   private
 
-  # A server that answers each row alike.
+  # A server that gives each row the same answer.
   def answering(row)
     stub_server do |request|
       ids = StubServer.rows(request.body).map { |one| one.slice("request_id") }

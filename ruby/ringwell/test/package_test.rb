@@ -2,11 +2,11 @@
 
 require "open3"
 
-# The gem as a package: built, installed into an empty folder, and used from there.
+# The gem as a package: built, installed into an empty folder, and used there.
 class PackageTest < RingwellTest
   ROOT = File.expand_path("..", __dir__)
 
-  it "an installed gem has its engine, and the README's examples work with it" do
+  it "an installed gem contains its engine, and the README's examples work with it" do
     skip "cargo is not installed" unless system("cargo --version", %i[out err] => File::NULL)
     Dir.mktmpdir("ringwell-home") do |home|
       gem = run_program({"RINGWELL_EMBED" => stripped(home)}, "rake", "--quiet", "gem:native").lines.last.chomp
@@ -24,7 +24,7 @@ class PackageTest < RingwellTest
     end
   end
 
-  it "the gem with the engine's source has what cargo needs, and no tests" do
+  it "the gem with the engine's source contains the files that cargo needs, and no tests" do
     skip "cargo is not installed" unless system("cargo --version", %i[out err] => File::NULL)
     gem = run_program({}, "rake", "--quiet", "gem:source").lines.last.chomp
     Dir.mktmpdir("ringwell-source") do |folder|
@@ -41,7 +41,7 @@ class PackageTest < RingwellTest
 
   private
 
-  # The engine's library as the packages have it. With its symbols it takes seconds to compress.
+  # The engine's library as it is in the packages. With its symbols it takes seconds to compress.
   def stripped(folder)
     library = "#{folder}/libringwell_embed.so"
     run_program({}, "strip", "-o", library, Ringwell::Engine::Library.path)

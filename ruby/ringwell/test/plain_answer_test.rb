@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# The reader of common answers says what the parser of JSON says, or nothing.
+# The reader of common answers agrees with the JSON parser, or returns nil.
 class PlainAnswerTest < RingwellTest
   Read = Ringwell::Batch::PlainAnswer
 
-  it "an answer as servers write it is read without a parser" do
+  it "an answer in the servers' form is read without a parser" do
     engine = opened(durability: :memory, ring_pools: [
       {id: 1, key: KEY, numbers: ["8885550101-8885550109"], overflow: "8885550199"}
     ])
@@ -15,7 +15,7 @@ class PlainAnswerTest < RingwellTest
     assert(Read.read(answer, asked).all? { |row| row.frozen? && row.number.frozen? })
   end
 
-  it "an answer with anything unusual in it is left to the parser" do
+  it "an answer with anything unusual is left to the parser" do
     asked = rows("a")
     plain = '{"responses":[{"request_id":"a","promo_number_formatted":"888-555-0101",' \
             '"promo_number":"8885550101","tracking_url":""}]}'
@@ -60,7 +60,7 @@ class PlainAnswerTest < RingwellTest
     end
   end
 
-  # What the parser makes of it: in a plain answer no row has an overflow number or an error.
+  # The parser's result: in a plain answer no row has an overflow number or an error.
   def parsed(body, asked)
     Ringwell::Batch.send(:parse, body, asked) { |row, outcome| flunk "row #{row} is #{outcome.inspect}" }
   end

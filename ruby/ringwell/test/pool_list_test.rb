@@ -2,11 +2,11 @@
 
 require "digest"
 
-# Overflow numbers that a client learns from the list of ring pools of a server.
+# Overflow numbers that a client learns from a server's list of ring pools.
 class PoolListTest < RingwellTest
   TOKEN = "a-token-of-the-tests"
 
-  it "overflow numbers come from the list of a real server before anybody has asked it" do
+  it "overflow numbers come from a real server's list before any request for a number" do
     management = "127.0.0.1:#{Server.free_port}"
     pools = [Server.pool(1, key: KEY, numbers: %w[8885550101-8885550102], overflow: "8885550199"),
       Server.pool(2, key: KEY, numbers: %w[8885550201])].join
@@ -31,7 +31,7 @@ class PoolListTest < RingwellTest
     running&.stop
   end
 
-  it "all pages of a list are asked for" do
+  it "all pages of a list are requested" do
     pages = [[{id: 1, overflow_number: "8885550101"}, {id: 7, overflow_number: nil}],
       [{id: 9, overflow_number: "8885550109"}], []]
     served = stub_server { StubServer.answer(JSON.generate(pages.shift)) }
@@ -43,7 +43,7 @@ class PoolListTest < RingwellTest
     assert_includes served.requests[0].head, "authorization: Bearer #{TOKEN}\r\n"
   end
 
-  it "what is not a list is refused, and a list that does not come is late" do
+  it "anything but a list is refused, and a missing list exceeds the deadline" do
     one = client(nobody)
     ["{", "3", "[3]", '{"a":1}', '[{"id":1,"overflow_number":"12"}]'].each do |body|
       served = stub_server { StubServer.answer(body) }

@@ -3,7 +3,7 @@
 require "net/http"
 require "open3"
 
-# The gem in servers that fork and in workers of jobs, as processes of their own.
+# The gem in servers that fork and in job workers, as separate processes.
 class ProcessesTest < RingwellTest
   include Telephone
 
@@ -11,14 +11,14 @@ class ProcessesTest < RingwellTest
   LIB = File.expand_path("../lib", __dir__)
   PATIENCE = 20
 
-  it "in Puma's cluster a client lives on in each worker, an engine in the process that opened it" do
+  it "in Puma's cluster a client works in each worker, an engine only in the process that opened it" do
     skip "Puma is not installed" unless system("which puma", out: File::NULL)
     running = server([42, 43].map { |id| Server.pool(id, key: KEY, numbers: ["888#{id}50000-888#{id}59998"]) }.join)
     in_cluster(running) do |port|
       shown = [42, 43].map { |id| Thread.new { ask_both(port, "/client/#{id}") } }.map(&:value)
       strangers = shown.zip(%w[88842 88843]).map { |all, own| all.reject { |_, said| said.start_with?(own) } }
       assert_equal [[], []], strangers
-      assert_equal shown.flatten(1).size, shown.flatten(1).map(&:last).uniq.size, "one number twice: #{shown}"
+      assert_equal shown.flatten(1).size, shown.flatten(1).map(&:last).uniq.size, "a number was allocated twice: #{shown}"
       ask_both(port, "/parents").each { |_, said| assert_match(/\ARingwell::Forked: .*forked child/, said) }
       others, own = ask_both(port, "/own").partition { |_, said| said.start_with?("Ringwell") }
       assert_equal [1, 1], [others, own].map { |answers| answers.map(&:first).uniq.size }
@@ -31,7 +31,7 @@ class ProcessesTest < RingwellTest
     end
   end
 
-  it "Sidekiq's threads share a client, and an outcome that is delivered three times is kept once" do
+  it "Sidekiq's threads share a client, and an outcome delivered three times is recorded once" do
     %w[redis-server sidekiq].each do |name|
       skip "#{name} is not installed" unless system("which #{name}", out: File::NULL)
     end
@@ -86,7 +86,7 @@ class ProcessesTest < RingwellTest
     end
   end
 
-  # Runs the program, and all that it starts, during the block.
+  # Runs the program and its child processes during the block.
   def in_group(environment, *command, log:)
     pid = Process.spawn(environment, *command, %i[out err] => log, :pgroup => true)
     yield
@@ -103,7 +103,8 @@ class ProcessesTest < RingwellTest
     said
   end
 
-  # @return [Array(Array(String, String))] the same from requests of which both workers answered some
+  # @return [Array(Array(String, String))] the same, from requests that both workers helped to
+  #   answer
   def ask_both(port, path)
     answers = []
     wait_until { answers.concat(ask_all(port, path)).map(&:first).uniq.size == 2 && answers }
@@ -115,13 +116,13 @@ class ProcessesTest < RingwellTest
       Thread.new do
         Net::HTTP.get(URI("http://127.0.0.1:#{port}#{path}")).split(" ", 2)
       rescue SystemCallError, EOFError
-        # No worker listens yet, or one was killed just now.
+        # No worker listens yet, or one has just been killed.
       end
     end
     asking.filter_map(&:value)
   end
 
-  # What the block returns, once that is neither nil nor false.
+  # The block's result, as soon as it is neither nil nor false.
   def wait_until
     ends = Ringwell::Deadline.now + PATIENCE
     loop do

@@ -4,7 +4,7 @@ require "stringio"
 require "timeout"
 require "net/http"
 
-# The Rack application and middleware: what they do beside the cases of fixtures/api.
+# The Rack application and middleware: behaviour beyond the cases of fixtures/api.
 class RackTest < RingwellTest
   BULK = "/api/2013-07-01/bulk.json"
   ROW = %({"requests":[{"api_suffix":"1/allocate_number.json?ring_pool_key=#{KEY}&m1=a"}]})
@@ -19,7 +19,7 @@ class RackTest < RingwellTest
     @app = Ringwell::Rack::App.new(@fake)
   end
 
-  it "a batch is answered by the backend's bytes" do
+  it "a batch is answered with the backend's bytes" do
     status, headers, body = post(ROW)
     assert_equal 200, status
     assert_equal @fake.class.new.pool(1, key: KEY, numbers: %w[8885550101]).bulk(ROW), body
@@ -39,7 +39,7 @@ class RackTest < RingwellTest
         status, headers, parts = linted.call(env)
         parts.each { |part| assert_instance_of String, part }
         parts.close
-        # Rack 3 takes names in lower case only.
+        # Rack 3 accepts only lower-case names.
         assert_equal headers.keys.map(&:downcase), headers.keys
         assert_kind_of Integer, status
       end
@@ -51,7 +51,7 @@ class RackTest < RingwellTest
       [status, body]
   end
 
-  it "a body that is too long is refused unread, or as soon as it is known" do
+  it "a body that is too long is refused unread, or as soon as its length is known" do
     input = StringIO.new("x" * 1_100_000)
     [{"CONTENT_LENGTH" => "1100000"}, {}].each do |length|
       status, headers, = call("REQUEST_METHOD" => "POST", "PATH_INFO" => BULK,
@@ -61,8 +61,8 @@ class RackTest < RingwellTest
     assert_equal 1_048_577, input.pos
   end
 
-  # As Rack 3 does with forms, which is what `curl -d` sends.
-  it "a body that something before it has read is read again, or it says that it is gone" do
+  # As Rack 3 handles forms, and `curl -d` sends forms.
+  it "a body that another middleware has read is read again, or reported as lost" do
     reader = ->(env) { env["rack.input"].read && @app.call(env) }
     length = {"CONTENT_LENGTH" => ROW.bytesize.to_s,
                "CONTENT_TYPE" => "application/x-www-form-urlencoded"}
@@ -120,7 +120,7 @@ class RackTest < RingwellTest
     assert_equal 414, get("#{SINGLE}.json", "m1=#{"x" * 8192}")[0]
   end
 
-  it "the client's terms reach the backend, never a later deadline" do
+  it "the client's deadline reaches the backend, but never a later one" do
     @fake.late!(0.5)
     assert_equal 503, post(ROW, "HTTP_RINGWELL_DEADLINE_MS" => "100")[0]
     assert_equal 503, post(ROW, "HTTP_RINGWELL_DEADLINE_MS" => "0")[0]
@@ -133,7 +133,7 @@ class RackTest < RingwellTest
     refute_equal twice[0], post(ROW, "HTTP_IDEMPOTENCY_KEY" => "")[2]
   end
 
-  it "a backend without a deadline of its own takes the client's" do
+  it "a backend without a deadline of its own uses the client's" do
     asked = nil
     backend = Object.new
     backend.define_singleton_method(:deadline) { nil }
@@ -144,7 +144,7 @@ class RackTest < RingwellTest
     assert_in_delta 0.05, asked
   end
 
-  it "a backend that cannot answer is 503, one that refuses is what it says" do
+  it "a backend that cannot answer is 503, and one that refuses sets the answer" do
     @fake.refuse!
     status, headers, body = post(ROW)
     assert_equal [503, "1"], [status, headers["retry-after"]]
@@ -162,7 +162,7 @@ class RackTest < RingwellTest
     "NotImplementedError" => -> { raise NotImplementedError, "oh" },
     "deep recursion" => -> { deep.call(0) }, "a timeout" => -> { raise Timeout::Error, "oh" },
     "one without backtrace" => -> { raise RuntimeError.new("oh").freeze }}.each do |name, trouble|
-    it "#{name} in the backend is a 500, logged once, and the next request is fine" do
+    it "#{name} in the backend is a 500, logged once, and the next request succeeds" do
       fake = @fake
       backend = Object.new
       backend.define_singleton_method(:bulk) { |body| trouble ? trouble.call : fake.bulk(body) }
@@ -178,7 +178,7 @@ class RackTest < RingwellTest
     end
   end
 
-  it "what must end the process does" do
+  it "exceptions that must end the process do" do
     [SystemExit, Interrupt, NoMemoryError].each do |kind|
       backend = Object.new
       backend.define_singleton_method(:bulk) { |_| raise kind, "end" }
@@ -186,14 +186,14 @@ class RackTest < RingwellTest
     end
   end
 
-  it "status is up until it is drained" do
+  it "status is 200 until it is drained" do
     assert_equal [200, '{"status":"up"}'], get("/status").values_at(0, 2)
     @app.drain!
     assert_equal 503, get("/status")[0]
     assert_equal 200, post(ROW)[0]
   end
 
-  it "the middleware answers its own paths and hands on the rest untouched" do
+  it "the middleware answers its own paths and passes on the rest unchanged" do
     rest = ->(env) { [200, {}, [env.fetch("PATH_INFO")]] }
     stack = Ringwell::Rack::Middleware.new(rest, @fake)
     ["/", "/status", "/api/", "/api/mine", "/api/2013-07-01/ring_pools/1.json"].each do |path|
@@ -214,7 +214,7 @@ class RackTest < RingwellTest
     end
   end
 
-  it "in Thin it answers as everywhere" do
+  it "it works in Thin as elsewhere" do
     require "thin"
     port = Server.free_port
     Thin::Logging.silent = true

@@ -2,13 +2,13 @@
 
 require "stringio"
 
-# The example application of Rails, with a real server behind it.
+# The example Rails application, with a real server behind it.
 class RailsTest < RingwellTest
   KEY_OF_42 = "s3cr3t-of-pool-42"
   POOL = Server.pool(42, key: KEY_OF_42, numbers: ["8885550101-8885550189"], overflow: "8885550199")
 
   class << self
-    # An application of Rails is made once in a process.
+    # A process can have only one Rails application.
     def shop
       @shop ||= begin
         ENV["RAILS_ENV"] = "test"
@@ -21,7 +21,7 @@ class RailsTest < RingwellTest
 
     def server
       @server ||= Server.new(POOL).tap do |running|
-        # Not in children that were forked meanwhile.
+        # Not in forked children.
         at_exit { running.stop if Process.pid == running.parent }
       end
     end
@@ -63,7 +63,7 @@ class RailsTest < RingwellTest
     Ringwell::Rails.settings = before
   end
 
-  it "the API is in front of all other middleware, if it is wanted" do
+  it "the API is in front of all other middleware, if it is enabled" do
     assert_equal Ringwell::Rack::Middleware, @shop.middleware.first.klass
     inserted = []
     middleware = Object.new
@@ -78,11 +78,11 @@ class RailsTest < RingwellTest
     assert_includes status, "MethodNotAllowed"
   end
 
-  it "the gem alone is enough where Rails is" do
+  it "in a Rails application the gem alone is enough" do
     assert load(File.expand_path("../lib/ringwell.rb", __dir__))
   end
 
-  it "a file with a section for production alone does not break the other environments" do
+  it "a file that has only a section for production does not break the other environments" do
     {"test" => Ringwell::Fake, "development" => Ringwell::Fake, "production" => Ringwell::Client}
       .each { |environment, type| assert_instance_of type, client_in(environment, <<~YAML) }
         production:
@@ -98,7 +98,7 @@ class RailsTest < RingwellTest
     assert_equal "8885550199", fake.allocate("42", key: "any").number
   end
 
-  it "the snippet's tag has the site's public key, and nothing without settings" do
+  it "the snippet's tag has the site's public key, and is empty without settings" do
     view = ActionView::Base.empty
     assert_equal "", view.ringwell_snippet_tag
     settings = {url: "https://calls.example/", site: "pk_shop"}
@@ -115,7 +115,7 @@ class RailsTest < RingwellTest
     end
   end
 
-  it "an outcome is sent by a job, again while the server fails, and never twice" do
+  it "a job sends an outcome, again while the server fails, and never twice" do
     skip "ActiveJob is not installed" unless defined?(Ringwell::OutcomeJob)
     answers = ["503 Busy", "429 Too Many Requests", "201 Created"]
     served = stub_server { StubServer.answer("{}", status: answers.shift) }
@@ -136,7 +136,7 @@ class RailsTest < RingwellTest
     assert_match(/no management/, error.message)
   end
 
-  it "a job that finds no server is put off" do
+  it "a job that cannot reach a server is rescheduled" do
     skip "ActiveJob is not installed" unless defined?(Ringwell::OutcomeJob)
     ActiveJob::Base.queue_adapter = :test
     with_settings(management: {url: nobody, token: "s3cr3t"}) do
@@ -145,7 +145,7 @@ class RailsTest < RingwellTest
     assert_equal [3], ActiveJob::Base.queue_adapter.enqueued_jobs.map { |job| (job[:at] - Time.now.to_f).round }
   end
 
-  it "what the client does is in the log" do
+  it "the log has the client's events" do
     log = StringIO.new
     before, ActiveSupport::LogSubscriber.logger = ActiveSupport::LogSubscriber.logger, Logger.new(log)
     page("/")
@@ -160,7 +160,7 @@ class RailsTest < RingwellTest
     ActiveSupport::LogSubscriber.logger = before
   end
 
-  it "odd parameters of a visitor make no error page" do
+  it "odd parameters of a visitor cause no error page" do
     odd = ["campaign[]=1&campaign[]=2", "campaign[a][b]=1", "campaign=#{"ä" * 900}",
       "campaign=", "", "campaign=a%0d%0ab%22%5c", "campaign=%F0%9F%93%9E"]
     odd.each { |query| assert_equal 1, numbers(page("/?#{query}")).uniq.size, query }
@@ -168,7 +168,7 @@ class RailsTest < RingwellTest
     assert_equal 1, numbers(page("/all?ring_pool_key=1&ringwell_visitor=2&a[b]=c&=e&%00=f")).size
   end
 
-  it "parameters are cut to what can be stored" do
+  it "parameters are cut to a length that can be stored" do
     clean = Ringwell::Rails::PageParameters
     assert_equal({}, clean.clean(nil))
     assert_equal({"a" => "x" * 512, "b" => nil, "c" => 3},
@@ -180,7 +180,7 @@ class RailsTest < RingwellTest
     assert_includes 4..6, long.size
   end
 
-  it "a page asks once and shows one number, the next page another one" do
+  it "a page requests and shows one number, the next page another one" do
     events = []
     listener = ActiveSupport::Notifications.subscribe("bulk.ringwell") { |*, payload|
       events << payload
@@ -193,7 +193,7 @@ class RailsTest < RingwellTest
     ActiveSupport::Notifications.unsubscribe(listener)
   end
 
-  in_every_mode "pages that are made at the same time have numbers of their own" do |mode|
+  in_every_mode "pages rendered at the same time have their own numbers" do |mode|
     page("/")
     shown = Modes.run(mode, 8) { numbers(page("/?campaign=#{mode}")).uniq }
     assert_equal 8, shown.flatten.uniq.size
@@ -203,7 +203,7 @@ class RailsTest < RingwellTest
   it "the API is served beside the pages" do
     suffix = "42/allocate_number.json?ring_pool_key=#{KEY_OF_42}&m1=a"
     body = %({"requests":[{"api_suffix":"#{suffix}"}]})
-    # As `curl -d` sends it: something reads forms, and Rack 3 leaves the input at its end.
+    # As `curl -d` sends it: a middleware parses forms, and Rack 3 leaves the input at its end.
     answer = page("/api/2013-07-01/bulk.json", "REQUEST_METHOD" => "POST",
       "CONTENT_TYPE" => "application/x-www-form-urlencoded",
       "CONTENT_LENGTH" => body.bytesize.to_s,
@@ -211,14 +211,14 @@ class RailsTest < RingwellTest
     assert_match(/\A{"responses":\[{"promo_number_formatted":"888-555-01/, answer)
   end
 
-  it "a page without a server has the overflow number" do
+  it "without a server a page has the overflow number" do
     Ringwell.client = client(nobody,
       pools: [Ringwell::Pool.new(id: 42, key: KEY_OF_42,
         overflow: "8885550199")])
     assert_equal ["888-555-0199"], numbers(page("/")).uniq
   end
 
-  it "values are written to JSON by Rails as by themselves" do
+  it "Rails writes the values to JSON as they do themselves" do
     shown = Ringwell::Allocation.new(pool: "1", number: "8885550142", reason: :overflow)
     assert_equal JSON.generate(shown.as_json), ActiveSupport::JSON.encode(shown)
     assert_equal [JSON.parse(shown.to_json)], JSON.parse([shown].to_json)
@@ -228,7 +228,7 @@ class RailsTest < RingwellTest
 
   private
 
-  # What the block does while the application has these settings.
+  # The block's result while the application has these settings.
   def with_settings(**settings)
     before = Ringwell::Rails.settings
     Ringwell::Rails.settings = Ringwell::Config.new(fake: true, **settings)
@@ -237,7 +237,7 @@ class RailsTest < RingwellTest
     Ringwell::Rails.settings = before
   end
 
-  # The client that an application has in an environment with this config/ringwell.yml.
+  # The application's client in an environment with this config/ringwell.yml.
   def client_in(environment, yaml)
     Dir.mktmpdir do |root|
       Dir.mkdir("#{root}/config")

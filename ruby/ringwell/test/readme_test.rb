@@ -6,7 +6,7 @@ require_relative "support/readme"
 class ReadmeTest < RingwellTest
   README = File.expand_path("../README.md", __dir__)
 
-  it "every example does what it says" do
+  it "every example has the documented results" do
     readme = Readme.new(README, stopped_later(Demo.new).url)
     assert_operator readme.blocks.size, :>=, 7
     checked = readme.run

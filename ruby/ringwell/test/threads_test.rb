@@ -2,22 +2,22 @@
 
 require "ringwell/engine/by_fiddle"
 
-# Many threads call one engine. A number is handed out once while it is locked, and each row gets a
-# number of the pool that it asked for.
+# Many threads call one engine. No number is allocated twice during its lockout, and each row gets a
+# number of its own pool.
 #
-# Few calls are enough to find a shared buffer, because threads change at each line of the driver.
-# `CALLS=100000 ruby test/run.rb -n /goes_out_twice/` makes more of them: 17 s.
+# A few calls are enough to detect a shared buffer, because threads switch at each line of the
+# driver. `CALLS=100000 ruby test/run.rb -n /goes_out_twice/` makes more of them: 17 s.
 class ThreadsTest < RingwellTest
   CALLS = Integer(ENV.fetch("CALLS", 2000))
   THREADS = 8
   POOLS = 8
   KEYS = (1..POOLS).to_h { |id| [id, format("S3CR3TKEY%07d", id)] }.freeze
-  # The driver's own lines, where another thread may take over between a call and its answer.
+  # The driver's own lines, where another thread may run between a call and its answer.
   SAID = Ringwell::Engine::ByFiddle.instance_method(:said)
 
   %i[shim fiddle].product([false, true]).each do |driver, release_gvl|
     mode = release_gvl ? "without the GVL" : "with the GVL"
-    it "no number goes out twice and none of another pool, by #{driver} #{mode}" do
+    it "no number is allocated twice or from another pool, by #{driver} #{mode}" do
       skip "the shim is not compiled" if driver == :shim && !shim?
       assert_equal({doubled: 0, of_other_pools: 0, calls: CALLS}, judge(driver, release_gvl))
     end
@@ -35,7 +35,7 @@ class ThreadsTest < RingwellTest
       calls: rows.size}
   end
 
-  # Numbers enough for all calls of a thread.
+  # Enough numbers for all calls of a thread.
   def ring_pools
     KEYS.map do |id, key|
       {id:, key:, numbers: ["#{prefix(id)}000000-#{prefix(id)}#{format("%06d", CALLS / THREADS)}"]}
@@ -52,7 +52,7 @@ class ThreadsTest < RingwellTest
     end
   end
 
-  # Lets another thread run at each line of the driver, which by itself happens ten times a second.
+  # Lets another thread run at each line of the driver, which otherwise happens ten times a second.
   def interrupted(&)
     TracePoint.new(:line) { Thread.pass }.enable(target: SAID, &)
   end

@@ -16,7 +16,7 @@ class ValueTest < RingwellTest
   }.freeze
 
   VALUES.each do |name, make|
-    it "#{name} is frozen to the bottom and compares by its fields" do
+    it "#{name} is deeply frozen and compares by its fields" do
       value = make.call
       assert_deeply_frozen value
       assert_equal make.call, value
@@ -26,14 +26,14 @@ class ValueTest < RingwellTest
     end
   end
 
-  it "a value names the keyword that is missing or unknown" do
+  it "a value reports a missing or unknown keyword" do
     error = assert_raises(ArgumentError) { Allocation.new(number: "8885550142") }
     assert_match(/missing keyword: :pool/, error.message)
     error = assert_raises(ArgumentError) { Request.new(pool: 1, key: "k", lifetime: 3) }
     assert_match(/unknown keyword: :lifetime/, error.message)
   end
 
-  it "the caller's own objects stay as they are" do
+  it "the caller's own objects stay unchanged" do
     own = {"m1" => +"autos"}
     request = Request.new(pool: id = +"42", key: key = +"k", params: own)
     [own, own["m1"], id, key].each { |object| refute object.frozen? }
@@ -41,14 +41,14 @@ class ValueTest < RingwellTest
     assert_equal({"m1" => "autos"}, request.params)
   end
 
-  it "with changes some fields and checks them" do
+  it "with changes some fields and validates them" do
     allocation = VALUES[:allocation].call
     assert_equal "2005550100", allocation.with(number: "2005550100").number
     assert_equal "42", allocation.with(number: "2005550100").pool
     assert_raises(ArgumentError) { allocation.with(number: "1") }
   end
 
-  it "a value can be taken apart by patterns" do
+  it "a value supports pattern matching" do
     shown = case VALUES[:allocation].call
     in Ringwell::Allocation(number:, reason: :allocated) then number
     end
@@ -59,7 +59,7 @@ class ValueTest < RingwellTest
     assert_equal :invalid_key, code
   end
 
-  it "JSON is what the API says and nothing else" do
+  it "JSON has exactly the API's form" do
     overflow = Allocation.new(pool: "1", number: "8885550142", reason: :late, request_id: 7)
     assert_equal '{"request_id":7,"promo_number_formatted":"888-555-0142",' \
                  '"promo_number":"8885550142","tracking_url":"","overflow":true}', overflow.to_json
@@ -76,7 +76,7 @@ class ValueTest < RingwellTest
       Ringwell::Batch.new([late, VALUES[:row_error].call]).to_json
   end
 
-  it "a request has its own JSON, and reads its parameters from it" do
+  it "a request holds its own JSON, and reads its parameters from it" do
     request = Request.new(pool: 1, key: "k", params: {m1: "a&b=c d", m2: nil, "3" => 4.5},
       visitor: "v&1", request_id: 7)
     assert_equal({"m1" => "a&b=c d", "m2" => "", "3" => "4.5"}, request.params)
@@ -89,7 +89,7 @@ class ValueTest < RingwellTest
       [plain.as_json, plain.params]
   end
 
-  it "what many rows have in common is kept, and not without bound" do
+  it "parts that many rows share are cached, within a limit" do
     rows = Ringwell::Rows.new({"1" => "k"})
     batch = Ringwell::Batch::Builder.new(rows)
     row = ->(pool, key, name) { batch.allocate(pool, key:, params: {name => "x"}).row(batch.size - 1) }
@@ -100,7 +100,7 @@ class ValueTest < RingwellTest
     assert_equal [Ringwell::Rows::KEPT_MAX] * 2, [rows.heads.size, rows.names.size]
   end
 
-  it "a row that is refused leaves nothing in its batch" do
+  it "a refused row leaves nothing in its batch" do
     batch = Ringwell::Batch::Builder.new(Ringwell::Rows.new)
     batch.allocate(1, key: "k", request_id: "a")
     before = batch.body
@@ -112,7 +112,7 @@ class ValueTest < RingwellTest
                  '{"api_suffix":"3/allocate_number.json?ring_pool_key=k"}]}', batch.allocate(3, key: "k").body
   end
 
-  it "a batch is cut into parts, and each has its rows' ids, pools and overflow numbers" do
+  it "a batch is split into parts, and each has the ids, pools and overflow numbers of its rows" do
     batch = Ringwell::Batch::Builder.new(Ringwell::Rows.new)
     1001.times do |i|
       batch.allocate(i % 7, key: "k", request_id: i, overflow: (format("888555%04d", i) if (i % 3).zero?),
@@ -136,7 +136,7 @@ class ValueTest < RingwellTest
     assert_includes request.to_json, "m1=%FFa"
   end
 
-  it "keys are never shown" do
+  it "keys are never printed" do
     refute_includes VALUES[:request].call.inspect, '"k"'
     assert_includes VALUES[:request].call.inspect, 'pool="42"'
     pool = Ringwell::Pool.new(id: 1, key: "secret")
@@ -167,7 +167,7 @@ class ValueTest < RingwellTest
     assert_equal "888-555-0142", "#{VALUES[:allocation].call}"
   end
 
-  it "a batch's row of another country brings its national form" do
+  it "a row with a foreign number includes its national form" do
     requests = [Ringwell::Request.new(pool: 1, key: "k")]
     row = {promo_number: "+493012345678", promo_number_formatted: "030 12345678", request_id: requests[0].request_id}
     asked = Ringwell::Batch::Builder.of(requests)
@@ -175,7 +175,7 @@ class ValueTest < RingwellTest
     assert_equal ["+493012345678", "030 12345678"], [read[0].number, read[0].formatted]
   end
 
-  it "a number of another country is E.164, and written as there" do
+  it "a foreign number is E.164, and is printed in its national form" do
     german = Allocation.new(pool: "1", number: "+493012345678", national: "030 12345678")
     assert_equal ["030 12345678", "030 12345678"], [german.formatted, german.as_json["promo_number_formatted"]]
     assert_equal "+493012345678", german.with(national: nil).formatted
@@ -194,7 +194,7 @@ class ValueTest < RingwellTest
     assert_same batch, batch.each { |outcome| outcome }
   end
 
-  it "a row error says what it means for the caller" do
+  it "a row error explains its meaning for the caller" do
     exhausted = RowError.new(error_class: "PoolExhausted", message: "none")
     assert exhausted.retryable?
     refute VALUES[:row_error].call.retryable?
@@ -203,7 +203,7 @@ class ValueTest < RingwellTest
     assert_equal 12, failed.handle
   end
 
-  it "a server error explains what it can" do
+  it "a server error explains its cause" do
     body = '{"errors":{"invalid_data":"refer to error handle 77","class":"InternalServiceError"}}'
     error = Ringwell::ServerError.new(status: 500, body: body)
     assert_equal [77, "InternalServiceError", body, true],
@@ -216,7 +216,7 @@ class ValueTest < RingwellTest
     end
   end
 
-  it "every error descends from one and answers retryable" do
+  it "every error descends from one class and answers retryable" do
     refute Ringwell::ConfigError.new.retryable?
     assert Ringwell::ConnectError.new.retryable?
     assert Ringwell::DeadlineExceeded.new.retryable?

@@ -2,18 +2,18 @@
 
 require "ringwell/webhooks"
 
-# Webhooks of a server, by requests that another implementation has signed.
+# Webhooks of a server, in requests that another implementation has signed.
 class WebhooksTest < RingwellTest
   Webhooks = Ringwell::Webhooks
   Signature = Webhooks::Signature
-  # The specification's own libraries test with this.
+  # The specification's own libraries use this secret in their tests.
   VECTOR = {"secret" => "whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD", "id" => "msg_27UH4WbU6Z5A5EzD8u03UvzRbpk",
              "timestamp" => 1_649_367_553, "body" => '{"email":"test@example.com","username":"test_user"}',
              "signature" => "v1,tZ1I4/hDygAJgO5TYxiSd6Sd0kDW6hPenDe+bTa3Kkw="}.freeze
   # Signed by the Python library: fixtures/webhooks.py.
   SIGNED = JSON.parse(File.read(File.expand_path("fixtures/webhooks.json", __dir__))).freeze
 
-  it "requests that the Python library signed are taken, and not with one bit changed" do
+  it "requests signed by the Python library are accepted, but not with one bit changed" do
     [VECTOR, *SIGNED].each_with_index do |request, number|
       assert_nil wrong(request)
       assert_equal request["signature"], Signature.sign(*request.values_at("secret", "id", "timestamp", "body"))
@@ -26,7 +26,7 @@ class WebhooksTest < RingwellTest
     end
   end
 
-  it "a time that is off is refused, both ways, and one that is not a time" do
+  it "a time that is too old, in the future or malformed is refused" do
     now = VECTOR["timestamp"]
     {now + 300 => nil, now - 300 => nil, now + 301 => /too old/, now - 301 => /in the future/}
       .each { |clock, message| check(message, wrong(VECTOR, now: clock)) }
@@ -35,7 +35,7 @@ class WebhooksTest < RingwellTest
     end
   end
 
-  it "one right signature of several is enough, none is not, and what is none does no harm" do
+  it "one valid signature among several is enough, none is refused, and malformed ones are ignored" do
     right = VECTOR["signature"]
     false_one = "v1,#{"A" * 43}="
     {"#{false_one} #{false_one} #{right} #{false_one}" => true, "v1a,#{right[3..]} #{right}" => true,
@@ -46,7 +46,7 @@ class WebhooksTest < RingwellTest
       end
   end
 
-  it "while secrets change, both are right" do
+  it "during a change of secrets both are valid" do
     both = Signature.new(SIGNED.first(2).map { |one| one["secret"] })
     SIGNED.first(2).each do |one|
       assert_nil both.wrong(*one.values_at("id"), one["timestamp"].to_s, one["signature"], one["body"],
@@ -58,7 +58,7 @@ class WebhooksTest < RingwellTest
     end
   end
 
-  it "an event reaches the handlers of its type and of all, once" do
+  it "an event reaches the handlers of its type and of all types, once" do
     seen = []
     hooks = endpoint do |on|
       on.on("call.completed", "call.updated") { |event| seen << [event.id, event.data["id"], event.timestamp.year] }
@@ -75,7 +75,7 @@ class WebhooksTest < RingwellTest
     assert_raises(ArgumentError) { endpoint.on("call.completed") }
   end
 
-  it "an event whose handler fails comes again, and one that is unwanted is gone" do
+  it "an event whose handler fails is delivered again, and an unwanted one is answered with 410" do
     calls = 0
     hooks = endpoint { |on| on.on { (calls += 1) == 1 ? raise("oh") : nil } }
     assert_raises(RuntimeError) { post(hooks, "msg_1", event("call.completed")) }
@@ -84,7 +84,7 @@ class WebhooksTest < RingwellTest
     assert_equal 410, post(gone, "msg_1", event("call.completed"))[0]
   end
 
-  it "what is not an event of ours has an answer" do
+  it "requests that are not events get an answer" do
     hooks = endpoint
     {"{" => 400, "[]" => 400, '{"type":3,"timestamp":"2026-11-22T08:00:00Z"}' => 400,
       '{"type":"a","timestamp":"soon"}' => 400, '{"type":"a","timestamp":"2026-11-22T08:00:00Z","data":3}' => 400,
@@ -101,7 +101,7 @@ class WebhooksTest < RingwellTest
     assert_equal 401, hooks.call(env.merge("HTTP_WEBHOOK_ID" => "msg_2"))[0]
     assert_equal 401, hooks.call(env.except("rack.input"))[0]
     env["rack.input"].read
-    assert_equal 204, hooks.call(env)[0], "read by something before"
+    assert_equal 204, hooks.call(env)[0], "already read by a middleware"
   end
 
   it "it keeps the rules of Rack" do
@@ -113,7 +113,7 @@ class WebhooksTest < RingwellTest
     assert_equal 204, status
   end
 
-  it "ids are kept in a process, or in what processes share, and not without bound" do
+  it "ids are kept in a process, or in a shared store, within a limit" do
     seen = Webhooks::Seen.new(most: 2)
     assert_equal [true, false, true, true, true], %w[a a b c a].map { |id| seen.add?(id) }
     seen.delete("a")

@@ -1,7 +1,8 @@
 # frozen_string_literal: true
 
-# Checks that the documentation and the signatures agree: each `@param` names a parameter of its method, and each
-# method with a signature and parameters by name has the same names in sig/. Part of `rake signatures`.
+# Checks that the documentation and the signatures agree: each `@param` names a parameter of its
+# method, and a method with a signature and named parameters has the same names in sig/. Part of
+# `rake signatures`.
 require "rbs"
 begin
   require "yard"

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# What one call of the engine costs, by Fiddle and by the shim in C, with the GVL kept and given up:
-# alone, and beside a thread that is always busy. They take turns; the middle of the rounds counts.
+# The cost of one engine call, by Fiddle and by the shim in C, with the GVL kept and released:
+# alone, and beside a thread that is always busy. They take turns; the median of the rounds counts.
 class Calls
   WAYS = %i[fiddle shim].product([false, true]).freeze
   POOL = {id: 1, key: "S3CR3TKEY0000001", numbers: ["8880000000-8880000999"],
@@ -21,7 +21,7 @@ class Calls
     }.to_h
   end
 
-  # @return [Array<String>] a line for each size of a batch, without and with a busy thread
+  # @return [Array<String>] a line for each batch size, without and with a busy thread
   def lines
     [1, ROWS].product([false, true]).map do |rows, busy|
       times = within(busy) { microseconds(Ringwell::Request.body([row] * rows)) }
@@ -49,7 +49,7 @@ class Calls
     times.transform_values { |all| all.sort[all.size / 2] }
   end
 
-  # Beside a busy thread a call without the GVL may take 100 ms: then few are enough.
+  # Beside a busy thread a call that releases the GVL may take 100 ms: a few calls are enough then.
   def time_of_a_call(engine, body)
     calls = 0
     started = passed = Ringwell::Deadline.now

@@ -1,6 +1,6 @@
 # frozen_string_literal: true
 
-# An engine with the pools of RINGWELL_POOLS behind Rack, for servers that are programs of their own.
+# An engine with the pools of RINGWELL_POOLS behind Rack, for servers that are separate programs.
 $LOAD_PATH.unshift File.expand_path("../../lib", __dir__)
 require "ringwell/engine"
 require "ringwell/rack"

@@ -3,13 +3,14 @@
 require "cgi/escape"
 require "json"
 
-# What a team would write that has no engine: all pools in a hash, numbers in the order in which they
-# come free, JSON and unescaping by the standard library's extensions in C. With each number
-# are the parameters with which it was handed out, as otherwise no call could be attributed; nothing is kept on a disk.
+# A team's own solution without the engine: all pools in a hash, numbers in the order in which they
+# become free, JSON and unescaping by the standard library's C extensions. The parameters are stored
+# with each number, because otherwise no call could be attributed; nothing is written to disk.
 class PureRuby
   SUFFIX = %r{\A(\d+)/allocate_number\.json\?(.*)\z}m
 
-  # A ring pool. All numbers are locked out equally long, so the next to come free is the next.
+  # A ring pool. All lockouts have the same length, so the first number in the queue is the next to
+  # become free.
   class Pool
     attr_reader :key, :overflow
 
@@ -35,7 +36,7 @@ class PureRuby
 
     private
 
-    # What an answer says of a number, made once.
+    # The answer for a number, created once.
     def row(digits)
       {"promo_number_formatted" => "#{digits[0, 3]}-#{digits[3, 3]}-#{digits[6, 4]}",
         "promo_number" => digits, "tracking_url" => ""}.freeze

@@ -2,8 +2,8 @@
 
 require "eventmachine"
 
-# The published API's bulk request in EventMachine's reactor, a fiber a request: as much of HTTP as the
-# sender of the benchmark speaks.
+# The published API's bulk request in EventMachine's reactor, with a fiber per request: only the
+# part of HTTP that the benchmark's sender uses.
 module Reactor
   # One kept-alive connection.
   class Connection < EventMachine::Connection

@@ -1,13 +1,13 @@
 # frozen_string_literal: true
 
-# A Rails application in one file: a page with a number of its own for each visitor, and beside it
-# the published API. `rackup examples/rails/config.ru` starts it; config/ringwell.yml says where
-# the server is.
+# A Rails application in one file: a page with its own number for each visitor, and the published
+# API beside it. `rackup examples/rails/config.ru` starts it; config/ringwell.yml has the server's
+# address.
 require "action_controller/railtie"
 begin
   require "active_job/railtie"
 rescue LoadError
-  # Outcomes of calls need it, and nothing else here.
+  # Only outcomes of calls need it.
 end
 require "ringwell/rails"
 
@@ -18,7 +18,7 @@ class Shop < Rails::Application
   config.hosts.clear
   config.secret_key_base = "only an example"
 
-  # The published API beside the pages, as from a server.
+  # The published API beside the pages, as a server has it.
   config.ringwell.serve_api = true
 
   routes.append do
@@ -37,7 +37,7 @@ class PagesController < ActionController::Base
     render inline: PAGE
   end
 
-  # A page that stores whatever its address has.
+  # A page that stores all parameters of its address.
   def all
     render inline: "<%= ringwell_number \"42\", params: request.query_parameters %>"
   end

@@ -4,7 +4,7 @@ require_relative "small_scheduler"
 
 # Runs examples under a `Fiber::Scheduler`: async's if it is installed, else the small one here.
 module Evented
-  # Which schedulers this machine has.
+  # The schedulers of this machine.
   def self.schedulers
     require "async"
     %w[async small]
@@ -12,7 +12,7 @@ module Evented
     %w[small]
   end
 
-  # Runs the block in a fiber of its own and returns what it returns, or raises what it raises.
+  # Runs the block in its own fiber; returns its value, or raises its exception.
   def self.run(scheduler = ENV.fetch("SCHEDULER", schedulers.first))
     return Thread.new { Async { yield }.wait }.value if scheduler == "async"
 
@@ -25,7 +25,7 @@ module Evented
   end
 end
 
-# A block in a fiber, and what became of it: its value, or its exception, unchanged.
+# A block in a fiber, and its result: its value, or its exception, unchanged.
 class Task
   # @yieldreturn what {#value} returns
   def initialize
@@ -33,7 +33,8 @@ class Task
     Fiber.schedule do
       @value = yield
     rescue StandardError, ScriptError, SystemStackError => error
-      # It belongs to the waiting fiber. Raised from here, it would end the scheduler and all others.
+      # It belongs to the waiting fiber. Raised here, it would end the scheduler and all other
+      # fibers.
       @error = error
     ensure
       @done.close

@@ -2,8 +2,8 @@
 
 require "io/wait"
 
-# A `Fiber::Scheduler` as small as it can be, so that fibers are tested without any gem. Not for
-# use elsewhere: it looks at all waiting fibers in each round.
+# A minimal `Fiber::Scheduler`, so that fibers are tested without any gem. Not for use elsewhere:
+# each round checks all waiting fibers.
 class SmallScheduler
   def initialize
     @waiting = {}      # fiber => [io, events] or nil
@@ -36,13 +36,13 @@ class SmallScheduler
 
   def block(_blocker, timeout = nil) = park(nil, timeout)
 
-  # The only hook that other threads call.
+  # The only hook that other threads may call.
   def unblock(_blocker, fiber)
     @from_elsewhere << fiber
     @ring.write_nonblock(".", exception: false)
   end
 
-  # Makes Process.wait and the like work: they block a thread of their own.
+  # Makes Process.wait and the like work: they block a separate thread.
   def process_wait(pid, flags) = Thread.new { Process::Status.wait(pid, flags) }.value
 
   private
@@ -80,7 +80,7 @@ class SmallScheduler
     end
   end
 
-  # A wake-up may come late: the fiber has given up then, and waits for an IO perhaps.
+  # A wake-up may come late: the fiber may already have given up and may now wait for an IO.
   def wake_blocked(fiber)
     wake([fiber], true) unless @waiting[fiber]
   end

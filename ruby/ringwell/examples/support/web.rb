@@ -2,10 +2,10 @@
 
 require "socket"
 
-# As much of a web server and of a load generator as the examples need, in plain linear Ruby: under
-# a scheduler each connection is served in its own fiber.
+# A minimal web server and load generator for the examples, in plain linear Ruby: under a scheduler
+# each connection is served in its own fiber.
 module Web
-  # Answers each request with what the block returns.
+  # Answers each request with the block's result.
   #
   # @yieldparam path [String]
   # @yieldreturn [String] the body
@@ -30,14 +30,14 @@ module Web
       self
     end
 
-    # One connection after another, as a program that blocks would.
+    # One connection after another, like a program that blocks.
     def one_by_one
       Thread.new { accept { |socket| serve(socket) } }
       self
     end
 
-    # Wakes the accepting fiber or thread by one more connection: a socket that a fiber or thread waits for should
-    # not be closed behind its back.
+    # Wakes the accepting fiber or thread by one more connection, because a socket should not be
+    # closed while another fiber or thread waits for it.
     def stop
       @stopped = true
       Socket.tcp("127.0.0.1", port).close
@@ -62,7 +62,7 @@ module Web
     end
   end
 
-  # One request, in the words in which one would think of it.
+  # One request, written as plainly as it is described.
   def self.get(port, path = "/")
     socket = Socket.tcp("127.0.0.1", port)
     socket.write("GET #{path} HTTP/1.1\r\nhost: localhost\r\n\r\n")
@@ -71,7 +71,7 @@ module Web
     socket&.close
   end
 
-  # So many requests, so many at a time, from threads outside of any scheduler.
+  # Sends this many requests, this many at a time, from threads outside of any scheduler.
   #
   # @return [Float] seconds
   def self.load(port, requests:, at_once:)

@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The addresses of one endpoint. A name is looked up by one thread at a time, whatever the number
-  # of calls that wait for it, and the addresses are kept for a while.
+  # The addresses of one endpoint. One thread at a time looks up a name, however many calls wait for
+  # it, and the addresses are kept for a while.
   #
-  # A look-up can neither be interrupted nor bounded, so it runs in a thread of its own and its
-  # callers wait until their deadlines. (Thread#join with a limit would be shorter, but under a
-  # scheduler Ruby 3.1 ignores the limit.)
+  # A look-up can neither be interrupted nor bounded, so it runs in its own thread and its callers
+  # wait until their deadlines. (Thread#join with a limit would be shorter, but under a scheduler
+  # Ruby 3.1 ignores the limit.)
   class Addresses
-    # Seconds after which addresses are looked up again. The old ones serve meanwhile.
+    # Seconds after which addresses are looked up again. The old ones are used in the meantime.
     KEPT = 30.0
 
     # @param endpoint [Endpoint]
@@ -27,13 +27,13 @@ module Ringwell
     # @raise [DeadlineExceeded]
     def find(deadline) = @fixed || @mutex.synchronize { found(deadline) }
 
-    # Has the name looked up again by the next call.
+    # Makes the next call look the name up again.
     def expire = @stale_at = 0
 
     private
 
     def found(deadline)
-      # A thread of the parent does not live on in a forked child.
+      # A thread of the parent does not exist in a forked child.
       @looking = nil if @looking && !@looking.alive?
       begin_to_look if !@looking && Deadline.now >= @stale_at
       until @found || !@looking
@@ -55,7 +55,7 @@ module Ringwell
       settle(nil, error)
     end
 
-    # A name that was not found is looked up again by the next call.
+    # If a name was not found, the next call looks it up again.
     def settle(found, error)
       @mutex.synchronize do
         @error = error

@@ -1,29 +1,29 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # A promo number that was handed out, or the overflow number in its place.
+  # An allocated promo number, or the overflow number in its place.
   class Allocation < Value
     value_fields :pool, :number, :reason, :request_id, :tracking_url, :national
 
-    # Most numbers: quicker than by {Request::NUMBER}.
+    # Matches most numbers, faster than {Request::NUMBER}.
     TEN_DIGITS = /\A[2-9]\d{9}\z/
     private_constant :TEN_DIGITS
 
-    # How a row came to its number. Why a server gave the overflow number is not in the API: its
-    # own metrics say so.
+    # The reason for a row's number. The API does not say why a server gave the overflow number; the
+    # server's metrics do.
     REASONS = {
-      allocated: "the number is this visitor's for the pool's lifetime",
+      allocated: "the visitor has this number for the pool's lifetime",
       overflow: "the server answered with the pool's overflow number",
-      exhausted: "the pool had no number left and the server no overflow number for it",
+      exhausted: "the pool had no number left and the server had no overflow number for it",
       late: "no answer came before the deadline",
-      unreachable: "no server took the request, or the connection broke",
-      failed: "the server failed, or answered nonsense"
+      unreachable: "no server accepted the request, or the connection broke",
+      failed: "the server failed, or its answer was invalid"
     }.freeze
 
     # @param pool [String] the ring pool's id
     # @param number [String] ten digits, e.g. "8885550142"; E.164 where the country code is not 1, e.g.
     #   "+493012345678"
-    # @param national [String, nil] such a number as people of its country write it
+    # @param national [String, nil] the number in the usual form of its country
     # @param reason [Symbol] one of {REASONS}
     # @raise [ArgumentError] names the field that is wrong
     def initialize(pool:, number:, reason: :allocated, request_id: nil, tracking_url: "",
@@ -34,8 +34,8 @@ module Ringwell
         Value.copy(tracking_url), Value.copy(national))
     end
 
-    # Whether this is the number that all visitors share when no other can be had: calls to it
-    # are not attributed to one of them.
+    # Whether this is the number that all visitors share when no other is available: calls to it are
+    # not attributed to a single visitor.
     def overflow? = reason != :allocated
 
     # @return [String] e.g. "888-555-0142", or "030 12345678" in Germany
@@ -57,10 +57,10 @@ module Ringwell
 
     def to_json(*args) = as_json.to_json(*args)
 
-    # Fills a new allocation, quicker than by keywords, with values that are frozen. For {Batch} and
-    # {Allocator} alone; one that is made already is frozen.
+    # Fills a new allocation with frozen values, faster than keyword arguments. Only for {Batch} and
+    # {Allocator}; existing allocations are frozen.
     #
-    # @param national [String, nil] need not be frozen; of country code 1 it is left out, because it
+    # @param national [String, nil] need not be frozen; omitted for country code 1, because it
     #   follows from the number
     # @return [self]
     def fill(pool, number, reason, request_id, tracking_url = "", national = nil)
@@ -77,7 +77,7 @@ module Ringwell
       freeze
     end
 
-    # Like {#fill} for a number that is known to have ten digits, and is this visitor's.
+    # Like {#fill} for a number that is known to have ten digits and belongs to this visitor alone.
     #
     # @return [self]
     def fill_plain(pool, number, request_id)

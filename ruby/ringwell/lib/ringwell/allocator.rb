@@ -1,36 +1,37 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # What every source of numbers answers: the {Client}, the {Fake}, and an engine in the process.
+  # The interface of every source of numbers: the {Client}, the {Fake}, and an engine in the
+  # process.
   #
   # Owns requests, outcomes, and the rule that a known overflow number is better than an error.
   # The source itself only turns the bytes of a batch into the bytes of its answer, in `exchange`.
   module Allocator
-    # The most overflow numbers that are learnt from answers.
+    # The most overflow numbers that are learned from answers.
     LEARNT_MAX = 100_000
 
-    # What may be in the header of that name.
+    # The characters that the header of this name may have.
     IDEMPOTENCY_KEY = /\A[\x20-\x7e]{1,256}\z/
 
-    # The longest key of a batch that goes out in several requests.
+    # The longest key of a batch that is sent in several requests.
     IDEMPOTENCY_KEY_OF_PARTS = 240
 
-    # Row errors that are not the caller's mistake, and the reason of the overflow number that is
-    # shown instead, if it is known.
+    # Row errors that are not the caller's mistake, and the reason of the overflow number shown
+    # instead, if it is known.
     FAULTS = {pool_exhausted: :exhausted, service_unavailable: :failed,
                internal_service_error: :failed}.freeze
 
-    # Asks for one number.
+    # Requests one number.
     #
     # @param pool [String, Integer] the ring pool's id
-    # @param key [String, nil] its key, if the source was not made with it
+    # @param key [String, nil] its key, unless the source has it
     # @param params [Hash, nil] the visitor's context, e.g. `{ m1: "autos" }`; stored with the
     #   allocation
     # @param request_id [String, Numeric, Boolean, nil] echoed in the outcome
-    # @param overflow [String, nil] what to show if no number can be had, if the source was not made
-    #   with it
+    # @param overflow [String, nil] the number to show if none is available, unless the source has
+    #   it
     # @param visitor [String, nil] the same visitor gets the same number within its lifetime
-    # @param deadline [Numeric, nil] seconds, in place of the source's own
+    # @param deadline [Numeric, nil] seconds, instead of the source's own
     # @return [Allocation] possibly the overflow number, see {Allocation#overflow?}
     # @raise [RowError] the server has no number for this row
     # @raise [TransportError, ServerError] there was no answer, and no overflow number is known
@@ -41,25 +42,25 @@ module Ringwell
       outcome = settle(row, deadline, nil)[0]
       case outcome
       when Allocation then outcome
-      # Frozen, so that it could not take the backtrace.
+      # Frozen, so it could not hold the backtrace.
       when RowError then raise outcome.dup
       else raise outcome
       end
     end
 
-    # Asks for many numbers at once.
+    # Requests many numbers at once.
     #
     #     batch = client.bulk { |b| b.allocate("42", key: key, params: { m1: "autos" }) }
     #
-    # More rows than a server takes in one request go out in several, one after another within the
-    # deadline. Given a String instead, sends these bytes and returns the bytes of the answer; then
-    # every failure is raised.
+    # More rows than one request may have are sent in several, one after another within the
+    # deadline. Given a String, sends these bytes and returns the bytes of the answer; every failure
+    # is raised then.
     #
     # @param rows [Array<Request>, String, nil] instead of a block
-    # @param deadline [Numeric, nil] seconds, in place of the source's own
+    # @param deadline [Numeric, nil] seconds, instead of the source's own
     # @param idempotency_key [String, nil] the same key and rows get the same numbers
     # @yieldparam batch [Batch::Builder]
-    # @return [Batch, String] outcomes in the order of the rows; a batch does not raise for rows
+    # @return [Batch, String] outcomes in the order of the rows; errors of rows are not raised
     # @raise [ServerError] the whole request was refused as wrong (status below 500)
     # @raise [ArgumentError] a row cannot be sent
     def bulk(rows = nil, deadline: nil, idempotency_key: nil)
@@ -76,7 +77,7 @@ module Ringwell
       settle(asked, deadline, idempotency_key)
     end
 
-    # Seconds in which a call has an outcome, unless it names its own.
+    # The seconds until a call has an outcome, unless it sets its own.
     #
     # @return [Numeric]
     attr_reader :deadline
@@ -89,9 +90,9 @@ module Ringwell
 
     private
 
-    # To be called by `initialize`.
+    # Must be called by `initialize`.
     #
-    # @param pools [Enumerable] things with `id`, `key` and `overflow`, see {Pool}
+    # @param pools [Enumerable] objects with `id`, `key` and `overflow`, see {Pool}
     # @param overflow [Hash] pool ids and numbers
     def know(pools, overflow, instrumenter)
       @overflow = pools.to_h { |pool| [pool.id, pool.overflow] }.compact
@@ -131,13 +132,13 @@ module Ringwell
       answer = exchange(body, deadline, idempotency_key, payload)
       Batch.read(answer, asked) { |row, outcome| instead_of(outcome, asked, row) }
     rescue TransportError, ServerError => error
-      # A request that is wrong in itself would never be noticed behind overflow numbers.
+      # Overflow numbers would hide an invalid request for ever.
       raise if error.is_a?(ServerError) && error.status < 500
 
       instead(asked, error, payload)
     end
 
-    # What a row gets that has no number of its own. An overflow number is kept for the day when no
+    # The outcome of a row without its own number. Keeps an overflow number for the time when no
     # server answers.
     def instead_of(outcome, asked, row)
       if outcome.is_a?(Allocation)
@@ -149,7 +150,7 @@ module Ringwell
       (reason && known_overflow(asked, row, reason)) || outcome
     end
 
-    # What rows get that have no answer.
+    # The outcomes of rows without an answer.
     def instead(asked, error, payload)
       payload[:reason] = error.reason if payload
       Array.new(asked.size) { |row| known_overflow(asked, row, error.reason) || error }
@@ -172,7 +173,7 @@ module Ringwell
         raise ArgumentError, "idempotency_key must be 1 to 256 printable ASCII characters"
     end
 
-    # Each part has a key of its own: two parts may have the same rows.
+    # Each part has its own key: two parts may have the same rows.
     def check_idempotency_key_of_parts(key)
       key.nil? || key.size <= IDEMPOTENCY_KEY_OF_PARTS or
         raise ArgumentError, "idempotency_key of a batch in several requests must have at most " \

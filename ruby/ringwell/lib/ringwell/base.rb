@@ -27,12 +27,11 @@ require_relative "client"
 
 # Numbers from a Ringwell server, in plain linear Ruby.
 #
-# The only state outside of objects is the default client, which nothing in the gem uses but the
-# view helper of Rails. Everything else is asked for by its own file: "ringwell/fake",
-# "ringwell/rack", "ringwell/rails".
+# The only state outside of objects is the default client, which only the Rails view helper uses.
+# Require everything else by its own file: "ringwell/fake", "ringwell/rack", "ringwell/rails".
 module Ringwell
   class << self
-    # Sets the default instance, a {Client} or whatever answers like one; nil takes it away.
+    # Sets the default instance, a {Client} or another source of numbers; nil removes it.
     #
     # @return [Allocator, nil]
     attr_writer :client

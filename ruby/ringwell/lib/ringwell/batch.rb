@@ -1,8 +1,9 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The outcomes of a batch, in the order of its requests: each an {Allocation}, a {RowError}, or,
-  # if no answer came and the pool's overflow number is not known, the error that came instead.
+  # The outcomes of a batch, in the order of its requests: each is an {Allocation}, a {RowError},
+  # or, if no answer arrived and the pool's overflow number is not known, the error of the whole
+  # batch.
   class Batch
     include Enumerable
 
@@ -34,8 +35,8 @@ module Ringwell
 
     def hash = outcomes.hash
 
-    # The answer as the API writes it. Rows without an answer are written as the server writes
-    # those that it could not serve in time.
+    # The answer as the API writes it. Rows without an answer have the form that the server gives to
+    # rows that it could not answer in time.
     def as_json(*)
       rows = outcomes.map do |outcome|
         case outcome
@@ -52,11 +53,11 @@ module Ringwell
     #
     # @param body [String]
     # @param asked [Builder] the rows that were sent
-    # @yieldparam index [Integer] of each row that has no number of its own
+    # @yieldparam index [Integer] called for each row without its own number
     # @yieldparam outcome [Allocation, RowError]
-    # @yieldreturn [Allocation, RowError] what it becomes
+    # @yieldreturn [Allocation, RowError] the row's outcome
     # @return [Array<Allocation, RowError>]
-    # @raise [ProtocolError] if that is not an answer to the rows
+    # @raise [ProtocolError] if it is not an answer to the rows
     def self.read(body, asked, &)
       PlainAnswer.read(body, asked) || parse(body, asked, &)
     end
@@ -65,14 +66,14 @@ module Ringwell
     def self.parse(body, asked)
       rows = JSON.parse(body).fetch("responses")
       rows.size == asked.size or
-        raise ProtocolError, "#{asked.size} rows were asked, #{rows.size} answered"
+        raise ProtocolError, "#{asked.size} rows were sent, #{rows.size} answered"
       pools = asked.pools
       ids = asked.ids
       index = -1
       rows.map do |row|
         id = ids[index += 1]
-        # A row that is answered with the number of another visitor would be worse than none.
-        id == row["request_id"] || no_id?(row) or raise ProtocolError, "the answer has rows of another request"
+        # Accepting another visitor's number for a row would be worse than an error.
+        id == row["request_id"] || no_id?(row) or raise ProtocolError, "the answer belongs to another request"
         number = row["promo_number"] or next yield(index, error(row))
         overflow = row["overflow"]
         allocation = Allocation.allocate.fill(pools[index], number.freeze, overflow ? :overflow : :allocated, id,
@@ -83,7 +84,7 @@ module Ringwell
       raise ProtocolError, "the answer is not one to a batch: #{error.message}"
     end
 
-    # A server that finds an id unfit leaves it out.
+    # A server omits an id that it finds unfit.
     def self.no_id?(row) = !row.key?("request_id")
 
     def self.error(row)

@@ -2,17 +2,17 @@
 
 module Ringwell
   class Batch
-    # Collects the rows of a batch in the block of {Allocator#bulk}, each checked and written as JSON when
-    # it is added.
+    # Collects the rows in the block of {Allocator#bulk}; each row is checked and written as JSON
+    # when it is added.
     #
-    # Holds the rows by fields and their JSON in pieces: an object and a text for each row were half of
-    # the price of building a batch (docs/decisions/028-options-of-the-gem-are-keywords.md).
+    # Holds the rows by fields and their JSON in pieces: an object and a string for each row took
+    # half of the time of building a batch (docs/decisions/028-options-of-the-gem-are-keywords.md).
     class Builder
-      # Text that is in JSON as it is.
+      # Text that needs no escaping in JSON.
       PLAIN = /\A[A-Za-z0-9_ .:~-]*\z/
       private_constant :PLAIN
 
-      # Rows that exist already.
+      # Existing rows.
       #
       # @param requests [Array<Request>]
       # @return [Builder]
@@ -22,7 +22,7 @@ module Ringwell
           requests.map { |row| "#{row.json}," }, Array.new(requests.size, &:itself))
       end
 
-      # @param rows [Rows] of the source that is asked
+      # @param rows [Rows] of the source of numbers
       def initialize(rows)
         @rows = rows
         @heads = rows.heads
@@ -34,10 +34,10 @@ module Ringwell
       attr_reader :pools
       # @return [Array<String, Numeric, Boolean, nil>] each row's request_id
       attr_reader :ids
-      # @return [Hash{Integer => String}] overflow numbers that were given, by row
+      # @return [Hash{Integer => String}] the given overflow numbers, by row
       attr_reader :overflow
 
-      # Adds a row; see {Allocator#allocate}. A row that is refused leaves nothing behind.
+      # Adds a row; see {Allocator#allocate}. A refused row leaves nothing behind.
       #
       # @param pool [String, Integer]
       # @param key [String, nil]
@@ -77,7 +77,7 @@ module Ringwell
       # @return [Integer] rows
       def size = @ids.size
 
-      # @return [String] a row as the API reads it
+      # @return [String] a row in the form that the API reads
       def row(index) = @pieces[@starts[index]...@starts[index + 1]].join.chop
 
       # @return [String] the body of the batch
@@ -87,7 +87,7 @@ module Ringwell
         body.prepend('{"requests":[') << "]}"
       end
 
-      # The bodies of the batch, each no larger than a server takes.
+      # The bodies of the batch, each within the server's limit.
       #
       # @return [Array<(Builder, String)>]
       def parts
@@ -122,8 +122,8 @@ module Ringwell
         Builder.new(@rows).take(@pools[from, rows], @ids[from, rows], overflow, pieces, starts)
       end
 
-      # nil is sent as an empty value. Bytes that are not UTF-8 are escaped like all others: the server
-      # stores what was sent.
+      # nil is sent as an empty value. Bytes that are not UTF-8 are escaped like all others: the
+      # server stores the bytes as sent.
       def add_params(params)
         params.is_a?(Hash) or raise ArgumentError, "params must be a hash, got #{params.class}"
         pieces = @pieces
@@ -134,7 +134,7 @@ module Ringwell
         end
       end
 
-      # Values that are not scalars are refused, because "[1, 2]" in a report is never what was meant.
+      # Values that are not scalars are refused, because "[1, 2]" in a report is never intended.
       def scalar(name, value)
         case value
         when Symbol, Numeric, nil, true, false then value.to_s
@@ -153,7 +153,7 @@ module Ringwell
         Value.copy(number)
       end
 
-      # The API echoes any scalar of JSON. It takes null too, which nil does not send.
+      # The API echoes any JSON scalar. It accepts null too, but nil is not sent.
       def end_with_id(id)
         valid = case id
         when nil then return '"},'

@@ -4,9 +4,9 @@ require_relative "base"
 require_relative "management"
 
 module Ringwell
-  # Calls that a server has recorded: sends it their outcomes.
+  # Sends a server the outcomes of calls that it has recorded.
   class Calls
-    # What a call's id may be, so that it fits into a path.
+    # The form of a call's id, which must fit into a path.
     ID = /\A[A-Za-z0-9._~-]{1,128}\z/
 
     # @param management [String] "http://HOST:PORT" of the server's management address
@@ -23,14 +23,14 @@ module Ringwell
     #
     # @param call [String, Integer] the call's id
     # @param type [String] e.g. "sale"
-    # @param value [String, Integer, BigDecimal, nil] an amount, e.g. "129.50"; no Float, which has
-    #   no exact cents
+    # @param value [String, Integer, BigDecimal, nil] an amount, e.g. "129.50"; not a Float, which
+    #   cannot hold exact cents
     # @param currency [String, nil] three letters, with `value`
-    # @param at [Time, String, nil] when it happened
-    # @param external_id [String, nil] your own name of it, e.g. an order's number
-    # @param idempotency_key [String, nil] by itself made of call, type and external_id
+    # @param at [Time, String, nil] the time of the outcome
+    # @param external_id [String, nil] your own id of it, e.g. an order's number
+    # @param idempotency_key [String, nil] by default built from call, type and external_id
     # @return [Hash{String => Object}] the server's answer
-    # @raise [TransportError, ServerError] it is not recorded, or that is not known
+    # @raise [TransportError, ServerError] it was not recorded, or may not have been
     # @raise [ArgumentError] it cannot be sent
     def outcome(call, type:, value: nil, currency: nil, at: nil, external_id: nil,
       idempotency_key: nil)

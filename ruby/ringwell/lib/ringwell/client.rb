@@ -3,21 +3,21 @@
 module Ringwell
   # Numbers from one or more Ringwell servers, over kept-alive connections.
   #
-  # Linear code: a call returns when its answer is there. In a plain thread it blocks that thread;
-  # under any `Fiber::Scheduler` it parks its fiber while others run. One client serves any number
-  # of both at once, and works in forked children.
+  # Linear code: a call returns when its answer has arrived. In a plain thread it blocks that
+  # thread; under any `Fiber::Scheduler` it parks its fiber while others run. One client serves any
+  # number of both at once, and works in forked children.
   class Client
     include Allocator
 
-    # Any date would do: servers of this API take them all.
+    # Any date would do: servers of this API accept all of them.
     PATH = "/api/2013-07-01/bulk.json"
 
     # @param endpoints [String, Array<String>] "http://HOST:PORT" or "unix:PATH"; calls take turns
     # @param deadline [Numeric] seconds until a call has an outcome, waiting for a connection and
     #   connecting included
-    # @param connections [Integer] the most at a time; further calls wait for one
+    # @param connections [Integer] the most at a time; further calls wait
     # @param idle [Numeric] seconds after which an unused connection is not used again
-    # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are asked often
+    # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are used often
     # @param overflow [Hash] pool ids and their overflow numbers
     # @param instrumenter [#instrument, Symbol, nil] :active_support for ActiveSupport::Notifications
     #   as soon as it is loaded
@@ -40,19 +40,19 @@ module Ringwell
       know(pools, overflow, instrumenter)
     end
 
-    # How many requests were sent twice because their kept-alive connection had ended. Each may
-    # have cost a number for its lockout.
+    # The count of requests that were sent twice because their kept-alive connection had ended. Each
+    # may have used up a number for its lockout.
     #
     # @return [Integer]
     attr_reader :retries
 
-    # Learns the overflow numbers of all ring pools from a server that keeps them in a database,
-    # so that none of them needs to be given or seen first.
+    # Learns the overflow numbers of all ring pools from a server that keeps them in a database, so
+    # that they need not be given or seen first.
     #
     # @param management [String] "http://HOST:PORT" of its management address
-    # @param token [String] may read there
+    # @param token [String] a token that may read there
     # @param deadline [Numeric] seconds for the whole list
-    # @return [Integer] how many have been learnt
+    # @return [Integer] the count of learned numbers
     # @raise [TransportError, ServerError] there was no list
     def learn_overflow(management, token:, deadline: 10)
       require_relative "pool_list"
@@ -62,7 +62,7 @@ module Ringwell
       known.size
     end
 
-    # Whether a server answers, and says that it belongs into the rotation. Hands out no number.
+    # Whether a server answers and reports that it is ready for traffic. Hands out no number.
     #
     # @return [Boolean]
     def ready?(deadline: @deadline)
@@ -73,15 +73,15 @@ module Ringwell
       false
     end
 
-    # Closes idle connections now, from any thread or fiber. A call afterwards opens its own.
+    # Closes idle connections now, from any thread or fiber. Later calls open their own.
     def close = @connections.close
 
-    # How many connections are `idle` and `taken`.
+    # The counts of `idle` and `taken` connections.
     #
     # @return [Hash{Symbol => Integer}]
     def connections = @connections.to_h
 
-    # Neither keys nor numbers belong into a log.
+    # Keys and numbers must not appear in a log.
     def inspect = "#<#{self.class.name} #{@names}>"
 
     private
@@ -107,7 +107,7 @@ module Ringwell
       raise ServerError.new(status: response.status, body: response.body)
     end
 
-    # Sends the bytes that the block makes to the first endpoint that takes them.
+    # Sends the bytes that the block builds to the first endpoint that accepts them.
     def request(deadline, payload)
       refuse_to_block_a_reactor
       @connections.place(deadline) do
@@ -125,7 +125,7 @@ module Ringwell
       connection ||= connect(endpoint, addresses, deadline, part)
       call(connection, bytes, deadline)
     rescue ConnectionLost
-      # It ended while it was idle, unless this is a new one, or it had begun to answer.
+      # It ended while it was idle, unless it is new or had begun to answer.
       raise if !reused || connection.answered?
 
       deadline.left!(endpoint)
@@ -143,14 +143,13 @@ module Ringwell
         raise
       end
     rescue DeadlineExceeded => error
-      # Out of its own part of the time only: another endpoint may be quicker.
+      # Uses only its own part of the time: another endpoint may be faster.
       raise unless deadline.left.positive?
 
       raise ConnectError, error.message
     end
 
-    # A connection that any exception passes, whatever its reason, is never used again: the rest
-    # of an answer may still be on its way.
+    # A connection is never used again after any exception: the rest of an answer may still arrive.
     def call(connection, bytes, deadline)
       response = connection.call(bytes, deadline)
       @connections.keep(connection) if response.reusable?
@@ -159,7 +158,7 @@ module Ringwell
       connection.close unless response&.reusable?
     end
 
-    # Without a scheduler a call in the reactor's thread stops everything else that runs there.
+    # Without a scheduler a call in the reactor's thread stops all other work of that thread.
     def refuse_to_block_a_reactor
       return if @allow_blocking || !defined?(EventMachine) || Fiber.current_scheduler
       return unless EventMachine.reactor_running? && EventMachine.reactor_thread?

@@ -4,7 +4,7 @@ require_relative "base"
 require_relative "pool"
 
 module Ringwell
-  # The settings of a client, as they are in a file.
+  # The settings of a client, as written in a file.
   #
   #     endpoints: ["unix:/run/ringwell.sock"]
   #     deadline: 0.15
@@ -38,7 +38,7 @@ module Ringwell
     #
     # @param settings [Hash]
     # @return [Config]
-    # @raise [ConfigError] names the setting that is unknown, missing or of another shape
+    # @raise [ConfigError] names the setting that is unknown, missing or malformed
     def self.read(settings)
       settings = settings.to_h.transform_keys(&:to_sym)
       pools = (settings.delete(:pools) || {}).map { |id, pool| read_pool(id, pool) }
@@ -49,7 +49,7 @@ module Ringwell
 
     # A part of the settings, with names as symbols.
     #
-    # @raise [ArgumentError] names what is missing or unknown
+    # @raise [ArgumentError] names the missing or unknown setting
     def self.section(name, settings, required, optional)
       return unless settings
 
@@ -69,7 +69,7 @@ module Ringwell
     end
     private_class_method :read_pool
 
-    # {Calls} of the server, if `management` says where.
+    # {Calls} of the server, if `management` has its address.
     #
     # @return [Calls, nil]
     def calls

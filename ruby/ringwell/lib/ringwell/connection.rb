@@ -4,15 +4,15 @@ module Ringwell
   # One kept-alive connection to one endpoint. It belongs to one call from checkout to checkin, so
   # nothing here is shared.
   #
-  # Only non-blocking calls with waits bounded by a deadline: they are what both a thread and a
-  # `Fiber::Scheduler` can interleave. `TCPSocket.new` is not among them: since Ruby 3.4 it holds up
+  # Uses only non-blocking calls with waits bounded by a deadline: both threads and a
+  # `Fiber::Scheduler` can interleave those. `TCPSocket.new` is not used: since Ruby 3.4 it blocks
   # the whole scheduler while it connects.
   class Connection
     READ_BYTES = 16_384
 
     # @return [Endpoint]
     attr_reader :endpoint
-    # @return [Float] when it was last used, on the monotonic clock
+    # @return [Float] the time of its last use, on the monotonic clock
     attr_reader :used_at
 
     # Connects.
@@ -26,7 +26,8 @@ module Ringwell
       addresses.each_with_index do |address, tried|
         return connect(address, deadline.part(addresses.size - tried))
       rescue SystemCallError, DeadlineExceeded => error
-        # One that does not answer costs the next its part of the time, not all of it.
+        # An address that does not answer uses only its part of the time, and leaves the rest to the
+        # next.
         next if tried + 1 < addresses.size
         raise if error.is_a?(DeadlineExceeded)
 
@@ -36,8 +37,8 @@ module Ringwell
 
     # Sends a request and reads its answer.
     #
-    # @param bytes [String] head and body: one write, so that no delayed acknowledgement can come
-    #   between them
+    # @param bytes [String] head and body: one write, so that no delayed acknowledgement can
+    #   separate them
     # @return [Response]
     # @raise [ConnectionLost, DeadlineExceeded, ProtocolError]
     def call(bytes, deadline)
@@ -48,10 +49,10 @@ module Ringwell
       response
     end
 
-    # Whether any byte of an answer to the last request came.
+    # Whether any byte of an answer to the last request has arrived.
     def answered? = @answered
 
-    # Whether the peer has closed it, or sent bytes without a request.
+    # Whether the peer has closed it, or has sent bytes without a request.
     def dead?
       @socket.read_nonblock(1, exception: false) != :wait_readable
     rescue SystemCallError
@@ -71,8 +72,8 @@ module Ringwell
       end
       @used_at = Deadline.now
     ensure
-      # Whatever it was, also if the thread or fiber which waits was stopped. There is no socket if
-      # the process has no descriptor left.
+      # For any reason, also if the waiting thread or fiber was stopped. There is no socket if the
+      # process has no descriptor left.
       @socket&.close unless @used_at
     end
 
@@ -86,7 +87,8 @@ module Ringwell
         end
       end
     rescue Errno::EPIPE, Errno::ECONNRESET
-      # A server that refuses a long body answers before it has read it: there may be an answer.
+      # A server that refuses a long body answers before it has read it, so an answer may have
+      # arrived.
       nil
     end
 

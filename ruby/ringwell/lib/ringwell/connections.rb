@@ -1,15 +1,15 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The connections of one client: how many there may be, and which are idle.
+  # The connections of one client: their limit, and which are idle.
   #
-  # The state is in the instance, never in a thread or fiber: those come and go, and a socket for
-  # each of them would be left behind. A call waits here for its turn, at most until its deadline.
-  # Invariant: connections in use and idle together are never more than `size`.
+  # The state belongs to the instance, never to a thread or fiber: those end, and would each leave a
+  # socket behind. A call waits here for its turn, until its deadline at the latest. Invariant:
+  # connections in use and idle connections together never exceed `size`.
   class Connections
     # @param size [Integer] the most connections at a time
     # @param idle [Numeric] seconds after which an unused one is not used again: less than the
-    #   servers' own limit, because a request that crosses their goodbye is lost
+    #   servers' own limit, because a request sent while the server closes the connection is lost
     def initialize(size:, idle:)
       @size = size
       @idle_limit = idle
@@ -18,9 +18,9 @@ module Ringwell
       begin_anew
     end
 
-    # Takes one of the places, for as long as the block runs.
+    # Occupies one of the slots while the block runs.
     #
-    # @raise [DeadlineExceeded] if all are taken until then
+    # @raise [DeadlineExceeded] if all are occupied until then
     def place(deadline)
       generation = take_place(deadline)
       begin
@@ -30,7 +30,7 @@ module Ringwell
       end
     end
 
-    # An idle connection that is worth trying, the one used last. The caller has a place.
+    # An idle connection that is worth trying: the last used. The caller has a slot.
     #
     # @return [Connection, nil]
     def idle(endpoint)
@@ -54,8 +54,8 @@ module Ringwell
       spare&.close
     end
 
-    # Closes idle connections now, and the others when their calls end. Calls may go on, each with
-    # a connection of its own.
+    # Closes idle connections now, and the others when their calls end. Calls may continue, each
+    # with its own connection.
     def close
       idle = @mutex.synchronize do
         @closed = true
@@ -64,7 +64,7 @@ module Ringwell
       idle.each(&:close)
     end
 
-    # How many connections are idle and how many in use.
+    # The counts of idle connections and of those in use.
     def to_h = @mutex.synchronize { {idle: @idle.size, taken: @taken} }
 
     private
@@ -87,15 +87,15 @@ module Ringwell
       end
     end
 
-    # After a fork the sockets are the parent's: two processes on one connection would read each
+    # After a fork the sockets belong to the parent: two processes on one connection would read each
     # other's answers. Closing our copies leaves the parent's open.
     def leave_to_parent
       @idle.each(&:close)
       begin_anew
     end
 
-    # @param pid [Integer] of the process that took the place: a call that was under way in the
-    #   parent has none in the child
+    # @param pid [Integer] of the process that took the slot: a call in progress in the parent has
+    #   no slot in the child
     def give_place_back(pid)
       @mutex.synchronize do
         @taken -= 1 if pid == @pid

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Where a server listens: "http://HOST:PORT" or "unix:PATH".
+  # A server's address: "http://HOST:PORT" or "unix:PATH".
   class Endpoint < Value
     value_fields :text
 
@@ -10,13 +10,13 @@ module Ringwell
     # @return [String] for the header of that name
     attr_reader :host
 
-    # @raise [ConfigError] says what was expected
+    # @raise [ConfigError] names the expected form
     def initialize(text:)
       @text = Value.copy(text.to_s)
       if @text.start_with?("unix:")
         @path = @text.delete_prefix("unix:").freeze
         @host = "localhost"
-        @path.empty? and raise ConfigError, "endpoint #{@text.inspect} names no socket"
+        @path.empty? and raise ConfigError, "endpoint #{@text.inspect} has no path to a socket"
       else
         read_http
       end
@@ -34,7 +34,7 @@ module Ringwell
       [Addrinfo.tcp(@name, @port)] if @literal
     end
 
-    # Looks the name up, which may take longer than anybody has time.
+    # Looks the name up, which may take longer than any deadline.
     #
     # @return [Array<Addrinfo>]
     # @raise [SocketError, SystemCallError]

@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The endpoints of one client: which is asked next, and which rest because they have failed.
+  # The endpoints of one client: which is next, and which rest after a failure.
   #
-  # An endpoint that failed is asked last until its rest is over. Then one call at a time tries it;
-  # all others go elsewhere until that call has an answer. Each further failure doubles the rest.
+  # An endpoint that failed comes last until its rest is over. Then one call at a time tries it; all
+  # others use other endpoints until that call has an answer. Each further failure doubles the rest.
   class Endpoints
     # Seconds of the first rest, and of the longest.
     REST = 1.0
     REST_MAX = 16.0
 
-    # What is known about an endpoint.
+    # The known state of an endpoint.
     State = Struct.new(:endpoint, :addresses, :failures, :rests_until, :probed)
     private_constant :State
 
@@ -21,13 +21,13 @@ module Ringwell
       @next = 0
     end
 
-    # Goes through the endpoints while nothing was sent and time is left. Afterwards whether a
-    # number went out is unknown, so no other endpoint is asked. A server that answers 503 has
-    # handed out nothing.
+    # Tries the endpoints in turn while nothing was sent and time is left. After that it is unknown
+    # whether a number went out, so no other endpoint is tried. A server that answers 503 has handed
+    # out no number.
     #
     # @yieldparam endpoint [Endpoint]
     # @yieldparam addresses [Addresses] of the endpoint
-    # @yieldparam part [Deadline] for connecting: another endpoint may be quicker
+    # @yieldparam part [Deadline] for connecting: another endpoint may be faster
     # @yieldreturn [Response]
     # @return [Response]
     # @raise [ConnectError] no endpoint could be reached
@@ -53,8 +53,8 @@ module Ringwell
 
     private
 
-    # In turn: those that answer, and behind them those that rest. In front of both, one whose rest
-    # is over, if no other call tries it already.
+    # In turn: the working ones, then those that rest. Before both: an endpoint whose rest is over,
+    # if no other call is trying it.
     def order_and_probe
       @mutex.synchronize do
         first = (@next += 1) % @states.size
@@ -76,7 +76,7 @@ module Ringwell
       refused
     end
 
-    # Calls that were under way together count as one failure.
+    # Failures of simultaneous calls count as one.
     def rest(state)
       @mutex.synchronize do
         now = Deadline.now

@@ -3,13 +3,15 @@
 require_relative "base"
 
 module Ringwell
-  # Numbers from an engine in this process: no server, no socket, the server's own code and files.
+  # Numbers from an engine in this process: no server, no socket, but the server's own code and
+  # files.
   #
   #     engine = Ringwell::Engine.open(config: "ringwell.toml")
   #     engine.allocate("42", key: key, params: { m1: "autos" }).number
   #
-  # A call takes microseconds, and with durability "disk" as long as the disk does; it holds up its
-  # thread and the GVL for that. One process has the data: open it after a fork, in one worker.
+  # A call takes microseconds, or with durability "disk" as long as the disk takes; it blocks its
+  # thread and holds the GVL for that time. Only one process has the data: open it after a fork, in
+  # one worker.
   class Engine
     include Allocator
 
@@ -17,11 +19,11 @@ module Ringwell
       # Opens an engine; with a block, closes it afterwards.
       #
       # @param config [String, nil] path of a configuration file of the server
-      # @param data [String, nil] where journals lie, above the file's
-      # @param durability [String, Symbol, nil] disk, os or memory, above the file's
+      # @param data [String, nil] the directory of journals; overrides the file
+      # @param durability [String, Symbol, nil] disk, os or memory; overrides the file
       # @param ring_pools [Enumerable<Hash>, nil] instead of a file: `id:`, `key:`, `numbers:`, and
       #   perhaps `overflow:`, `lifetime:` (seconds, 1800), `tracking_url:` with `destination_url:`
-      # @param deadline [Numeric, nil] seconds, above the file's
+      # @param deadline [Numeric, nil] seconds; overrides the file
       # @param more what {#initialize} takes
       # @raise [EngineError] the configuration is wrong, or the data is in use or damaged
       # @raise [ConfigError] there is no library
@@ -42,8 +44,8 @@ module Ringwell
 
       private
 
-      # An engine that was dropped is closed when its object is collected. It may still hold the data
-      # or one of 64 places.
+      # Closes a dropped engine when its object is collected. It may still hold the data or one of
+      # 64 slots.
       def new_or_again(options, **more)
         new(options, **more)
       rescue EngineError => error
@@ -59,25 +61,25 @@ module Ringwell
       end
     end
 
-    # Closes an engine whose object is gone. In a method of the class, so that it does not hold the
-    # object.
+    # Closes an engine whose object has been collected. A class method, so that it does not keep the
+    # object alive.
     #
     # @return [Proc]
     def self.closing(library, handle)
       proc do
         library.ask(:close, handle)
       rescue EngineError
-        # No caller is left for the error; what was answered is stored.
+        # No caller is left to get the error; all answered allocations are stored.
       end
     end
     private_class_method :closing
 
     # @param options [String] JSON, see docs/spec/embed.md; {Engine.open} makes it
-    # @param release_gvl [Boolean] whether other threads run during a batch: for disks that take
-    #   milliseconds, and otherwise a loss, as the GVL may come back 100 ms later
+    # @param release_gvl [Boolean] whether other threads run during a batch: useful if disks take
+    #   milliseconds, otherwise a loss, because the GVL may come back 100 ms later
     # @param library [String] path of the library
-    # @param driver [Symbol, nil] :shim or :fiddle; by itself the shim in C, if it was compiled
-    # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are asked often
+    # @param driver [Symbol, nil] :shim or :fiddle; by default the shim in C, if it was compiled
+    # @param pools [Enumerable<Pool>] keys and overflow numbers of pools that are used often
     # @param overflow [Hash] pool ids and their overflow numbers
     # @param instrumenter [#instrument, Symbol, nil] :active_support for ActiveSupport::Notifications
     #   as soon as it is loaded
@@ -90,23 +92,23 @@ module Ringwell
       know(pools, overflow, instrumenter)
     end
 
-    # What it is and has done: "journal" is "writing", "full" or "failed", "notes" are for the log.
+    # Its state and counters: "journal" is "writing", "full" or "failed"; "notes" are for the log.
     #
     # @return [Hash{String => Object}]
     def status = JSON.parse(@library.ask(:status, @handle))
 
-    # Takes a snapshot, so that the next start reads little. May take seconds.
+    # Takes a snapshot, which shortens the next start. May take seconds.
     def snapshot = @library.ask(:snapshot, @handle) && self
 
-    # Stores what a full disk has kept waiting; all else that was answered is stored already.
+    # Stores what a full disk has delayed; all other answered allocations are stored already.
     #
-    # @raise [EngineError] it still is full
+    # @raise [EngineError] the disk is still full
     def flush = @library.ask(:flush, @handle) && self
 
-    # Takes a snapshot and lets go of the data. Twice is as good as once; in a forked child the
-    # parent's engine goes on.
+    # Takes a snapshot and releases the data. A second call does nothing; in a forked child the
+    # parent's engine keeps running.
     #
-    # @raise [EngineError] something that was not answered is not stored
+    # @raise [EngineError] an unanswered allocation is not stored
     def close
       handle, @handle = @handle, 0
       return if handle.zero?
@@ -115,15 +117,15 @@ module Ringwell
       @library.ask(:close, handle)
       nil
     rescue Forked
-      # Let go of here; it was never ours.
+      # Only released here; it belongs to the parent.
     end
 
-    # How the library is called: by the :shim in C or by :fiddle.
+    # The way of calling the library: :shim (in C) or :fiddle.
     #
     # @return [Symbol]
     def driver = @library.driver
 
-    # Whether it is open and its journal takes records.
+    # Whether it is open and its journal accepts records.
     #
     # @return [Boolean]
     def ready?
@@ -135,7 +137,7 @@ module Ringwell
     # Whether it was closed here.
     def closed? = @handle.zero?
 
-    # Neither keys nor numbers belong into a log.
+    # Keys and numbers must not appear in a log.
     def inspect = "#<#{self.class.name} #{@library.path}#{" closed" if closed?}>"
 
     private

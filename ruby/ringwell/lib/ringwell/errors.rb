@@ -1,17 +1,17 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Everything that the gem raises, beside ArgumentError for wrong arguments.
+  # All errors that the gem raises, except ArgumentError for wrong arguments.
   class Error < StandardError
-    # Whether the same call may well succeed a moment later.
+    # Whether the same call may succeed a moment later.
     def retryable? = false
   end
 
-  # The configuration cannot be used as it is.
+  # The configuration cannot be used.
   class ConfigError < Error; end
 
-  # No answer that could be read came from any endpoint. Whether numbers went out is unknown,
-  # except for a {ConnectError}, after which none did.
+  # No readable answer came from any endpoint. It is unknown whether numbers went out, except for a
+  # {ConnectError}: then none did.
   class TransportError < Error
     # Why a row that gets its pool's overflow number instead was not attributed.
     def reason = :unreachable
@@ -19,18 +19,18 @@ module Ringwell
     def retryable? = true
   end
 
-  # No endpoint took a connection: nothing was sent.
+  # No endpoint accepted a connection: nothing was sent.
   class ConnectError < TransportError; end
 
   # The connection broke between the request and the end of its answer.
   class ConnectionLost < TransportError; end
 
-  # The deadline came first.
+  # The deadline passed first.
   class DeadlineExceeded < TransportError
     def reason = :late
   end
 
-  # What came back is not what the API promises. Asking again would hardly help.
+  # The answer violates the API. Another attempt would hardly help.
   class ProtocolError < TransportError
     def reason = :failed
 
@@ -39,11 +39,11 @@ module Ringwell
 
   # The whole request was refused: its status is not 200.
   class ServerError < Error
-    # @return [Integer] the status of HTTP
+    # @return [Integer] the HTTP status
     attr_reader :status
     # @return [String, nil] the API's class, e.g. "InvalidInput"
     attr_reader :error_class
-    # @return [Integer, nil] where to look in the server's log
+    # @return [Integer, nil] the handle of the entry in the server's log
     attr_reader :handle
     # @return [String] the answer's body, byte for byte
     attr_reader :body
@@ -63,7 +63,7 @@ module Ringwell
     # A fault of the server passes; one of the request stays.
     def retryable? = status >= 500
 
-    # Message and class in the envelope of the API; of anything else, its first bytes.
+    # Message and class from the API's error object; of anything else, its first bytes.
     def self.explain(body)
       errors = JSON.parse(body).fetch("errors")
       [errors.fetch("invalid_data").to_s, errors["class"]]
@@ -72,14 +72,15 @@ module Ringwell
     end
   end
 
-  # The engine in the process cannot do what it was asked; see docs/spec/embed.md. Never hidden behind
-  # overflow numbers: all but a full disk are mistakes or faults that would stay unseen.
+  # The engine in the process cannot do the requested work; see docs/spec/embed.md. Overflow numbers
+  # never hide it: all causes but a full disk are mistakes or faults that would go unnoticed.
   class EngineError < Error; end
 
-  # A call failed by a fault of the engine's. It answers nothing more: close it, open it again.
+  # A call failed by a fault in the engine. It refuses all further calls: close it and open it
+  # again.
   class Panicked < EngineError; end
 
-  # This process is a forked child, and the engine is its parent's.
+  # This process is a forked child, and the engine belongs to its parent.
   class Forked < EngineError; end
 
   # The library is of another version than this gem, or is not an engine.
@@ -87,7 +88,7 @@ module Ringwell
 
   # One row got no number. A value in a batch, frozen; {Allocator#allocate} raises a copy of it.
   class RowError < Error
-    # Classes of the API and what we call them. Later servers may have more: those are :other.
+    # The API's classes and our names for them. Later servers may have more: those become :other.
     CODES = {
       "InvalidKey" => :invalid_key,
       "InvalidInput" => :invalid_input,
@@ -98,11 +99,11 @@ module Ringwell
 
     # @return [Symbol] one of {CODES}, or :other
     attr_reader :code
-    # @return [String] as the server wrote it
+    # @return [String] as the server sent it
     attr_reader :error_class
     # @return [Object] as it was sent, or nil
     attr_reader :request_id
-    # @return [Integer, nil] where to look in the server's log
+    # @return [Integer, nil] the handle of the entry in the server's log
     attr_reader :handle
 
     def initialize(error_class:, message:, request_id: nil)

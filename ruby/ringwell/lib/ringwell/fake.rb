@@ -3,26 +3,26 @@
 require_relative "base"
 
 module Ringwell
-  # A source of numbers for tests: the client's and the engine's interface without a server, with
+  # A source of numbers for tests: the interface of the client and the engine without a server, with
   # a clock that moves only by {#advance}.
   #
   #     fake = Ringwell::Fake.new
   #     fake.pool("42", key: "k", numbers: %w[8005550101 8005550102], overflow: "8005550100")
   #     fake.exhaust!("42")
   #
-  # The same tests run against it and against the real server (test/contract.rb), so that it cannot
-  # drift away. It reads the documented form of a batch only, none of the lenient ones.
+  # The same tests run against it and against the real server (test/contract.rb), so that they
+  # cannot diverge. It reads only the documented form of a batch, none of the lenient ones.
   class Fake
     include Allocator
 
-    # A ring pool of the fake: which number may go out from when on, in the order of choice.
+    # A ring pool of the fake: the times when its numbers become free, in the order of choice.
     Ring = Struct.new(:id, :key, :free_at, :overflow, :lifetime, :visitors, :exhausted)
     private_constant :Ring
 
     SUFFIX = %r{\A(?<pool>[^/]+)/allocate_number\.(?:json|xml|csv)\?(?<query>.*)\z}m
     BAD_SUFFIX = "api_suffix must be " \
                  "<pool id>/allocate_number.json?ring_pool_key=<key>&<parameters>"
-    # What rows without a key have, where every key is right.
+    # The key of rows without one, where every key is right.
     ANY_KEY = "any"
     private_constant :SUFFIX, :BAD_SUFFIX, :ANY_KEY
 
@@ -31,10 +31,10 @@ module Ringwell
     # @return [Array<Hash>] each number that was handed out: :pool, :number, :overflow, :params, :at
     attr_reader :history
 
-    # Takes what {Client} takes about pools and deadlines, and no endpoints.
+    # Takes the options of {Client} for pools and deadlines, but no endpoints.
     #
-    # @param any_pool [Boolean] whether a pool that was not made has numbers too, by any key: 99 in
-    #   the range for fiction, 555-0101 to 555-0199, the last for overflow
+    # @param any_pool [Boolean] whether undefined pools have numbers too, by any key: 99 in the
+    #   range for fiction, 555-0101 to 555-0199, the last for overflow
     def initialize(deadline: 0.15, pools: [], overflow: {}, instrumenter: nil, any_pool: false)
       @deadline = deadline
       @now = 0.0
@@ -50,8 +50,8 @@ module Ringwell
 
     # Makes a ring pool.
     #
-    # @param numbers [Enumerable<String>] in the order in which they go out
-    # @param overflow [String, nil] goes out when no number is free
+    # @param numbers [Enumerable<String>] in the order of allocation
+    # @param overflow [String, nil] allocated when no number is free
     # @param lifetime [Numeric] seconds of the virtual clock
     def pool(id, key:, numbers:, overflow: nil, lifetime: 1800)
       free_at = numbers.to_h { |number| [Allocation.new(pool: id.to_s, number:).number, 0.0] }
@@ -62,19 +62,19 @@ module Ringwell
     # Moves the clock.
     def advance(seconds) = @now += seconds
 
-    # From now on every answer takes so many seconds of the virtual clock.
+    # Makes every further answer take this many seconds of the virtual clock.
     def late!(seconds) = @late = seconds
 
-    # From now on no request is taken.
+    # Makes every further request fail to connect.
     def refuse! = @refuse = true
 
-    # From now on every request fails as a whole, with this status.
+    # Makes every further request fail as a whole, with this status.
     def fail!(status = 500) = @status = status
 
-    # A pool has no number left, until {#recover!}.
+    # Leaves a pool without numbers, until {#recover!}.
     def exhaust!(pool) = ring(pool.to_s) { raise KeyError, "no pool #{pool}" }.exhausted = true
 
-    # Ends all trouble.
+    # Ends all simulated faults.
     def recover!
       @late = 0
       @refuse = false
@@ -82,7 +82,7 @@ module Ringwell
       @rings.each_value { |ring| ring.exhausted = false }
     end
 
-    # Begins anew: all numbers are free, nothing was handed out, no trouble, the clock at 0.
+    # Starts over: all numbers are free, the history is empty, no faults, the clock at 0.
     def reset!
       @mutex.synchronize do
         recover!
@@ -97,7 +97,7 @@ module Ringwell
       self
     end
 
-    # Who was shown a number last, as an attribution would say.
+    # The last visitor who was shown a number, as in an attribution.
     #
     # @return [Hash, nil] an entry of {#history}
     def holder(number)
@@ -107,7 +107,7 @@ module Ringwell
     # Whether it would answer.
     def ready? = !@refuse && !@status
 
-    # Nothing to close; so that it can stand in for a client.
+    # Does nothing; lets it stand in for a client.
     def close; end
 
     private
@@ -124,7 +124,7 @@ module Ringwell
       end
     end
 
-    # A pool that was made, or is made now.
+    # An existing pool, or one that is created now.
     def ring(pool)
       @rings[pool] || begin
         return yield unless @any_pool
@@ -193,7 +193,8 @@ module Ringwell
                              "overflow number; ask again in #{wait} seconds")
     end
 
-    # The visitor's own number if that is still locked for him, else the one free longest.
+    # The visitor's own number if it is still locked for that visitor, else the one that has been
+    # free longest.
     def choose(ring, visitor)
       return if ring.exhausted
 

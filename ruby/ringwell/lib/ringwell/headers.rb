@@ -1,12 +1,12 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # The headers of a client's requests that are not the protocol's own: who asks, and what its user
-  # adds, such as a trace.
+  # Additional headers of a client's requests: the user agent, and those of its user, such as a
+  # trace.
   class Headers
     NAME = /\A[A-Za-z0-9!#$%&'*+.^_`|~-]+\z/
     VALUE = /\A[\x20-\x7e\t]*\z/
-    # Names that the client writes itself.
+    # Names of headers that the client sets.
     RESERVED = %w[host content-length content-type transfer-encoding connection idempotency-key
       ringwell-deadline-ms].freeze
     USER_AGENT = "ringwell-ruby/#{VERSION}".freeze
@@ -23,7 +23,7 @@ module Ringwell
     # The lines for one request.
     #
     # @return [String]
-    # @raise [ConfigError] what was called returned a header that cannot be sent
+    # @raise [ConfigError] the callable returned a header that cannot be sent
     def lines = @more ? written(@more.call || {}) : @fixed
 
     private

@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Requests to a server's management address, each on a connection of its own.
+  # Requests to a server's management address, each on its own connection.
   class Management
     TOKEN = /\A[\x21-\x7e]+\z/
 
@@ -11,7 +11,7 @@ module Ringwell
     def initialize(url, token:)
       @endpoint = Endpoint.new(text: url)
       @addresses = Addresses.new(@endpoint)
-      TOKEN.match?(token.to_s) or raise ConfigError, "the token has characters of no token"
+      TOKEN.match?(token.to_s) or raise ConfigError, "the token has invalid characters"
       @token = token
     end
 
@@ -22,7 +22,7 @@ module Ringwell
 
     # Sends JSON.
     #
-    # @param idempotency_key [String] the same key does the same once
+    # @param idempotency_key [String] a repeated key takes effect once
     # @return [String] see {#get}
     def post(path, body, deadline, idempotency_key:)
       headers = "content-type: application/json\r\ncontent-length: #{body.bytesize}\r\n" \
@@ -30,7 +30,7 @@ module Ringwell
       exchange("POST #{path}", headers, deadline, body)
     end
 
-    # The token belongs into no log.
+    # The token must not appear in a log.
     def inspect = "#<#{self.class.name} #{@endpoint}>"
 
     # @return [String]

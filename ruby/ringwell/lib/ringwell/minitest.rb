@@ -4,8 +4,8 @@ require "minitest"
 require_relative "testing"
 
 module Ringwell
-  # For minitest and Rails' own tests. `require "ringwell/minitest"` is all: each test begins with a
-  # fresh {Fake} as {Ringwell.client}, which `ringwell` returns.
+  # For minitest and Rails' own tests. `require "ringwell/minitest"` is enough: each test begins
+  # with a fresh {Fake} as {Ringwell.client}; `ringwell` returns it.
   #
   #     get "/?campaign=autos"
   #     assert_ringwell_number "42", params: { m1: "autos" }
@@ -22,19 +22,19 @@ module Ringwell
       Testing.finish
     end
 
-    # Fails unless a number of the pool went out for these parameters.
+    # Fails unless a number of the pool was allocated with these parameters.
     #
     # @param pool [String, Integer, nil] nil for any
-    # @param params [Hash] which must be among those of the number
-    # @return [String] the number that went out last
+    # @param params [Hash] which the number's parameters must include
+    # @return [String] the last allocated number
     def assert_ringwell_number(pool = nil, params: {})
       shown = Testing.shown(pool, params)
-      refute_empty shown, "no number of pool #{pool || "any"} went out with #{params}: " \
+      refute_empty shown, "no number of pool #{pool || "any"} was allocated with #{params}: " \
                           "#{ringwell.history.map { |one| one.slice(:pool, :params) }}"
       shown.last[:number]
     end
 
-    # Fails if a number of the pool went out.
+    # Fails if a number of the pool was allocated.
     #
     # @param pool [String, Integer, nil] nil for any
     def refute_ringwell_number(pool = nil, params: {})

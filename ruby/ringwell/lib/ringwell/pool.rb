@@ -1,14 +1,14 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # What a client should know about a ring pool beforehand.
+  # A ring pool's settings that a client has in advance.
   class Pool < Value
     value_fields :id, :key, :overflow, secret: [:key]
 
     # @param id [String, Integer] the ring pool's id
     # @param key [String, nil] the ring pool's key
     # @param overflow [String, nil] its overflow number: ten digits, or E.164
-    # @raise [ConfigError] names the field that is wrong
+    # @raise [ConfigError] names the invalid field
     def initialize(id:, key: nil, overflow: nil)
       @id = Value.copy(id.to_s)
       @key = Value.copy(key)

@@ -8,18 +8,19 @@ module Ringwell
     include Enumerable
 
     # @param management [Management]
-    # @param deadline [Deadline] for all pages together
+    # @param deadline [Deadline] seconds for all pages together
     def initialize(management, deadline:)
       @management = management
       @deadline = deadline
     end
 
-    # Asks for page after page.
+    # Requests page after page.
     #
     # @yieldparam id [Integer]
     # @yieldparam overflow [String, nil] ten digits or E.164, if it has an overflow number
-    # @raise [TransportError] there was no answer, or none that is such a list
-    # @raise [ServerError] the token may not read, or the server keeps its pools in no database
+    # @raise [TransportError] there was no answer, or not such a list
+    # @raise [ServerError] the token may not read, or the server does not keep its pools in a
+    #   database
     def each(&)
       after = nil
       until (pools = page(after)).empty?
@@ -40,7 +41,7 @@ module Ringwell
         [id, overflow]
       end
     rescue JSON::ParserError, NoMatchingPatternError => error
-      raise ProtocolError, "#{@management} answers with no list of pools: #{error.message[0, 100]}"
+      raise ProtocolError, "#{@management} did not return a list of pools: #{error.message[0, 100]}"
     end
   end
 end

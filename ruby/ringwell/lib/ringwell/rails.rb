@@ -9,7 +9,7 @@ module Ringwell
   # The gem in a Rails application.
   module Rails
     class << self
-      # What config/ringwell.yml says; nil without a file.
+      # The contents of config/ringwell.yml; nil without a file.
       #
       # @return [Config, nil]
       attr_accessor :settings
@@ -17,7 +17,7 @@ module Ringwell
       # The server's calls, for outcomes.
       #
       # @return [Calls]
-      # @raise [ConfigError] config/ringwell.yml does not say where
+      # @raise [ConfigError] config/ringwell.yml has no address for them
       def calls
         settings&.calls or raise ConfigError, "config/ringwell.yml has no management: { url, token }"
       end

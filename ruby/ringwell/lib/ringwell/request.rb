@@ -1,26 +1,26 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # One row of a batch: which pool, its key, and the visitor's marketing context.
+  # One row of a batch: a pool, its key, and the visitor's marketing context.
   #
-  # It holds its own JSON, written once when it is made: that is what is sent, and a copy of what
-  # the caller gave.
+  # Holds its own JSON, written once on creation: this is sent, and it is a copy of the caller's
+  # values.
   class Request < Value
     value_fields :pool, :key, :params, :request_id, :overflow, :visitor, secret: [:key],
       computed: [:params]
 
-    # The server says which ids there are; here they must only fit into a path.
+    # The server decides which ids exist; here they must only fit into a path.
     POOL = /\A[A-Za-z0-9._~-]+\z/
-    # A number that can be handed out, as the API writes it: ten digits without country code if that is
-    # 1, else E.164 with its `+`.
+    # A number in the API's form: ten digits without country code if that is 1, else E.164 with its
+    # `+`.
     NUMBER = /\A(?:[2-9]\d{9}|\+[2-9]\d{6,14})\z/
     # Names that the API reads itself: as parameters they would replace the key or the visitor.
     RESERVED = %w[ring_pool_key ringwell_visitor].freeze
-    # What a server takes in one request.
+    # The server's limits for one request.
     ROWS_MAX = 500
     BODY_BYTES_MAX = 256 * 1024
 
-    # Stands before the visitor in a suffix.
+    # Precedes the visitor in a suffix.
     VISITOR = "&ringwell_visitor="
 
     # The body of a batch.
@@ -33,8 +33,8 @@ module Ringwell
     # @param key [String] the ring pool's key
     # @param params [Hash, nil] names and scalar values, stored with the allocation
     # @param request_id [String, Numeric, Boolean, nil] echoed in the answer
-    # @param overflow [String, nil] what to show if no number can be had
-    # @param visitor [String, nil] who keeps the number within its lifetime
+    # @param overflow [String, nil] the number to show if none is available
+    # @param visitor [String, nil] identifies the visitor, who keeps the number within its lifetime
     # @raise [ArgumentError] names the field that cannot be sent
     def initialize(pool:, key:, params: nil, request_id: nil, overflow: nil, visitor: nil)
       rows = Rows.new
@@ -58,7 +58,7 @@ module Ringwell
       end.freeze
     end
 
-    # The row as the API reads it.
+    # The row in the form that the API reads.
     def as_json(*)
       row = {"api_suffix" => suffix}
       row["request_id"] = request_id unless request_id.nil?
@@ -67,12 +67,12 @@ module Ringwell
 
     def to_json(*) = json
 
-    # @return [String] the row as it is sent, frozen
+    # @return [String] the row as sent, frozen
     attr_reader :json
 
     private
 
-    # The suffix is in quotes, and has none itself.
+    # The suffix is in quotes, and contains none.
     def suffix = @json.split('"', 5)[3]
   end
 end

@@ -1,36 +1,37 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # One answer of HTTP/1.1: reads it from bytes that come in pieces, and says whether its
-  # connection can be used again. Knows nothing of sockets and clocks.
+  # One HTTP/1.1 answer: reads it from bytes that arrive in pieces, and reports whether its
+  # connection can be reused. Knows nothing of sockets and clocks.
   class Response
-    # More is not an answer of ours: 500 rows with tracking URLs of 8 KiB fit.
+    # More is not an answer of the API: 500 rows with tracking URLs of 8 KiB fit.
     HEAD_BYTES_MAX = 64 * 1024
     BODY_BYTES_MAX = 5 * 1024 * 1024
 
     # @return [Integer]
     attr_reader :status
-    # @return [Hash{String => String}] names in lower case; of equal ones the last
+    # @return [Hash{String => String}] names in lower case; the last of equal ones
     attr_reader :headers
     # @return [String] bytes, marked as UTF-8
     attr_reader :body
 
     # Reads one answer.
     #
-    # @yieldparam buffer [String] to append bytes to; must be left as it is at the end of the stream
+    # @yieldparam buffer [String] appends bytes to the buffer; must leave it unchanged at the end of
+    #   the stream
     # @raise [ProtocolError, ConnectionLost], and what the block raises
     def initialize(&more)
       @buffer = String.new(capacity: 16_384)
       @more = more
       read_head
-      # Interim answers come before the one that was asked for.
+      # Interim answers precede the final one.
       read_head while status.between?(100, 199)
       @body = read_body.force_encoding(Encoding::UTF_8)
-      # Bytes beyond the answer: who knows whose they are.
+      # Bytes beyond the answer may belong to any request.
       @reusable &&= @buffer.empty?
     end
 
-    # Whether another request may follow on the connection.
+    # Whether the connection can carry another request.
     def reusable? = @reusable
 
     private
@@ -38,7 +39,7 @@ module Ringwell
     def read_head
       lines = take_head.split("\r\n")
       version, @status = lines.shift.to_s.match(%r{\AHTTP/1\.([01]) (\d{3})(?: |\z)})&.captures
-      @status or raise ProtocolError, "the answer does not begin like one of HTTP/1"
+      @status or raise ProtocolError, "the answer is not HTTP/1"
       @status = @status.to_i
       @headers = {}
       lines.each { |line| add_header(line) }
@@ -51,7 +52,7 @@ module Ringwell
       value or raise ProtocolError, "a header of the answer has no colon"
       name = name.downcase
       value = value.strip
-      # Two lengths are two answers: which one a proxy on the way believed is unknown.
+      # Two lengths make the answer ambiguous: a proxy may have used either.
       name == "content-length" && headers.fetch(name, value) != value and
         raise ProtocolError, "the answer has two lengths"
       headers[name] = value
@@ -93,7 +94,7 @@ module Ringwell
       body
     end
 
-    # Without a length, the end of the connection is the end of the body.
+    # Without a length, the body ends with the connection.
     def read_to_the_end
       @reusable = false
       too_long(@buffer.bytesize) while add

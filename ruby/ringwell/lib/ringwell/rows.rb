@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Keeps what the rows of one source of numbers have in common: the keys of its pools, and JSON that is
-  # written once, a row's beginning and the names of parameters.
+  # Caches the common parts of a source's rows: the keys of its pools, and JSON that is written
+  # once: the start of a row and the names of parameters.
   class Rows
-    # The most beginnings and names that are kept.
+    # The most starts and names that are kept.
     KEPT_MAX = 10_000
 
     # @param keys [Hash{String => String}] by pool
@@ -21,10 +21,10 @@ module Ringwell
     # @return [Hash{String, Symbol => String}] see {#name}
     attr_reader :names
 
-    # A row's pool, key and beginning, all frozen. Made anew: the kept ones are in {#heads}.
+    # A row's pool, key and start, all frozen. Created anew; {#heads} keeps them.
     #
     # @return [Array(String, String, String)]
-    # @raise [ArgumentError] names what cannot be sent
+    # @raise [ArgumentError] names the part that cannot be sent
     def head(pool, key)
       Request::POOL.match?(pool) or raise ArgumentError, "pool must be an id, got #{pool.inspect}"
       key.is_a?(String) && !key.empty? or raise ArgumentError, "key of pool #{pool} is missing"
@@ -34,14 +34,14 @@ module Ringwell
       head
     end
 
-    # A parameter's name, with what stands around it. Made anew: the kept ones are in {#names}.
+    # A parameter's name, with the JSON around it. Created anew; {#names} keeps them.
     #
     # @return [String] frozen
     # @raise [ArgumentError] the API reads a parameter of this name itself
     def name(name)
       text = name.to_s
       Request::RESERVED.include?(text) and
-        raise ArgumentError, "#{text} is not a parameter, the API reads it itself"
+        raise ArgumentError, "#{text} cannot be a parameter: the API reads it itself"
       written = "&#{CGI.escape(text)}=".freeze
       @names[name.dup.freeze] = written if @names.size < KEPT_MAX
       written

@@ -4,8 +4,8 @@ require "rspec/core"
 require "rspec/expectations"
 require_relative "testing"
 
-# For RSpec. `require "ringwell/rspec"` is all: each example begins with a fresh {Ringwell::Fake} as
-# {Ringwell.client}, which `ringwell` returns.
+# For RSpec. `require "ringwell/rspec"` is enough: each example begins with a fresh {Ringwell::Fake}
+# as {Ringwell.client}; `ringwell` returns it.
 #
 #     expect { visit "/?campaign=autos" }.to show_ringwell_number("42").with(m1: "autos")
 RSpec.configure do |config|
@@ -28,6 +28,6 @@ RSpec::Matchers.define :show_ringwell_number do |pool = nil|
 
   failure_message do
     history = Ringwell::Testing.fake.history.map { |one| one.slice(:pool, :params) }
-    "no number of pool #{pool || "any"} went out with #{@params || {}}: #{history}"
+    "no number of pool #{pool || "any"} was allocated with #{@params || {}}: #{history}"
   end
 end

@@ -3,17 +3,18 @@
 require_relative "fake"
 
 module Ringwell
-  # What the helpers for minitest and RSpec share: a {Fake} as {Ringwell.client}, fresh for each test.
+  # Common to the helpers for minitest and RSpec: a {Fake} as {Ringwell.client}, fresh for each
+  # test.
   module Testing
-    # The numbers' source in tests: {Ringwell.client}, if it is a fake, else one that takes its place.
-    # Any pool has numbers.
+    # The source of numbers in tests: {Ringwell.client}, if it is a fake, else a fake in its place.
+    # A fake with numbers for any pool.
     #
     # @return [Fake]
     def ringwell
       Testing.fake
     end
 
-    # Begins a test. The client that was there is put back by {.finish}.
+    # Begins a test. {.finish} restores the previous client.
     #
     # @return [Fake]
     def self.begin_anew
@@ -34,10 +35,10 @@ module Ringwell
     def self.fake? = Ringwell.client?.is_a?(Fake)
     private_class_method :fake?
 
-    # The numbers that were handed out and are the caller's alone.
+    # The numbers that were allocated to one visitor alone.
     #
     # @param pool [String, Integer, nil] of one pool only
-    # @param params [Hash] which must be among those of the number
+    # @param params [Hash] which the number's parameters must include
     # @return [Array<Hash>] entries of {Fake#history}
     def self.shown(pool, params)
       wanted = params.to_h { |name, value| [name.to_s, value.to_s] }

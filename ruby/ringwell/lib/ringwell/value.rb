@@ -1,16 +1,16 @@
 # frozen_string_literal: true
 
 module Ringwell
-  # Base of the values: frozen to the bottom, compared by their fields, made by keywords only.
+  # Base class of the values: deeply frozen, compared by their fields, created by keywords only.
   #
-  # Ruby itself names a keyword that is missing or unknown, because each value writes out its
+  # Ruby itself reports a missing or unknown keyword, because each value writes out its
   # `initialize`. `Data` would do most of this, but came with Ruby 3.2.
   class Value
     class << self
       # @return [Array<Symbol>] in the order of {#to_h}
       attr_reader :fields
 
-      # Copies, frozen to the bottom, so that the caller's own objects stay as they are.
+      # Deep copies, frozen, so that the caller's own objects stay unchanged.
       def copy(object)
         case object
         when String then object.frozen? ? object : object.dup.freeze
@@ -21,8 +21,8 @@ module Ringwell
 
       private
 
-      # Declares the fields. Those in `secret` are hidden by {#inspect}, those in `computed` have
-      # methods of their own.
+      # Declares the fields. {#inspect} hides those in `secret`; those in `computed` have their own
+      # methods.
       def value_fields(*names, secret: [], computed: [])
         @fields = names.freeze
         @secret = secret
@@ -30,7 +30,7 @@ module Ringwell
       end
     end
 
-    # A copy with other values in some fields, checked like a new one.
+    # A copy with other values in some fields, checked like a new object.
     def with(**changes) = self.class.new(**to_h, **changes)
 
     def to_h = self.class.fields.to_h { |name| [name, public_send(name)] }

@@ -12,9 +12,9 @@ module Ringwell
   #       hooks.on("call.completed") { |event| OutcomeJob.perform_later(event.data["id"]) }
   #     } => "/ringwell/webhooks"
   #
-  # Verified by Standard Webhooks 1.0. A server sends each event at least once, and again until the
-  # answer is 2xx: an event that was seen is answered without calling anybody. Handlers should be
-  # quick, because the sender waits for 15 s; let a job do the work.
+  # Verified by Standard Webhooks 1.0. A server sends each event at least once, and repeats it until
+  # the answer is 2xx: a repeated event is answered without calling a handler. Handlers should be
+  # quick, because the sender waits for 15 s; do long work in a job.
   #
   # | answer | when |
   # |---|---|
@@ -25,19 +25,19 @@ module Ringwell
   # | 413 | the body is too long |
   # | 500 | a handler raised something else: the server tries again |
   class Webhooks
-    # To be raised by a handler that wants no more events.
+    # Raised by a handler to refuse further events.
     class Gone < Error; end
 
     # Longer than any event.
     BODY_BYTES_MAX = 256 * 1024
 
-    # @param secrets [String, Array<String>] "whsec_…"; two while they change
-    # @param tolerance [Numeric] seconds that the sender's clock may be off
-    # @param seen [#add?, #delete] remembers ids of events: with several processes something that they
-    #   share, e.g. {CacheSeen}
+    # @param secrets [String, Array<String>] "whsec_…"; two during a change of secrets
+    # @param tolerance [Numeric] the tolerance for the sender's clock, in seconds
+    # @param seen [#add?, #delete] remembers the ids of events; if several processes receive them, a
+    #   store that they share, e.g. {CacheSeen}
     # @param clock [#call] seconds since 1970
-    # @yieldparam hooks [self] to call {#on}
-    # @raise [ConfigError] a secret is none
+    # @yieldparam hooks [self] calls {#on}
+    # @raise [ConfigError] a secret is invalid
     def initialize(secrets, tolerance: 300, seen: Seen.new, clock: -> { Time.now.to_i })
       @signature = Signature.new(secrets, tolerance: tolerance)
       @seen = seen
@@ -48,7 +48,7 @@ module Ringwell
 
     # Calls the block for each event of these types.
     #
-    # @param types [Array<String>] e.g. "call.completed"; without any, for all events
+    # @param types [Array<String>] e.g. "call.completed"; without any, all events
     # @yieldparam event [Event]
     # @return [self]
     def on(*types, &handler)
@@ -75,7 +75,8 @@ module Ringwell
 
     private
 
-    # What reads forms before us may have read the input to its end: Rack 3 leaves it there.
+    # A middleware that parses forms may already have read the input to its end: Rack 3 leaves it
+    # there.
     def read(input)
       return "" unless input
 

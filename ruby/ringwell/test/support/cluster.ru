@@ -1,7 +1,7 @@
 # frozen_string_literal: true
 
-# An application in Puma's cluster mode with `preload_app!`: a client and an engine that were made before the
-# fork, and an engine that each worker tries to open after it (cluster.rb).
+# An application in Puma's cluster mode with `preload_app!`: a client and an engine that were
+# created before the fork, and an engine that each worker tries to open after it (cluster.rb).
 require "ringwell"
 require "ringwell/engine"
 

@@ -4,16 +4,16 @@ require_relative "../../examples/support/small_scheduler"
 begin
   require "async"
 rescue LoadError
-  # The own scheduler has to do.
+  # Only our own scheduler is available.
 end
 
-# Runs the same linear code in plain threads, and in fibers of every scheduler there is.
+# Runs the same linear code in plain threads, and in fibers of every available scheduler.
 module Modes
   ALL = [:threads, :small_scheduler, *(:async if defined?(Async))].freeze
 
   # Runs the block `count` times at once.
   #
-  # @return [Array] what the blocks returned, or the exceptions that they raised
+  # @return [Array] the blocks' results, or the exceptions that they raised
   def self.run(mode, count, &block)
     results = Array.new(count)
     job = lambda do |index|

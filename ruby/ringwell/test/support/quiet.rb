@@ -1,8 +1,8 @@
 # frozen_string_literal: true
 
-# What makes servers print nothing, by their versions.
+# Makes servers print nothing, depending on their version.
 module Quiet
-  # The second argument of Puma::Server.new: events write logs before Puma 6, nothing does after.
+  # The second argument of Puma::Server.new: before Puma 6, events write logs; later nothing does.
   def self.puma
     require "puma"
     require "puma/events"

@@ -1,10 +1,10 @@
 # frozen_string_literal: true
 
-# The examples of README.md, in their order, in one binding. Lines with `# => value` must have it.
+# The examples of README.md, in order, in one binding. Lines with `# => value` must have that value.
 #
-# By itself, `ruby readme.rb README URL` runs them with whatever gem is installed.
+# As a program, `ruby readme.rb README URL` runs them with the installed gem.
 class Readme
-  # An example that does not do what it says.
+  # An example with another result than documented.
   class Wrong < StandardError; end
 
   # @return [Array<String>] the examples
@@ -19,7 +19,7 @@ class Readme
     @place = TOPLEVEL_BINDING.dup
   end
 
-  # @return [Integer] how many values were compared
+  # @return [Integer] the count of values compared
   # @raise [Wrong]
   def run
     checked = blocks.sum { |block| block.start_with?("begin") ? whole(block) : lines(block) }
@@ -29,7 +29,7 @@ class Readme
 
   private
 
-  # Runs a block up to each line with a value, and compares.
+  # Runs the code up to each line with a value, and compares.
   def lines(block)
     code = +""
     count = block.lines.count do |line|
@@ -42,7 +42,7 @@ class Readme
     count
   end
 
-  # A statement over several lines has the value of the line that is marked.
+  # A statement over several lines has the value of the marked line.
   def whole(block)
     compare(block[/# => (.*)$/, 1], block)
     1

@@ -4,16 +4,16 @@ require "tmpdir"
 require "fileutils"
 require "socket"
 
-# A real `ringwell serve` with ring pools of its own, on a TCP port and a unix socket.
+# A real `ringwell serve` with its own ring pools, on a TCP port and a unix socket.
 class Server
-  # A server starts within this time, also on a busy machine.
+  # A server starts within this time, even on a busy machine.
   PATIENCE = 20
   # Another server has taken the port.
   PortTaken = Class.new(StandardError)
   ROOT = File.expand_path("../../../..", __dir__)
 
   class << self
-    # Where the program is: RINGWELL_BIN, or what cargo has built.
+    # The path of the program: RINGWELL_BIN, or cargo's build.
     def program
       @program ||= begin
         target = ENV.fetch("CARGO_TARGET_DIR", "#{ROOT}/target")
@@ -48,8 +48,8 @@ class Server
       start(environment)
       wait
     rescue PortTaken
-      # By another server of these tests, since it was free. Without the exception its answers would be taken for
-      # this one's.
+      # By another server of these tests, in the meantime. Without the exception its answers would
+      # be mistaken for those of this server.
       retry unless port
       raise
     end
@@ -59,17 +59,18 @@ class Server
 
   def socket = "unix:#{@files}/socket"
 
-  # The words after the program's name.
+  # The arguments of the program.
   def command = ["serve", "--config", "#{@files}/ringwell.toml"]
 
-  # Ends it without a word, as a crash would.
+  # Kills it, like a crash.
   def stop
     signal(:KILL)
     Process.wait(@pid)
     FileUtils.rm_rf(@files)
   end
 
-  # Halts it in the middle of what it does, and waits until it has: until then it may answer.
+  # Stops it in the middle of its work, and waits until it has stopped: before that it may still
+  # answer.
   def halt
     signal(:STOP)
     Process.wait(@pid, Process::WUNTRACED)
@@ -103,7 +104,7 @@ class Server
     TOML
   end
 
-  # Only this server has this socket, and it listens at its port by then.
+  # Only this server has this socket, and by then it also listens on its port.
   def knock = UNIXSocket.new("#{@files}/socket").close
 
   def signal(name) = Process.kill(name, @pid)
@@ -123,7 +124,7 @@ class Server
       late = Process.clock_gettime(Process::CLOCK_MONOTONIC) - started > PATIENCE
       if ended || late
         log = File.read("#{@files}/log")
-        raise PortTaken if log.include?("another program listens there")
+        raise PortTaken if log.include?("another program listens on that port")
 
         raise "the server did not start:\n#{log}"
       end
@@ -134,7 +135,7 @@ class Server
   end
 end
 
-# A `ringwell demo`, as the quick start has it.
+# A `ringwell demo`, as in the quick start.
 class Demo < Server
   def initialize = super("")
 

@@ -4,21 +4,21 @@ require "fiddle"
 
 module Ringwell
   class Engine
-    # The functions of the engine's library, called by Ruby's standard library.
+    # The functions of the engine's library, called through Ruby's standard library.
     #
-    # Owns all that Ruby knows of pointers. Has the methods of the shim in C (ext/shim/shim.c), which
-    # does the same and is quicker. What a status other than 0 means, {Library.refuse} says.
+    # All code that handles pointers is here. Has the methods of the shim in C (ext/shim/shim.c),
+    # which does the same faster. {Library.refuse} explains each status other than 0.
     class ByFiddle
-      # Three words, which the library fills and empties: where its bytes are, how many, how much
-      # room. Each call has its own. Not a copy of a constant: `dup` copies on write, and the library
-      # writes past Ruby, so that all threads would share one place for their answers.
+      # Three words that the library fills and clears: the address, length and capacity of its
+      # bytes. Each call has its own. Not a copy of a constant: `dup` copies on write, and the
+      # library writes without Ruby's knowledge, so all threads would share one buffer.
       BYTES_SIZE = 3 * Fiddle::SIZEOF_VOIDP
       HANDLE = -Fiddle::TYPE_LONG_LONG
       TEXT = [Fiddle::TYPE_VOIDP, Fiddle::TYPE_SIZE_T].freeze
       private_constant :BYTES_SIZE, :HANDLE, :TEXT
 
       # @param path [String] the library
-      # @param release_gvl [Boolean] whether `bulk` gives up the GVL
+      # @param release_gvl [Boolean] whether `bulk` releases the GVL
       # @raise [LoadError] it is not an engine
       def initialize(path, release_gvl)
         @dl = Fiddle.dlopen(path)
@@ -47,14 +47,14 @@ module Ringwell
       # @param key [String, nil] the idempotency key
       # @return [String] the bytes of the answer
       def bulk(handle, body, key, milliseconds)
-        # Without the GVL another thread might change it meanwhile.
+        # Without the GVL another thread might change it during the call.
         body = body.dup if @release_gvl
         said do |out|
           @bulk.call(handle, body, body.bytesize, key, key ? key.bytesize : 0, milliseconds, out)
         end
       end
 
-      # @return [String] the bytes of the answer, as of the three below
+      # @return [String] the bytes of the answer, as for the three below
       def status(handle) = said { |out| @status.call(handle, out) }
 
       def flush(handle) = said { |out| @flush.call(handle, out) }
@@ -69,7 +69,7 @@ module Ringwell
         Fiddle::Function.new(@dl["ringwell_embed_#{name}"], types, result, **options)
       end
 
-      # What waits for the disk gives up the GVL.
+      # Methods that wait for the disk release the GVL.
       def task(name, need_gvl: false) = function(name, [HANDLE, Fiddle::TYPE_VOIDP], need_gvl:)
 
       # The bytes that a call has written, if its status is 0.
@@ -79,7 +79,7 @@ module Ringwell
         bytes = text(*out.unpack("JJ"))
         status.zero? ? bytes : Library.refuse(status, bytes)
       ensure
-        # Untouched it is empty, and freeing nothing is nothing.
+        # Until it is used it is empty, and freeing it does nothing.
         @free.call(out)
       end
 

@@ -4,11 +4,11 @@ require "rbconfig"
 
 module Ringwell
   class Engine
-    # The engine's library: finds it, chooses who calls it, and says what its statuses mean.
+    # The engine's library: finds it, chooses the driver, and explains its statuses.
     #
-    # Two drivers call it, with the same methods: the shim in C where it was compiled, else
-    # {ByFiddle}. A call that takes microseconds keeps the GVL: given up, it would come back a time
-    # slice of another thread later, 100 ms. Calls that wait for the disk for longer give it up.
+    # Two drivers with the same methods call it: the shim in C if it was compiled, else {ByFiddle}.
+    # A call of microseconds keeps the GVL: a released GVL would come back only after another
+    # thread's time slice, 100 ms. Calls that wait longer for the disk release it.
     class Library
       ABI_VERSION = 1
 
@@ -16,8 +16,8 @@ module Ringwell
       PANICKED = -3
 
       class << self
-        # The library: RINGWELL_EMBED, what came with the gem or was compiled when it was installed,
-        # or what cargo has built in the repository.
+        # The library: RINGWELL_EMBED, the one that came with the gem or was compiled during
+        # installation, or cargo's build in the repository.
         #
         # @raise [ConfigError] there is none
         def path(environment = ENV)
@@ -25,14 +25,14 @@ module Ringwell
           found = [*given, *places(environment)].find { |place| File.file?(place) }
           return found if found && (given.nil? || given == found)
 
-          raise ConfigError, "no engine at #{given}: RINGWELL_EMBED names the library" if given
+          raise ConfigError, "no engine at #{given}: RINGWELL_EMBED must be the library's path" if given
 
           raise ConfigError, "this gem has no engine for #{RUBY_PLATFORM}: install Rust " \
                              "(https://rustup.rs) and the gem again, or set RINGWELL_EMBED to " \
                              "lib#{NAME}"
         end
 
-        # The way to call it: the shim, if it was compiled for this Ruby.
+        # The driver: the shim, if it was compiled for this Ruby.
         #
         # @return [Symbol] :shim or :fiddle
         def driver(ruby = RbConfig::CONFIG["ruby_version"])
@@ -42,7 +42,7 @@ module Ringwell
           :fiddle
         end
 
-        # What a status other than 0 means. Called by the drivers.
+        # The meaning of a status other than 0. Called by the drivers.
         #
         # @raise [ServerError, EngineError]
         def refuse(status, bytes)
@@ -71,8 +71,8 @@ module Ringwell
       # @return [Symbol] :shim or :fiddle
       attr_reader :driver
 
-      # @param release_gvl [Boolean] whether `bulk` gives up the GVL too
-      # @param driver [Symbol, nil] :shim or :fiddle instead of what is best
+      # @param release_gvl [Boolean] whether `bulk` releases the GVL too
+      # @param driver [Symbol, nil] :shim or :fiddle; by default the best one
       def initialize(path = Library.path, release_gvl: false, driver: nil)
         @path = path
         @driver = driver || Library.driver
@@ -103,7 +103,7 @@ module Ringwell
 
       private
 
-      # Fiddle, which is a gem of its own since Ruby 3.5, is loaded only if it is needed.
+      # Fiddle, a separate gem since Ruby 3.5, is loaded only when needed.
       def driver_class
         return Shim if driver == :shim && Library.driver == :shim
         raise ConfigError, "there is no driver #{driver.inspect} here" unless driver == :fiddle

@@ -3,13 +3,13 @@
 module Ringwell
   # The published API in any Rack server.
   module Rack
-    # What goes back: status, headers, body. Owns the words and forms of the API's own errors and of
-    # the single allocation; they are those of the server, byte for byte (fixtures/api).
+    # A response: status, headers, body. Owns the texts and forms of the API's own errors and of the
+    # single allocation; they equal the server's, byte for byte (fixtures/api).
     class Answer
       JSON_TYPE = "application/json"
       XML = %(<?xml version="1.0" encoding="UTF-8"?>\n)
       TYPES = {"json" => JSON_TYPE, "xml" => "application/xml", "csv" => "text/csv"}.freeze
-      # Of a single allocation that got no number; every class that is not here is a fault.
+      # Statuses of a single allocation without a number; every class that is not listed is a fault.
       STATUSES = {"InvalidKey" => 401, "InvalidInput" => 403, "PoolExhausted" => 503,
                    "ServiceUnavailable" => 503}.freeze
 
@@ -17,22 +17,22 @@ module Ringwell
         # The bytes of a batch's answer.
         def batch(body) = new(200, JSON_TYPE, body)
 
-        # Which methods a path has.
+        # The methods that a path allows.
         def allowed(allow) = new(204, nil, nil, allow:)
 
-        # The head of a single allocation.
+        # The response to HEAD for a single allocation.
         def head(format) = new(200, TYPES.fetch(format), "")
 
-        # A whole request that is refused.
+        # A request refused as a whole.
         def refused(status, error_class, message, **headers)
           errors = {"errors" => {"invalid_data" => message, "class" => error_class}}
           new(status, JSON_TYPE, JSON.generate(errors), **headers)
         end
 
-        # Something went wrong within the process. Its handle is in the log.
+        # Something went wrong within the process. The log has its handle.
         def fault(handle) = refused(500, "InternalServiceError", "refer to error handle #{handle}")
 
-        # A row of a batch as the answer to a single allocation.
+        # A row of a batch in the form of a single allocation.
         #
         # @param row [Hash] as the API writes it
         # @param format [String] "json", "xml" or "csv"
@@ -75,7 +75,7 @@ module Ringwell
           "#{XML}<Error><Class>#{error_class}</Class><Message>#{xml(message)}</Message></Error>\n"
         end
 
-        # XML 1.0 has no control characters beside line feed and tab, and not the last two.
+        # XML 1.0 excludes control characters except line feed and tab, and the last two characters.
         def xml(text)
           text.gsub("&", "&amp;").gsub("<", "&lt;").gsub(">", "&gt;")
             .gsub(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\ufffe\uffff]/, "\ufffd")
@@ -86,7 +86,7 @@ module Ringwell
         end
       end
 
-      # @param headers [Hash{Symbol => String}] names in lower case, as Rack 3 wants them
+      # @param headers [Hash{Symbol => String}] names in lower case, as Rack 3 requires
       def initialize(status, type, body, **headers)
         @status = status
         @headers = {"content-type" => type, "cache-control" => "no-store"}.compact
@@ -94,10 +94,10 @@ module Ringwell
         @body = body
       end
 
-      # As Rack takes it.
+      # In the form that Rack expects.
       #
-      # @param seconds [Float] how long it took
-      # @param head [Boolean] whether only the head was asked for
+      # @param seconds [Float] the time that it took
+      # @param head [Boolean] whether only the head was requested
       def to_a(seconds, head: false)
         milliseconds = seconds * 1000
         @headers["processing-time"] = milliseconds.to_i.to_s

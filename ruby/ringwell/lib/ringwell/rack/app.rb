@@ -6,18 +6,18 @@ module Ringwell
     #
     #     run Ringwell::Rack::App.new(Ringwell::Client.new("unix:/run/ringwell.sock"))
     #
-    # Its backend is anything that answers `bulk(body) -> body`: bytes of a batch in, bytes of its
-    # answer out, refusals raised as {ServerError}. Paths, methods, limits and the single allocation
-    # are done here; what rows mean, the backend alone decides.
+    # Its backend is any object with `bulk(body) -> body`: it takes the bytes of a batch, returns
+    # the bytes of its answer, and raises refusals as {ServerError}. Paths, methods, limits and the
+    # single allocation are handled here; the backend alone interprets rows.
     #
-    # No exception of the backend gets out, and none of them ends the process.
+    # No exception of the backend escapes, and none ends the process.
     class App
       # The longest body that is read, as in the server.
       BODY_BYTES = 1024 * 1024
       # The longest path and query.
       URI_BYTES = 8 * 1024
 
-      # What `GET` answers without a date.
+      # The answer to `GET` without a date.
       STATUS = %w[/status /readyz].freeze
 
       BULK_METHODS = "POST, OPTIONS"
@@ -26,7 +26,7 @@ module Ringwell
       DATE = /\A\d{4}-(?:0[1-9]|1[0-2])-(?:0[1-9]|[12]\d|3[01])\z/
       SINGLE = %r{\Aring_pools/(?<pool>[^/]*)/allocate_number\.(?<format>json|xml|csv)\z}i
 
-      # @param backend [#bulk] a {Client}, a {Fake}, an engine in the process
+      # @param backend [#bulk] a {Client}, a {Fake}, or an engine in the process
       # @param body_bytes [Integer] the longest body of a request
       # @param bulk_only [Boolean] whether the single allocation is refused
       def initialize(backend, body_bytes: BODY_BYTES, bulk_only: false)
@@ -36,8 +36,8 @@ module Ringwell
         @draining = false
       end
 
-      # Turns `/status` to 503, as it is while the backend is not ready, so that a proxy looks
-      # elsewhere. Requests are still answered.
+      # Makes `/status` return 503, as it does while the backend is not ready, so that a proxy
+      # chooses another server. Requests are still answered.
       def drain! = @draining = true
 
       # @param env [Hash] of Rack
@@ -61,7 +61,7 @@ module Ringwell
       def route(env, path)
         return status(env) if STATUS.include?(path)
 
-        # Base URLs that end in a slash give one too many.
+        # A base URL that ends in a slash produces a double slash.
         path = path.sub(%r{\A/+}, "/").delete_suffix("/")
         version, rest = path.delete_prefix("/api/").split("/", 2)
         path.start_with?("/api/") && rest or return nothing_here
@@ -74,7 +74,7 @@ module Ringwell
         single(env, path, parts[:pool], parts[:format].downcase)
       end
 
-      # Also for proxies and clients that ask for the server's `/readyz`.
+      # Also for proxies and clients that request the server's `/readyz`.
       def status(env)
         return wrong_method("GET") unless %w[GET HEAD].include?(env["REQUEST_METHOD"])
         return Answer.refused(503, "ServiceUnavailable", "draining") if @draining
@@ -102,8 +102,8 @@ module Ringwell
         Answer.batch(@backend.bulk(body, **terms(env)))
       end
 
-      # One byte more than allowed is enough to know. What reads forms before us may have read the
-      # input to its end: Rack 3 leaves it there.
+      # One byte more than allowed is enough to detect the excess. A middleware that parses forms
+      # may already have read the input to its end: Rack 3 leaves it there.
       def read_body(input, length)
         return if length.to_i > @body_bytes
         return "" unless input
@@ -119,7 +119,7 @@ module Ringwell
           "middleware in front of this one has read it")
       end
 
-      # Keywords only for headers that were sent: a backend may do without.
+      # Passes keywords only for headers that were sent: a backend may lack them.
       def terms(env)
         terms = {}
         once = env["HTTP_IDEMPOTENCY_KEY"].to_s
@@ -129,7 +129,7 @@ module Ringwell
         terms
       end
 
-      # A client may ask for an answer sooner than ours, never for a later one.
+      # A client may shorten our deadline, never extend it.
       def sooner(milliseconds)
         [[milliseconds, 1].max / 1000.0, *@backend.deadline].min
       end
@@ -137,7 +137,7 @@ module Ringwell
       # A batch of one row, with another form of answer.
       def single(env, path, pool, format)
         return Answer.allowed(SINGLE_METHODS) if env["REQUEST_METHOD"] == "OPTIONS"
-        # As a GET would be answered, without a number being used up.
+        # The headers of a GET, without using up a number.
         return Answer.head(format) if env["REQUEST_METHOD"] == "HEAD"
         return wrong_method(SINGLE_METHODS) unless env["REQUEST_METHOD"] == "GET"
 
@@ -157,14 +157,14 @@ module Ringwell
         Answer.single(JSON.parse(answer).fetch("responses").first, format)
       end
 
-      # Within a batch such a pool would be a malformed row. Here it is one that does not exist.
+      # Within a batch such a pool would be a malformed row. Here it is a pool that does not exist.
       def unknown_pool(pool, query, format)
         key = query.scan(/(?:\A|&)ring_pool_key=([^&]*)/).last.to_a.first.to_s
         message = "API Key '#{CGI.unescape(key, "UTF-8")}' is not valid for resource '#{pool}'"
         Answer.failed("InvalidKey", message, format)
       end
 
-      # JSON takes no bytes that are not UTF-8; escaped they mean the same.
+      # JSON accepts only UTF-8; escaped bytes mean the same.
       def printable(query)
         query.b.gsub(/[^\x21-\x7e]/n) { |byte| format("%%%02X", byte.ord) }.force_encoding("UTF-8")
       end
@@ -185,7 +185,7 @@ module Ringwell
         Answer.refused(503, "ServiceUnavailable", error.message, "retry-after": "1")
       end
 
-      # Logged once, under the number that the answer names.
+      # Logged once, under the handle in the answer.
       def fault(env, error)
         handle = rand(1_000_000_000..2_000_000_000)
         what = "#{error.class}: #{error.message} (#{error.backtrace&.first})"

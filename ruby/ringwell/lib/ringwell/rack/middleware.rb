@@ -6,12 +6,12 @@ module Ringwell
     #
     #     use Ringwell::Rack::Middleware, client
     #
-    # Answers the paths of the API itself, and hands everything else on untouched.
+    # Answers the paths of the API itself, and passes everything else on unchanged.
     class Middleware
       OWN = %r{\A/api/[^/]+/(?:bulk\.json|ring_pools/[^/]*/allocate_number\.[^/]+)\z}
 
-      # @param app [#call] the application behind
-      # @param backend [#bulk] see {App}, as are the options
+      # @param app [#call] the next application
+      # @param backend [#bulk] see {App}, also for the options
       def initialize(app, backend, **options)
         @app = app
         @api = App.new(backend, **options)

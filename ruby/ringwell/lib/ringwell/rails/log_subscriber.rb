@@ -4,9 +4,9 @@ require "active_support/log_subscriber"
 
 module Ringwell
   module Rails
-    # Writes what clients do to the application's log, without keys, numbers or parameters.
+    # Writes the events of clients to the application's log, without keys, numbers or parameters.
     class LogSubscriber < ActiveSupport::LogSubscriber
-      # One line a batch: a warning if there was no answer.
+      # One line per batch: a warning if there was no answer.
       def bulk(event)
         payload = event.payload
         rows = payload[:rows] ? "#{payload[:rows]} rows" : "#{payload[:bytes]} bytes"

@@ -4,14 +4,14 @@ require "active_job"
 require_relative "../calls"
 
 module Ringwell
-  # Sends the outcome of a call to the server, once it can be reached:
+  # Sends the outcome of a call to the server, as soon as it can be reached:
   #
   #     Ringwell::OutcomeJob.perform_later(call_id, type: "sale", value: "129.50", currency: "EUR",
   #                                                 external_id: order.number)
   #
-  # Tried ten times over about an hour while the server cannot be reached or fails. However often it
-  # runs, the outcome is recorded once: without an `external_id` by the id of the job. What the server
-  # refuses fails at once. Needs `management:` in config/ringwell.yml.
+  # Tried ten times over about an hour while the server is unreachable or fails. However often it
+  # runs, the outcome is recorded once: without an `external_id`, the job's id identifies it. A
+  # refusal by the server fails at once. Needs `management:` in config/ringwell.yml.
   class OutcomeJob < ActiveJob::Base
     ATTEMPTS = 10
     private_constant :ATTEMPTS

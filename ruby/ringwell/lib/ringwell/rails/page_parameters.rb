@@ -2,20 +2,20 @@
 
 module Ringwell
   module Rails
-    # Makes the parameters of a visitor's URL fit to be sent: a visitor may write anything there, and
-    # must get a page and a number all the same.
+    # Makes the parameters of a visitor's URL safe to send: a visitor may write anything there, and
+    # must still get a page and a number.
     module PageParameters
-      # More is cut off; a whole row may have 8 KiB, and escaping makes three bytes of one.
+      # The rest is cut off; a whole row may have 8 KiB, and escaping turns one byte into three.
       NAME_BYTES_MAX = 64
       VALUE_BYTES_MAX = 512
       QUERY_BYTES_MAX = 6 * 1024
-      # As long as the server remembers.
+      # The longest id that the server stores.
       VISITOR_BYTES_MAX = 128
 
       class << self
         # @param params [Hash, #to_unsafe_h, nil] e.g. `{ m1: params[:campaign] }`, or a request's
         #   parameters as they are
-        # @return [Hash{String => Object}] what can be sent of it; nested values are left out
+        # @return [Hash{String => Object}] the part that can be sent; nested values are omitted
         def clean(params)
           params = params.to_unsafe_h if params.respond_to?(:to_unsafe_h)
           params.to_h.each_with_object({}) do |(name, value), clean|

@@ -5,14 +5,14 @@ require_relative "settings"
 
 module Ringwell
   module Rails
-    # Makes {Ringwell.client} from config/ringwell.yml, gives the helpers to all views, and writes
-    # what the client does to the log.
+    # Creates {Ringwell.client} from config/ringwell.yml, adds the helpers to all views, and logs
+    # the client's events.
     #
-    # The client needs nothing after a fork: it sees by itself that it is in another process.
+    # The client needs no call after a fork: it detects the new process.
     #
-    # `config.ringwell.serve_api = true` in config/application.rb serves the published API beside the
-    # pages, in front of all other middleware, because some of them read the body of forms, which is
-    # what `curl -d` sends. A hash has options of {Rack::App}.
+    # `config.ringwell.serve_api = true` in config/application.rb serves the published API beside
+    # the pages, in front of all other middleware, because some of them read the body of forms, and
+    # `curl -d` sends forms. A hash sets options of {Rack::App}.
     class Railtie < ::Rails::Railtie
       config.ringwell = ActiveSupport::OrderedOptions.new
 
@@ -28,7 +28,7 @@ module Ringwell
         ActiveSupport.on_load(:action_view) { include ViewHelper, SnippetHelper }
       end
 
-      # Late, because it loads ActiveJob, whose settings must be there first.
+      # Late, because it loads ActiveJob, which reads its settings at that time.
       config.after_initialize do
         defined?(::ActiveJob::Railtie) && require_relative("outcome_job")
       end

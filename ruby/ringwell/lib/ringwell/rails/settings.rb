@@ -2,7 +2,7 @@
 
 module Ringwell
   module Rails
-    # What config/ringwell.yml says about an environment.
+    # The part of config/ringwell.yml for an environment.
     module Settings
       FILE = "config/ringwell.yml"
 
@@ -22,7 +22,7 @@ module Ringwell
         Config.new(fake: true)
       end
 
-      # Makes the application's client, if there are settings.
+      # Creates the application's client, if there are settings.
       #
       # @param settings [Config, nil]
       def self.apply(settings)
@@ -30,7 +30,7 @@ module Ringwell
         Ringwell.client = settings.client if settings
       end
 
-      # Serves the published API in front of all other middleware, if the application wants that.
+      # Serves the published API in front of all other middleware, if the application enables it.
       def self.serve_api(app)
         options = app.config.ringwell.serve_api or return
         app.middleware.insert_before(0, Rack::Middleware, DefaultClient.new,
@@ -38,7 +38,7 @@ module Ringwell
       end
     end
 
-    # {Ringwell.client} as the backend of a {Rack::App} that is made before it, or outlives it.
+    # {Ringwell.client} as the backend of a {Rack::App} that is created earlier or lives longer.
     class DefaultClient
       # See {Allocator#bulk}.
       def bulk(...) = Ringwell.client.bulk(...)

@@ -4,20 +4,20 @@ module Ringwell
   module Rails
     # For layouts: `<%= ringwell_snippet_tag %>` in the head of a page.
     module SnippetHelper
-      # The script of a server that puts each visitor's number into a page in the browser. It needs no
-      # number of {#ringwell_number}, and caches may keep the page.
+      # The server's script, which puts each visitor's number into a page in the browser. It does
+      # not need {#ringwell_number}, and caches may keep the page.
       #
       # With settings, `snippet: { url: "https://calls.example", site: "pk_…" }` in config/ringwell.yml,
       # it needs no arguments. Without settings, as in tests, it is empty.
       #
       # @param site [String, nil] the site's public key
-      # @param url [String, nil] where the server answers browsers
-      # @param integrity [String, nil] "sha384-…", of `ringwell snippet`: then the file has its hash
-      #   in its name, given by `file`
+      # @param url [String, nil] the server's address for browsers
+      # @param integrity [String, nil] "sha384-…", printed by `ringwell snippet`: then the file has
+      #   its hash in its name, given by `file`
       # @param file [String] the script's name on the server
       # @param options [Hash] more attributes of the tag
       # @return [String] safe HTML
-      # @raise [ConfigError] the key is none, or the address is not one of the web
+      # @raise [ConfigError] the key is invalid, or the address is not a web address
       def ringwell_snippet_tag(site: nil, url: nil, integrity: nil, file: "rw.js", **options)
         settings = (Rails.settings && Rails.settings.snippet) || {}
         site ||= settings[:site] or return "".html_safe
@@ -30,12 +30,12 @@ module Ringwell
         tag.script(src: "#{url.chomp("/")}/#{file}", async: true, nonce: nonce || nil, data: {site:}, **options)
       end
 
-      # Fails for keys that must not reach a browser.
+      # Refuses keys that must not reach a browser.
       def self.check(site, url)
         site.to_s.match?(/\Apk_[A-Za-z0-9_-]+\z/) or
-          raise ConfigError, "site must be a public key, pk_…: a ring pool's key does not belong into a page"
+          raise ConfigError, "site must be a public key, pk_…: a ring pool's key must not be in a page"
         url.to_s.match?(%r{\A(?:https?:)?//[^/\s"'<>]+(?:/[^\s"'<>?#]*)?\z}) or
-          raise ConfigError, "url must be an address of the web, got #{url.inspect}"
+          raise ConfigError, "url must be a web address, got #{url.inspect}"
       end
     end
   end

@@ -7,23 +7,23 @@ module Ringwell
   module Rails
     # For views: `<%= ringwell_number "42", params: { m1: params[:campaign] } %>`.
     module ViewHelper
-      # Where the numbers of a request are kept. The request is the only thing that is the same for
-      # all fragments of a page and different for all others, whether the application runs a
-      # thread or a fiber for each.
+      # The key under which a request's numbers are kept. Only the request is the same for all
+      # fragments of a page and different for all others, whether the application uses a thread or a
+      # fiber for each.
       NUMBERS = "ringwell.numbers"
 
-      # The number to show on this page; the same one wherever the page asks for it with the same
-      # parameters. Asks {Ringwell.client} the first time, which takes at most its deadline: leave
-      # no database connection waiting meanwhile.
+      # The number to show on this page; the same one for the same parameters anywhere on the page.
+      # The first use asks {Ringwell.client}, which takes until its deadline at most: do not hold a
+      # database connection during the call.
       #
       # @param pool [String, Integer] the ring pool's id
-      # @param params [Hash, nil] the visitor's context, of whatever the visitor sent: what cannot
-      #   be stored is left out or cut, see {PageParameters}
+      # @param params [Hash, nil] the visitor's context, from any parameters the visitor sent:
+      #   values that cannot be stored are omitted or cut, see {PageParameters}
       # @param visitor [String, nil] the same visitor gets the same number, e.g. a cookie's value
-      # @param key [String, nil] the ring pool's key, if config/ringwell.yml does not have it
+      # @param key [String, nil] the ring pool's key, unless config/ringwell.yml has it
       # @param overflow [String, nil] its overflow number, likewise
       # @return [Allocation] prints as 888-555-0142
-      # @raise [Error] see {Allocator#allocate}; with an overflow number in config/ringwell.yml only
+      # @raise [Error] see {Allocator#allocate}; if config/ringwell.yml has an overflow number, only
       #   for mistakes of the application
       def ringwell_number(pool, params: nil, visitor: nil, key: nil, overflow: nil)
         params = PageParameters.clean(params)

@@ -4,17 +4,17 @@ require "time"
 
 module Ringwell
   class Webhooks
-    # An event that a server sends. It may come twice and out of order.
+    # An event that a server sends. It may arrive twice and out of order.
     class Event < Value
       value_fields :id, :type, :timestamp, :data
 
       # The body is not an event.
       class Unreadable < Error; end
 
-      # @param id [String] the same each time the event is sent
+      # @param id [String] the same in each delivery of the event
       # @param type [String] e.g. "call.completed"
-      # @param timestamp [Time] when it happened
-      # @param data [Hash{String => Object}] what the type says
+      # @param timestamp [Time] the time of the event
+      # @param data [Hash{String => Object}] the data of this type of event
       def initialize(id:, type:, timestamp:, data: {})
         @id = Value.copy(id)
         @type = Value.copy(type)
@@ -23,7 +23,7 @@ module Ringwell
         freeze
       end
 
-      # Reads the body of a request. Members that are unknown are left out.
+      # Reads the body of a request. Unknown members are omitted.
       #
       # @raise [Unreadable]
       def self.read(id, body)
@@ -37,7 +37,7 @@ module Ringwell
         raise Unreadable, "the body is not an event: #{error.message[0, 100].scrub}"
       end
 
-      # A copy, frozen to the bottom.
+      # A deep copy, frozen.
       def self.freeze_deeply(object)
         case object
         when Hash then object.to_h { |name, value| [Value.copy(name), freeze_deeply(value)] }.freeze

@@ -2,16 +2,16 @@
 
 module Ringwell
   class Webhooks
-    # The ids of events that were handled, in this process. The oldest are forgotten.
+    # The ids of events that this process has handled. The oldest ids are removed.
     class Seen
-      # @param most [Integer] ids that are kept
+      # @param most [Integer] the count of ids that are kept
       def initialize(most: 10_000)
         @most = most
         @ids = {}
         @mutex = Mutex.new
       end
 
-      # @return [Boolean] whether the id is new; it is kept then
+      # @return [Boolean] whether the id is new; it is stored then
       def add?(id)
         @mutex.synchronize do
           return false if @ids.key?(id)
@@ -27,10 +27,10 @@ module Ringwell
 
     # The same in a cache that processes share, such as Rails.cache.
     class CacheSeen
-      # Longer than a server goes on trying: ten attempts take three days.
+      # Longer than a server retries: ten attempts take three days.
       KEPT = 7 * 86_400
 
-      # @param cache [#write, #delete] with `unless_exist`, as of ActiveSupport
+      # @param cache [#write, #delete] with `unless_exist`, as in ActiveSupport
       def initialize(cache, prefix: "ringwell-webhook-")
         @cache = cache
         @prefix = prefix

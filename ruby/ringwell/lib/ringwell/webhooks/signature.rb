@@ -11,7 +11,7 @@ module Ringwell
       VERSION = "v1,"
       # Bytes of a key that the specification allows.
       KEY_BYTES = 24..64
-      # More signatures are not looked at.
+      # Further signatures are ignored.
       SIGNATURES_MAX = 16
 
       # @param secrets [String, Array<String>] with prefix or without
@@ -23,10 +23,10 @@ module Ringwell
         @tolerance = tolerance
       end
 
-      # Why a request is not to be believed.
+      # Why a request is not trusted.
       #
       # @param now [Integer] seconds since 1970
-      # @return [String, nil] nil if it is
+      # @return [String, nil] nil if it is trusted
       def wrong(id, timestamp, signatures, body, now:)
         return "webhook-timestamp is not a time" unless timestamp.match?(/\A\d{1,12}\z/)
         return "webhook-timestamp is too old" if timestamp.to_i < now - @tolerance
@@ -35,7 +35,7 @@ module Ringwell
         "no signature is right" unless right?(id, timestamp, signatures, body)
       end
 
-      # Signs, as a server does; for tests.
+      # Signs like a server; for tests.
       #
       # @return [String] for `webhook-signature`
       def self.sign(secret, id, timestamp, body)
@@ -44,13 +44,13 @@ module Ringwell
 
       # The bytes of a secret.
       #
-      # @raise [ConfigError] it is none; the message does not show it
+      # @raise [ConfigError] it is invalid; the message does not show it
       def self.key(secret)
         key = secret.to_s.delete_prefix(PREFIX).unpack1("m0")
         KEY_BYTES.cover?(key.bytesize) or raise ArgumentError
         key
       rescue ArgumentError
-        raise ConfigError, "a secret of webhooks is #{PREFIX} and base64 of 24 to 64 bytes"
+        raise ConfigError, "a webhook secret must be #{PREFIX} and base64 of 24 to 64 bytes"
       end
 
       def self.digest(key, id, timestamp, body)
@@ -64,7 +64,7 @@ module Ringwell
         given = signatures.split(" ", SIGNATURES_MAX + 1).first(SIGNATURES_MAX)
           .filter_map { |one| one.delete_prefix(VERSION) if one.start_with?(VERSION) }
         wanted = @keys.map { |key| self.class.send(:digest, key, id, timestamp, body) }
-        # All of them, so that the time says nothing.
+        # Compares with all of them, so that the time reveals nothing.
         wanted.product(given).count { |one, other|
           one.bytesize == other.bytesize && OpenSSL.fixed_length_secure_compare(one, other)
         }.positive?

@@ -18,7 +18,7 @@ module Ringwell
       # Writes the settings of all environments.
       def write_settings = template("ringwell.yml", "config/ringwell.yml")
 
-      # Has the tests begin with a fresh fake, in whatever framework the application uses.
+      # Gives each test a fresh fake, in the application's test framework.
       def add_to_tests
         {"test/test_helper.rb" => "minitest", "spec/rails_helper.rb" => "rspec"}
           .each do |file, framework|
@@ -29,7 +29,7 @@ module Ringwell
           end
       end
 
-      # Says what to do next.
+      # Prints the next steps.
       def show_next_step
         say "A view shows a number by: <%= ringwell_number #{options[:pool].inspect}, " \
             "params: { m1: params[:campaign] } %>"
