@@ -1,7 +1,7 @@
-/** How the tests start Chromium, without what it does on its own. CHROMIUM names the program. */
+/** Starts Chromium for the tests, without its background activity. CHROMIUM sets the program. */
 export const CHROMIUM = {
   executablePath: process.env.CHROMIUM || '/usr/bin/chromium',
   args: ['--no-sandbox', '--disable-gpu', '--disable-quic', '--no-first-run', '--disable-background-networking', '--disable-component-update', '--disable-sync'],
-  // Pages come back from the back button's cache, as for a user.
+  // The back button restores pages from its cache, as for a user.
   ignoreDefaultArgs: ['--disable-back-forward-cache'],
 };

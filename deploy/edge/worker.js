@@ -1,8 +1,9 @@
-// Numbers of their own for a site's visitors, put into the page by a Cloudflare worker in front of it.
+// Gives a site's visitors their own numbers, put into the page by a Cloudflare worker in front of
+// it.
 //
 // Settings of the worker: RINGWELL (https://calls.example), SITE (pk_shop), EDGE_KEY (a secret), and the
-// number on the pages as OWN_TEL (+18005550100). All ways of writing it are found that have its ten digits.
-// If Ringwell does not answer within 100 ms, or not with a number, the page keeps its own.
+// number on the pages as OWN_TEL (+18005550100). All spellings with its ten digits are found. If
+// Ringwell does not return a number within 100 ms, the page keeps its own.
 
 const ask = async (request, env) => {
   const { pathname, search } = new URL(request.url);
@@ -52,7 +53,7 @@ export default {
       .onDocument({
         text: (chunk) => {
           if (!isShown) return;
-          // A text may come in pieces, and a number may lie across two.
+          // A text may arrive in pieces, and a number may be split across two.
           text += chunk.text;
           if (!chunk.lastInTextNode) return void chunk.remove();
           chunk.replace(text.replace(own, number), { html: true });

@@ -1,5 +1,6 @@
-// Takes the three pictures of the README from the program itself: `npm --prefix web/dashboard run screenshots`.
-// RINGWELL_BIN names the program, CHROMIUM the browser (/usr/bin/chromium).
+// Takes the README's three pictures from the program itself:
+// `npm --prefix web/dashboard run screenshots`. RINGWELL_BIN sets the program, CHROMIUM the browser
+// (/usr/bin/chromium).
 import { spawn } from 'node:child_process';
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -39,7 +40,7 @@ const page = await context.newPage();
 await page.goto(`${ui}/ui/login${new URL(address).hash}`);
 await page.waitForSelector('text=Numbers a second');
 await shop.click('#ring');
-// The pool's numbers are held for 20 s each: its hundred are enough for 5 visitors a second.
+// The pool's numbers are locked out for 20 s each: its hundred are enough for 5 visitors a second.
 await slide('load', 5);
 await shop.waitForTimeout(25_000);
 await slide('load', 10);

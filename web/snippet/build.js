@@ -1,11 +1,11 @@
-// Builds dist/rw.js from src/. `node build.js --check` fails if the committed file differs, or if
-// it is larger than a page should have to load.
+// Builds dist/rw.js from src/. `node build.js --check` fails if the committed file differs, or is
+// larger than a page should load.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { gzipSync } from 'node:zlib';
 import { buildSync } from 'esbuild';
 import { minify } from 'terser';
 
-/** Largest size over the wire, compressed. */
+/** Largest size in transfer, compressed. */
 const GZIP_BYTES_MAX = 2560;
 
 const file = new URL('dist/rw.js', import.meta.url);

@@ -1,18 +1,18 @@
-/** A number of the page and the one that its visitor sees instead. Both are E.164. */
+/** A number on the page and the visitor's number in its place. Both are E.164. */
 export interface Swap {
   from: string;
   to: string;
-  /** `to` as it is written in its country. */
+  /** `to` in the usual form of its country. */
   formatted: string;
 }
 
-/** What the script puts at `window.ringwell`. */
+/** The script's object at `window.ringwell`. */
 export interface Ringwell {
-  /** The visitor's numbers for these numbers of the page; a number without a swap is its own. Waits for the server 1.5 s at most. */
+  /** The visitor's numbers for these numbers of the page; a number without a swap maps to itself. Waits for the server for at most 1.5 s. */
   numbers(wanted: string[]): Promise<Swap[]>;
-  /** Calls `listener` now, if there are numbers, and at every change. */
+  /** Calls `listener` now, if there are numbers, and at each change. */
   onChange(listener: (swaps: Swap[]) => void): void;
-  /** Asks again, for instance after a first answer that was too late. A visitor who has a number keeps it, with the parameters of the visit that got it. */
+  /** Requests the numbers again, for instance after a late first answer. A visitor with a number keeps it, with the parameters of the visit that received it. */
   run(): void;
   /** Whether the visitor may be remembered. `false` forgets the visitor and shows the page's own numbers. */
   consent(isGiven: boolean): void;

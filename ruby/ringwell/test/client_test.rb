@@ -200,7 +200,7 @@ class ClientTest < RingwellTest
 
   {
     [[], {}] => /needs an endpoint/, ["ftp://x", {}] => /neither http/,
-    ["unix:", {}] => /names no socket/,
+    ["unix:", {}] => /has no path to a socket/,
     ["http://a:0", {}] => /no such port/, ["http://a:70000", {}] => /no such port/,
     ["https://a", {}] => /for TLS/, ["http://a/b", {}] => /neither/,
     ["unix:s", {deadline: 0}] => /deadline must be seconds/,

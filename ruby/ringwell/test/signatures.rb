@@ -9,7 +9,7 @@ require "rbs/cli"
 SIG = File.expand_path("../sig", __dir__)
 
 ENV["RBS_TEST_TARGET"] = "Ringwell::*"
-ENV["RBS_TEST_OPT"] = "-"
+ENV["RBS_TEST_OPT"] = "-I #{SIG} -r socket"
 ENV["RBS_TEST_LOGLEVEL"] = "error"
 
 RBS::CLI.new(stdout: File.open(File::NULL, "w"), stderr: $stderr)

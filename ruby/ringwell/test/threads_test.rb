@@ -17,7 +17,7 @@ class ThreadsTest < RingwellTest
 
   %i[shim fiddle].product([false, true]).each do |driver, release_gvl|
     mode = release_gvl ? "without the GVL" : "with the GVL"
-    it "no number is allocated twice or from another pool, by #{driver} #{mode}" do
+    it "no number goes out twice or from another pool, by #{driver} #{mode}" do
       skip "the shim is not compiled" if driver == :shim && !shim?
       assert_equal({doubled: 0, of_other_pools: 0, calls: CALLS}, judge(driver, release_gvl))
     end

@@ -1,5 +1,5 @@
-// The dashboard in a real Chromium, against the real program. RINGWELL_BIN names the program, CHROMIUM
-// the browser (/usr/bin/chromium).
+// The dashboard in a real Chromium, against the real program. RINGWELL_BIN sets the program,
+// CHROMIUM the browser (/usr/bin/chromium).
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
@@ -27,14 +27,14 @@ before(async () => {
   server = await start();
   cookie = await logIn();
   const load = async () => (await (await get('pools/2.json')).json()).load;
-  // A pool's load counts from the first look at it on, and the page shows one from that look on.
+  // A pool's load is measured from the first look at it, and the page shows it from then on.
   await until(async () => typeof (await load()) === 'number');
   for (let n = 0; n < 30; n += 1) await allocate(server.api, 2, { visit: n });
   for (let n = 0; n < 5; n += 1) await allocate(server.api, 1, { utm_source: 'spring', m1: HOSTILE });
   await ring('CA1', '+12125550000');
   await allocate(server.api, 3);
   await ring('CA0', '+12125559999');
-  // An address without a server: it fails from the first event on.
+  // An address without a server: it fails from the first event.
   const made = await fetch(`${server.api}/v1/webhooks`, { method: 'POST', headers: { authorization: `Bearer ${TOKEN}` }, body: JSON.stringify({ url: 'https://example.invalid/in' }) });
   assert.equal(made.status, 201, await made.text());
   await ring('CA00', '+12125559999');
@@ -48,7 +48,7 @@ after(async () => {
   await server?.stop();
 });
 
-/** A call to `to`, answered for 58 s. */
+/** A call to `to` that lasts 58 s. */
 const ring = async (sid, to) => {
   const answer = await provider(server.calls, '/t/main/answer', { CallSid: sid, CallStatus: 'ringing', From: '+14155551234', To: to });
   assert.equal(answer.status, 200, answer.text);
@@ -61,10 +61,10 @@ const until = async (holds) => {
     if (await holds().catch(() => false)) return;
     await new Promise((done) => setTimeout(done, 100));
   }
-  throw new Error('that has not become so in 30 s');
+  throw new Error('that did not happen within 30 s');
 };
 
-/** A request with exactly these headers; `fetch` would not send some. */
+/** A request with exactly these headers; `fetch` would omit some. */
 const ask = (path, { method = 'GET', headers = {}, body = '' } = {}) => new Promise((done, fail) => {
   const sent = request(`${server.ui}${path}`, { method, headers, agent: false }, (answer) => {
     let text = '';
@@ -83,7 +83,7 @@ const logIn = async () => {
 
 const get = (path) => fetch(`${server.ui}/ui/${path}`, { headers: path === 'login' ? {} : { cookie } });
 
-/** A page, open, with all that the browser complains about. */
+/** An open page, with all complaints of the browser. */
 const open = async (path, options = {}) => {
   const context = await browser.newContext(options);
   const [name, value] = cookie.split('=');
@@ -98,7 +98,7 @@ const open = async (path, options = {}) => {
   return { page, context, complaints };
 };
 
-/** What a page says of itself that is missing is said by the browser too. */
+/** The browser also reports missing resources of a page. */
 const expected = (path, complaint) => ['pools/77', 'nothing'].includes(path) && complaint.includes('404');
 
 for (const [name, options] of Object.entries({
@@ -106,11 +106,11 @@ for (const [name, options] of Object.entries({
   dark: { colorScheme: 'dark' },
   narrow: { colorScheme: 'light', viewport: { width: 320, height: 640 } },
 })) {
-  test(`every page is accessible and quiet: ${name}`, async () => {
+  test(`every page is accessible and has no errors: ${name}`, async () => {
     for (const path of PAGES) {
       const { page, context, complaints } = await open(path, options);
       await page.waitForTimeout(150);
-      // It reads the page from outside of the policy, as an extension would.
+      // It reads the page from outside of the policy, like an extension.
       const found = await context.newCDPSession(page).then(async (session) => {
         const { executionContextId } = await session.send('Page.createIsolatedWorld', { frameId: (await session.send('Page.getFrameTree')).frameTree.frame.id });
         const run = (expression) => session.send('Runtime.evaluate', { expression, contextId: executionContextId, awaitPromise: true, returnByValue: true });
@@ -159,7 +159,7 @@ test('every fact can be read without JavaScript, and equals its CSV', async () =
   await context.close();
 });
 
-test('figures change while a page is open', async () => {
+test('figures change on an open page', async () => {
   const { page, context, complaints } = await open('pools/1');
   const handedOut = () => page.textContent('[data-live=allocated]');
   const before = Number(await handedOut());
@@ -170,7 +170,7 @@ test('figures change while a page is open', async () => {
   await context.close();
 });
 
-test('a link logs in once, and its secret is in no address that is sent', async () => {
+test('a link logs in once, and its secret is in no requested address', async () => {
   const made = await fetch(`${server.ui}/v1/ui/links`, { method: 'POST', headers: { authorization: `Bearer ${TOKEN}` } });
   assert.equal(made.status, 201);
   const { path } = await made.json();
@@ -192,7 +192,7 @@ test('a link logs in once, and its secret is in no address that is sent', async 
   await context.close();
 });
 
-test('a call stands on its own page with its visitor, and on that of its number', async () => {
+test('a call is on its own page with its visitor, and on the page of its number', async () => {
   let calls = [];
   await until(async () => {
     ({ calls } = await (await get('calls.json')).json());
@@ -212,7 +212,7 @@ test('a call stands on its own page with its visitor, and on that of its number'
   await context.close();
 });
 
-test('a call that comes in stands on the open pages at once, and what becomes of it', async () => {
+test('a new call appears on the open pages at once, with its progress', async () => {
   const { page, context, complaints } = await open('calls');
   const rows = () => page.$$eval('tbody tr', (all) => all.length);
   const before = await rows();
@@ -220,8 +220,8 @@ test('a call that comes in stands on the open pages at once, and what becomes of
   await ring('CA3', '+12125552000');
   await page.waitForFunction((old) => document.querySelectorAll('tbody tr').length > old, before, { timeout: 15_000 });
   await page.waitForFunction(() => document.querySelector('tbody tr').textContent.includes('58 s'), null, { timeout: 15_000 });
-  assert.equal(await page.evaluate(() => window.isTheSame), true, 'the page was not loaded again');
-  // Its link leads to its own page, and its number is read as a row's name.
+  assert.equal(await page.evaluate(() => window.isTheSame), true, 'the page was not reloaded');
+  // Its link leads to its own page, and its number is announced as the row's name.
   assert.equal(await page.$eval('tbody tr th', (cell) => cell.scope), 'row');
   await page.click('tbody tr:first-child th a');
   await page.waitForSelector('text=event call.completed');
@@ -229,7 +229,7 @@ test('a call that comes in stands on the open pages at once, and what becomes of
   await context.close();
 });
 
-/** Six questions of somebody who has never seen it: from the first page, by links and forms alone. */
+/** Six questions of a person who has never seen it: from the first page, using only links and forms. */
 const questions = {
   'which pool is too small, and by how much': async (page) => {
     await page.click('.findings >> text=See pools');
@@ -260,7 +260,7 @@ const questions = {
     assert.match(await page.textContent('h1'), /One server/);
     assert.match(await page.textContent('main'), /Shards of this server/);
   },
-  'what will run out tonight': async (page) => {
+  'which numbers will run out tonight': async (page) => {
     await page.click('nav >> text=Pools');
     await page.selectOption('select[name=sort]', 'trouble');
     await page.click('main button');
@@ -279,7 +279,7 @@ for (const [question, answer] of Object.entries(questions)) {
   });
 }
 
-test('without a session nothing can be seen or changed', async () => {
+test('without a session no page can be seen or changed', async () => {
   const token = { authorization: `Bearer ${TOKEN}` };
   for (const path of ['', 'pools', 'pools/1', 'pools.json', 'pools.csv', 'number?number=2125550000', 'live/now', 'calls', 'calls.csv', 'webhooks', 'sites', 'sites/pk_shop', 'cluster']) {
     for (const headers of [{}, { cookie: 'rw_session=planted' }, { cookie: `rw_session=${'0'.repeat(64)}` }, { authorization: 'Bearer planted' }, token]) {
@@ -293,7 +293,7 @@ test('without a session nothing can be seen or changed', async () => {
   }
 });
 
-test('forms of other sites, other names and planted sessions are refused', async () => {
+test('forms from other sites, wrong names and planted sessions are refused', async () => {
   const host = new URL(server.ui).host;
   const foreign = [{ 'sec-fetch-site': 'cross-site' }, { 'sec-fetch-site': 'same-site' }, { 'sec-fetch-site': 'none' }, { origin: 'https://evil.example' }, { origin: 'null' }, { origin: `http://${host}.evil.example` }];
   for (const headers of foreign) {
@@ -302,11 +302,11 @@ test('forms of other sites, other names and planted sessions are refused', async
   }
   assert.equal((await ask('/ui/logout', form({ form: 'guessed' }, { cookie }))).status, 403);
   assert.equal((await ask('/ui/login', form({ token: TOKEN }, { origin: `http://${host}` }))).status, 303);
-  // A page whose name was made to lead here.
+  // A page whose name was made to resolve to this server.
   for (const name of ['evil.example', `evil.example:${host.split(':')[1]}`]) {
     assert.equal((await ask('/ui/', { headers: { host: name, cookie } })).status, 421);
   }
-  // A session that somebody else chose is not taken over.
+  // A session chosen by someone else is not used.
   const planted = 'a'.repeat(64);
   const answer = await ask('/ui/login', form({ token: TOKEN }, { cookie: `rw_session=${planted}` }));
   assert.ok(!answer.headers['set-cookie'][0].includes(planted));
@@ -315,7 +315,7 @@ test('forms of other sites, other names and planted sessions are refused', async
   assert.equal((await get('')).status, 200);
 });
 
-test('nothing that was sent becomes markup', async () => {
+test('no submitted text becomes markup', async () => {
   const texts = [HOSTILE, '"><svg onload=alert(1)>', "'-alert(1)-'", '\u202e\u2066evil', 'A'.repeat(10_000), '%ff%fe', '</title><script>alert(1)</script>', '\u0000', '../../etc/passwd'];
   for (const text of texts) {
     const value = text.startsWith('%') ? text : encodeURIComponent(text);
@@ -334,7 +334,7 @@ test('nothing that was sent becomes markup', async () => {
   await context.close();
 });
 
-test('all that a page loads takes at most 80 kB', async () => {
+test('a page loads at most 80 kB in total', async () => {
   const html = await (await get('')).text();
   const files = [...html.matchAll(/(?:src|href)="(assets\/[^"]+)"/g)].map((found) => found[1]);
   assert.ok(files.length >= 4, html);

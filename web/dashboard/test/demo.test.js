@@ -1,5 +1,5 @@
-// The demo as somebody tries it who has just built it: one address, a number of one's own, the dashboard
-// beside it, load, overflow and recovery. RINGWELL_BIN names the program.
+// The demo as a new user tries it: one address, a personal number, the dashboard beside it, load,
+// overflow and recovery. RINGWELL_BIN sets the program.
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { mkdtempSync, rmSync } from 'node:fs';
@@ -42,7 +42,7 @@ const slide = (page, id, value) => page.$eval(`#${id}`, (input, to) => {
   input.dispatchEvent(new Event('input', { bubbles: true }));
 }, String(value));
 
-test('a visitor gets a number, the dashboard knows whose it is, and load and slowness show', async () => {
+test('a visitor gets a number, the dashboard shows the visitor, and load and slowness are visible', async () => {
   const context = await browser.newContext({ userAgent: 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36' });
   const shop = await context.newPage();
   await shop.goto(address);
@@ -68,7 +68,7 @@ test('a visitor gets a number, the dashboard knows whose it is, and load and slo
   const call = await calls.textContent('main tbody');
   for (const said of [number, 'answered', 'known', '100 %']) assert.ok(call.includes(said), `${said}: ${call}`);
 
-  // The built-in receiver has verified what was sent.
+  // The built-in receiver has verified the event.
   await shop.waitForFunction(() => document.querySelector('#webhooks').textContent.includes('call.completed: the signature is right, the visitor is known'), null, { timeout: 30_000 });
   const webhooks = await follow('text=the call with its visitor');
   await webhooks.click('nav >> text=Webhooks');
@@ -83,18 +83,18 @@ test('a visitor gets a number, the dashboard knows whose it is, and load and slo
       if (holds(state)) return state;
       await new Promise((done) => setTimeout(done, 500));
     }
-    throw new Error(`that has not become so: ${JSON.stringify(await now())}`);
+    throw new Error(`that did not happen: ${JSON.stringify(await now())}`);
   };
   const top = await shop.getAttribute('#load', 'max');
   await slide(shop, 'load', top);
   await until((state) => state.overflow_per_second.pool_too_small > 0 && state.pools_too_small === 1);
-  // Without another look: the open page says so by itself.
+  // Without another request: the open page updates by itself.
   await dashboard.waitForSelector('text=1 ring pool is too small', { timeout: 20_000 });
   await slide(shop, 'slow', 200);
   await until((state) => state.overflow.server_too_slow > 0);
   await slide(shop, 'slow', 0);
   await slide(shop, 'load', 0);
-  // The lifetime of the pool is 20 s; then nothing is asked of it any more.
+  // The lifetime of the pool is 20 s; after that it receives no requests.
   await until((state) => state.pools_too_small === 0 && state.overflow_per_second.pool_too_small === 0);
   await context.close();
 });

@@ -1,4 +1,4 @@
-// The program with a few ring pools, one of them far too small, and one with a hostile name.
+// The program with a few ring pools: one is far too small, and one has a hostile name.
 import { spawn } from 'node:child_process';
 import { createHmac } from 'node:crypto';
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs';
@@ -63,14 +63,14 @@ number = "+18005550100"
 ring_pool = 1
 ${more}`;
 
-/** Keeps ring pools and sites in a database: they can be changed. */
+/** Keeps ring pools and sites in a database, so they can be changed. */
 export const DATABASE = `[directory]
 database = "sqlite:directory.sqlite"
 [inventory]
 check_numbers = "possible"
 `;
 
-/** Starts the program, with these settings too; its addresses, and how to end it. */
+/** Starts the program with additional settings; returns its addresses, and a function that ends it. */
 export const start = async (more = '') => {
   const folder = mkdtempSync(join(tmpdir(), 'ringwell-dashboard-'));
   const config = join(folder, 'ringwell.toml');
@@ -100,7 +100,7 @@ export const start = async (more = '') => {
   throw new Error(`the program has not started: ${said.join('\n')}`);
 };
 
-/** Posts a form to the account's hook as Twilio does, signed; what the server answers. */
+/** Posts a signed form to the account's hook, like Twilio; returns the server's answer. */
 export const provider = async (calls, target, fields) => {
   const signed = Object.entries(fields).sort(([one], [other]) => (one < other ? -1 : 1)).flat().join('');
   const signature = createHmac('sha1', SECRET).update(`https://calls.example${target}${signed}`).digest('base64');
@@ -109,7 +109,7 @@ export const provider = async (calls, target, fields) => {
   return { status: answer.status, text: await answer.text() };
 };
 
-/** Asks ring pool `pool` for a number, with these parameters. */
+/** Requests a number of ring pool `pool`, with these parameters. */
 export const allocate = async (api, pool, params = {}) => {
   const query = new URLSearchParams({ ring_pool_key: 'key-of-the-shop', ...params });
   const answer = await fetch(`${api}/api/2013-07-01/ring_pools/${pool}/allocate_number.json?${query}`);

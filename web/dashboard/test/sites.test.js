@@ -31,7 +31,7 @@ after(async () => {
   await server?.stop();
 });
 
-/** A browser whose user is logged in, with what it complains about. */
+/** A browser with a logged-in user, and its complaints. */
 const person = async (options = {}) => {
   const context = await browser.newContext(options);
   const page = await context.newPage();
@@ -46,7 +46,7 @@ const person = async (options = {}) => {
   return { context, page, complaints };
 };
 
-/** What is hard to read or to use on the page, by axe from outside of its policy. */
+/** Accessibility problems of the page, found by axe from outside of its policy. */
 const violations = async (context, page) => {
   const session = await context.newCDPSession(page);
   const { frameTree } = await session.send('Page.getFrameTree');
@@ -101,7 +101,7 @@ for (const [name, options] of Object.entries({
     assert.match(await page.textContent('pre'), /data-site="pk_blog"/);
     assert.match(await page.textContent('main'), /https:\/\/\*\.blog\.example/);
     await look();
-    // Without JavaScript too, what was typed before is there.
+    // Without JavaScript too, the text typed before is still there.
     const change = page.locator('form[action="pk_blog/save"]');
     assert.equal(await change.locator('[name=origins]').inputValue(), 'https://blog.example\nhttps://*.blog.example');
     await change.locator('[name=consent]').selectOption('required');
@@ -120,7 +120,7 @@ for (const [name, options] of Object.entries({
   });
 }
 
-test('of two tabs that change a site, the later one gets an error, and overwrites nothing that it did not show', async () => {
+test('if two tabs change a site, the later one gets an error and overwrites nothing that it did not show', async () => {
   const { context, page } = await person();
   const other = await context.newPage();
   for (const tab of [page, other]) await tab.goto(`${server.ui}/ui/sites/pk_second`);
@@ -136,7 +136,7 @@ test('of two tabs that change a site, the later one gets an error, and overwrite
   await context.close();
 });
 
-test('a site of the configuration is changed in the directory, and goes back to its file', async () => {
+test('a configured site is changed in the directory, and returns to its file', async () => {
   const { context, page, complaints } = await person();
   await page.goto(`${server.ui}/ui/sites/pk_shop`);
   assert.match(await page.textContent('main'), /stands in the configuration.*SIGHUP/s);
@@ -158,7 +158,7 @@ test('a site of the configuration is changed in the directory, and goes back to 
   await context.close();
 });
 
-test('after the log-out neither the back button nor an old form does anything', async () => {
+test('after the log-out neither the back button nor an old form has an effect', async () => {
   const { context, page } = await person();
   await page.goto(`${server.ui}/ui/sites/pk_second`);
   const value = (name) => page.inputValue(`form[action="pk_second/save"] [name=${name}]`);
@@ -170,7 +170,7 @@ test('after the log-out neither the back button nor an old form does anything', 
   await page.goBack();
   await page.waitForLoadState();
   assert.doesNotMatch(await page.textContent('body'), /Spring sale|pk_second/);
-  // The session of a kept cookie and form is over.
+  // The session of a saved cookie and form is over.
   const headers = { cookie: `${name}=${secret}`, 'content-type': 'application/x-www-form-urlencoded' };
   const sent = await fetch(`${server.ui}/ui/sites/pk_second/save`, { method: 'POST', headers, body: new URLSearchParams(form), redirect: 'manual' });
   assert.deepEqual([sent.status, sent.headers.get('location')], [303, '../../login']);
@@ -181,7 +181,7 @@ test('after the log-out neither the back button nor an old form does anything', 
   await again.context.close();
 });
 
-test('huge ids and odd paths are missing pages, for forms too', async () => {
+test('huge ids and odd paths are missing pages, also for forms', async () => {
   const { context, page } = await person();
   for (const path of ['pools/18446744073709551616', 'pools/-1', 'pools/1e3', 'pools/%00', 'sites/pk_%3Cscript%3E', 'sites/..%2Fpools', `sites/${'x'.repeat(5000)}`, 'pools/1/2/3']) {
     const answer = await page.goto(`${server.ui}/ui/${path}`);

@@ -1,9 +1,9 @@
-// Follows what the visitor allowed: Google's Consent Mode v2, and the TCF.
+// Follows the visitor's consent: Google's Consent Mode v2, and the TCF.
 
-/** How often the page's dataLayer is looked at, which has no event of its own, in milliseconds. */
+/** The interval of checks of the page's dataLayer, which has no event of its own, in milliseconds. */
 const LOOK = 500;
 
-/** Calls `decided(isAllowed)` for every decision, also those made before. */
+/** Calls `decided(isAllowed)` for every decision, including earlier ones. */
 export const follow = (decided) => {
   let seen = 0;
   const look = () => {

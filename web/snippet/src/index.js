@@ -1,21 +1,21 @@
-// The script of a page: asks once for the visitor's numbers, shows them, and keeps them.
+// The script of a page: requests the visitor's numbers once, shows them, and keeps them.
 //
 // <script async src="https://calls.example/rw.js" data-site="pk_…"></script>
-// Never throws, hides nothing, stores nothing before consent. Without an answer within 1.5 s the
-// page keeps its own numbers.
+// It never throws, hides nothing, and stores nothing before consent. Without an answer within 1.5 s
+// the page keeps its own numbers.
 
 import { follow } from './consent.js';
 import { show as swapIn } from './page.js';
 
-/** Longest wait for an answer, and time between two signs of life, in milliseconds. */
+/** Longest wait for an answer, and the interval of keep-alives, in milliseconds. */
 const DEADLINE = 1500;
 const BEAT = 60000;
-/** Parameters that say which advertisement brought the visitor. */
+/** Parameters that identify the advertisement of the visit. */
 const CLICKS = /^utm_|clk?id$|braid$/;
-/** Something that only a person does, or a program that means to look like one. */
+/** An event that only a person causes, or a program that imitates one. */
 const SIGNS = ['pointerdown', 'pointermove', 'keydown', 'scroll'];
 
-/** An address without what may name a person. */
+/** An address without parts that may identify a person. */
 const bare = (url) => url.split(/[?#]/)[0];
 
 const start = ({ dataset, src }) => {
@@ -38,7 +38,7 @@ const start = ({ dataset, src }) => {
     document.cookie = `rw_v=${lease.visitor};Max-Age=${lease.ttl || 0};Path=/;SameSite=Lax;Secure`;
   };
 
-  /** Shows `swaps`: in place of the page's own numbers, and of those that were shown before. */
+  /** Shows `swaps`: in place of the page's own numbers, and of earlier ones. */
   const show = (swaps) => {
     const again = shown.map((old) => {
       const now = swaps.find(({ from }) => from === old.from);
@@ -50,7 +50,7 @@ const start = ({ dataset, src }) => {
   };
 
   const send = async (path, also) => {
-    // A string travels as text/plain, which needs no preflight.
+    // A string is sent as text/plain, which needs no preflight.
     const body = JSON.stringify({ site, visitor: lease.visitor, lease: lease.lease, ...also });
     try {
       const signal = AbortSignal.timeout(DEADLINE);
@@ -120,7 +120,7 @@ const start = ({ dataset, src }) => {
   on('pageshow', ({ persisted }) => persisted && run());
   on('prerenderingchange', run);
 
-  // Frameworks take over the page's own text first: they may not find another in its place.
+  // Frameworks first take over the page's own text: they must not find another text in its place.
   const begin = () => (window.requestIdleCallback || setTimeout)(() => {
     try {
       const old = isStored() && JSON.parse(localStorage[name]);
@@ -129,7 +129,8 @@ const start = ({ dataset, src }) => {
     if (mode) follow(consent);
     run();
   }, { timeout: DEADLINE });
-  // Deferred scripts run before that event, while the document calls itself interactive already.
+  // Deferred scripts run before that event, while the document already reports itself as
+  // interactive.
   if (performance.timing.domContentLoadedEventStart) begin();
   else on('DOMContentLoaded', begin);
 };

@@ -1,12 +1,13 @@
-// Finds a telephone number in text, however it is written, and writes another in its shape.
+// Finds a telephone number in text, in any spelling, and writes another in its shape.
 //
-// A swap says which number becomes which: { from, to, formatted, cc }. `from` and `to` are E.164,
-// `formatted` is the national form of `to`, `cc` the digits of the country code of both.
+// A swap maps a number to another: { from, to, formatted, cc }. `from` and `to` are E.164,
+// `formatted` is the national form of `to`, `cc` the digits of their common country code.
 
-// Between two digits: blanks, dots, dashes and parentheses of all kinds.
+// Between two digits: spaces, dots, dashes and parentheses of all kinds.
 const GAP = '[^\\d\\p{L}+,:;]{0,3}';
-// Not beside a match: more of a longer number, of a word, or of a number of another country. An
-// extension may follow. A browser that cannot read look-behinds (Safari before 16.4) swaps nothing.
+// No match beside these: more digits of a longer number, a word, or the number of another country.
+// An extension may follow. A browser that cannot read look-behinds (Safari before 16.4) swaps
+// nothing.
 const BEFORE = '(?<![\\d\\p{L}_]|\\d[-.]|\\+\\P{L}{1,6})';
 const AFTER = '(?![-.]?\\d|_|(?!e?xt?\\P{L})\\p{L})';
 
@@ -17,7 +18,7 @@ export const compile = (swap) => {
   const { cc, from, to } = swap;
   const national = from.slice(1 + cc.length);
   const digits = to.slice(1 + cc.length);
-  // North America writes no trunk zero: 0800 there begins another country's number.
+  // North America uses no trunk zero: 0800 there begins another country's number.
   const trunk = cc === '1' ? '' : `(\\(?0\\)?${GAP})?`;
   return {
     ...swap,
@@ -27,8 +28,8 @@ export const compile = (swap) => {
 };
 
 /**
- * `text` with every number swapped, as an array with one entry for each unit of `text`: what lies
- * in several nodes is written back to where it stood. Nothing if there is nothing to swap.
+ * `text` with every number swapped, as an array with one entry for each unit of `text`: so a number
+ * that spans several nodes is written back to its place. Undefined if there is nothing to swap.
  */
 export const swap = (text, swaps) => {
   let units;

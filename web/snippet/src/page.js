@@ -1,24 +1,24 @@
-// Swaps numbers in the page, and keeps swapping what appears later.
+// Swaps numbers in the page, including those that appear later.
 //
-// Reads text nodes and a few attributes, never innerHTML; writes only what differs. Text that lies
-// in several inline elements is matched as one piece, and each digit is written where it stood.
+// Reads text nodes and a few attributes, never innerHTML; writes only what differs. Text that spans
+// several inline elements is matched as one piece, and each digit is written in its place.
 
 import { compile, swap } from './match.js';
 
-// By name: to ask for the style after each write would cost a layout each time.
+// By element name: reading the style after each write would cause a layout each time.
 const INLINE = /^(#|(A|B|EM|FONT|I|MARK|SMALL|SPAN|STRONG|U)$)/;
 const SKIP = 'style,textarea,[contenteditable],[data-rw-skip],script';
 const ATTRIBUTES = ['href', 'aria-label', 'title', 'content', 'data-rw-number'];
 const ELEMENTS = '[href^="tel:"],[href^="sms:"],[aria-label],[title],[itemprop=telephone],[data-rw-number]';
-/** Longest piece of work before the browser gets its turn, in milliseconds. */
+/** Longest piece of work before the browser can continue, in milliseconds. */
 const SLICE = 6;
-/** A node that is set back so often within a second is left alone: another script wants it. */
+/** A node that is reset this often within a second is left alone: another script controls it. */
 const FIGHTS_MAX = 20;
 
 let fights;
 let second;
 let swaps = [];
-/** What is never touched, as a selector. */
+/** A selector for elements that are never changed. */
 let skip;
 let queue = [];
 
@@ -46,7 +46,7 @@ const attributes = (element) => {
   }
 };
 
-/** Swaps in the text nodes of one block, which are read as one text. */
+/** Swaps in the text nodes of one block, which form one text. */
 const run = (nodes) => {
   const units = swap(nodes.map(({ data }) => data).join(''), swaps);
   let start = 0;
@@ -56,13 +56,13 @@ const run = (nodes) => {
   }
 };
 
-/** The element around `node` whose text a reader sees as one piece. */
+/** The element around `node` whose text a reader perceives as one piece. */
 const block = (node) => {
   while (INLINE.test(node.nodeName)) node = node.parentNode;
   return node;
 };
 
-/** A piece of work: walks the text below `top` until it is done or out of time. */
+/** A piece of work: walks the text below `top` until it is finished or out of time. */
 const walk = (top) => {
   const walker = document.createTreeWalker(top, 4);
   let nodes = [];
@@ -80,7 +80,7 @@ const walk = (top) => {
       if (of !== last) run(nodes.splice(0));
       last = of;
       if (!node.parentNode.closest(skip)) nodes.push(node);
-      // No number goes on behind a letter: what follows is another text.
+      // No number continues after a letter: another text begins there.
       if (/\p{L}/u.test(data)) {
         run(nodes);
         nodes = /\d\P{L}*$/u.test(data) ? nodes.slice(-1) : [];
@@ -98,7 +98,7 @@ const add = (node) => {
 const work = () => {
   const until = Date.now() + SLICE;
   while (queue.length && queue[0](until)) queue.shift();
-  // Our own writes are no news.
+  // Our own writes are ignored.
   observer.takeRecords();
   if (queue.length) setTimeout(work);
 };

@@ -1,4 +1,4 @@
-// The snippet in a real Chromium, against the real server. RINGWELL_BIN names the program, CHROMIUM
+// The snippet in a real Chromium, against the real server. RINGWELL_BIN sets the program, CHROMIUM
 // the browser (/usr/bin/chromium).
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -25,7 +25,7 @@ let origin;
 let server;
 let api;
 
-/** Starts the program with one site, whose pages come from `from`; the address that it listens on. */
+/** Starts the program with one site, whose pages come from `from`; returns its address. */
 const serve = async (from) => {
   folder = mkdtempSync(join(tmpdir(), 'ringwell-snippet-'));
   const config = join(folder, 'ringwell.toml');
@@ -64,7 +64,7 @@ ${site('pk_shop', 'off')}${site('pk_consent', 'required')}`);
   throw new Error(`the server has not started: ${said.join('\n')}`);
 };
 
-/** What the next pages are made of, by path. */
+/** The contents of the next pages, by path. */
 const served = new Map();
 
 before(async () => {
@@ -87,7 +87,7 @@ after(async () => {
   if (folder) rmSync(folder, { recursive: true, force: true });
 });
 
-/** A new visitor on a page with this body. `errors` collects what the console says of errors. */
+/** Opens a page with this body as a new visitor. `errors` collects the errors on the console. */
 const visit = async (body, { tag = '', head = '', headers, path = '/', init, route, query = '' } = {}) => {
   const script = `<script async src="${api}/rw.js" data-site="pk_shop" ${tag}></script>`;
   served.set(path, { body: `<!doctype html><html lang="en"><head><title>Shop 800-555-0100</title>${head}${head.includes('rw.js') ? '' : script}</head><body>${body}</body></html>`, headers });
@@ -96,7 +96,7 @@ const visit = async (body, { tag = '', head = '', headers, path = '/', init, rou
   const errors = [];
   page.on('pageerror', (error) => errors.push(String(error)));
   page.on('console', (message) => {
-    // A request that fails is said by the browser itself, whatever the page does about it.
+    // The browser itself reports a failed request, regardless of the page.
     if (message.type() === 'error' && !/Failed to load resource|net::ERR/.test(message.text())) errors.push(message.text());
   });
   if (init) await page.addInitScript(init);
@@ -105,7 +105,7 @@ const visit = async (body, { tag = '', head = '', headers, path = '/', init, rou
   return { page, context, errors };
 };
 
-/** Waits until the page shows a number of the pool; its ten digits. */
+/** Waits until the page shows a number of the pool; returns its ten digits. */
 const shown = async (page, selector = 'body') => {
   await page.waitForFunction((of) => /212\D*555\D*\d{4}/.test(document.querySelector(of).textContent), selector);
   return /212\D*555\D*\d{4}/.exec(await page.textContent(selector))[0].replace(/\D/g, '');
@@ -151,7 +151,7 @@ test('all forms of the number are swapped, in text, links and attributes, and no
   await context.close();
 });
 
-test('the visitor keeps the number from page to page, and the call is theirs', async () => {
+test('the visitor keeps the number from page to page, and the call is attributed to them', async () => {
   const { page, context, errors } = await visit('<p>800-555-0100</p>', { query: '?gclid=click-1&email=a@b' });
   const number = await shown(page);
   const beat = page.waitForResponse((response) => response.url().endsWith('/beat') && response.status() === 200);
@@ -167,7 +167,7 @@ test('the visitor keeps the number from page to page, and the call is theirs', a
   await context.close();
 });
 
-test('a thousand changes of route keep the number right', async () => {
+test('after a thousand route changes the number is still right', async () => {
   const { page, context, errors } = await visit('<main></main>');
   await page.evaluate(() => { document.querySelector('main').textContent = 'Call 800-555-0100'; });
   const number = await shown(page);
@@ -180,7 +180,7 @@ test('a thousand changes of route keep the number right', async () => {
       const added = document.createElement('p');
       added.append('Page ', String(route), ': ', '(800) 555-0100');
       main.append(added);
-      // Before the next frame, unless the machine is so busy that the work was put off.
+      // Before the next frame, unless a busy machine delays the work.
       const isRight = () => main.textContent.replace(/\D/g, '').endsWith(number);
       for (let wait = 0; wait < 5 && !isRight(); wait++) await new Promise((done) => setTimeout(done));
       if (!isRight()) wrong++;
@@ -230,7 +230,7 @@ test('Vue hydrates, renders again, and the number stays', async () => {
   await context.close();
 });
 
-test('a strict content policy with Trusted Types is kept', async () => {
+test('a strict content policy with Trusted Types is respected', async () => {
   const policy = `default-src 'none'; script-src ${api}; connect-src ${api}; require-trusted-types-for 'script'`;
   const { page, context, errors } = await visit('<p>800-555-0100</p>', { headers: { 'content-security-policy': policy } });
   await shown(page);
@@ -256,14 +256,14 @@ for (const [what, route] of [
   });
 }
 
-test('the page is unharmed where the script is blocked', async () => {
+test('a blocked script does not affect the page', async () => {
   const { page, context, errors } = await visit('<p>800-555-0100</p>', { init: () => {}, head: `<script async src="http://127.0.0.1:1/rw.js" data-site="pk_shop"></script>` });
   assert.equal(await page.textContent('p'), '800-555-0100');
   assert.deepEqual(errors, []);
   await context.close();
 });
 
-test('without consent nothing is asked or stored, with it the number is shown, and it can be withdrawn', async () => {
+test('without consent nothing is requested or stored; with it the number is shown; it can be withdrawn', async () => {
   const asked = [];
   const head = `<script async src="${api}/rw.js" data-site="pk_consent" data-consent="required"></script>`;
   const { page, context, errors } = await visit('<p>800-555-0100</p>', { head });
@@ -282,12 +282,12 @@ test('without consent nothing is asked or stored, with it the number is shown, a
   await context.close();
 });
 
-test('JSON-LD is swapped where the tag says so, and no other script', async () => {
+test('JSON-LD is swapped if the tag requests it, and no other script is changed', async () => {
   const body = `<script type="application/ld+json" id="ld">{"@type":"Organization","telephone":"+1-800-555-0100"}</script>
     <script type="application/json" id="state">{"telephone":"800-555-0100"}</script>
     <script id="code">window.number = '800-555-0100';</script><p>800-555-0100</p>`;
   const text = (page, id) => page.evaluate((of) => document.querySelector(of).textContent, id);
-  // Trusted Types have a say in every script's text: such pages do without.
+  // Trusted Types restrict every script's text: such pages do not use it.
   const policy = `default-src 'none'; script-src ${api} 'unsafe-inline'; connect-src ${api}`;
   for (const tag of ['data-jsonld', '']) {
     const types = tag ? '' : "; require-trusted-types-for 'script'";
@@ -299,7 +299,7 @@ test('JSON-LD is swapped where the tag says so, and no other script', async () =
     assert.equal(await text(page, '#state'), '{"telephone":"800-555-0100"}');
     assert.equal(await text(page, '#code'), "window.number = '800-555-0100';");
     if (tag) {
-      // What a framework adds later, too.
+      // Including later additions of a framework.
       await page.evaluate(() => {
         const added = document.createElement('script');
         added.type = 'application/ld+json';
@@ -342,7 +342,7 @@ test('the TCF is followed: purposes 1 and 7, given and withdrawn', async () => {
   await context.close();
 });
 
-test('with Global Privacy Control a number is shown and nothing stored, and consent does not change that', async () => {
+test('with Global Privacy Control a number is shown and nothing is stored, regardless of consent', async () => {
   const init = () => Object.defineProperty(Navigator.prototype, 'globalPrivacyControl', { get: () => true });
   const bodies = [];
   const route = (route) => {
@@ -367,7 +367,7 @@ test('with Global Privacy Control a number is shown and nothing stored, and cons
   await strict.context.close();
 });
 
-test('a tab in the background sends no sign of life, and one at once when it is seen again', async () => {
+test('a background tab sends no keep-alive, and sends one as soon as it is visible', async () => {
   const init = () => {
     let isHidden = false;
     Object.defineProperty(document, 'hidden', { get: () => isHidden });
@@ -390,7 +390,7 @@ test('a tab in the background sends no sign of life, and one at once when it is 
   await page.evaluate(() => { window.setInterval = () => {}; window.hide(false); });
   await page.waitForTimeout(50);
   assert.equal(asked[0], 'beat');
-  // The lease has lapsed meanwhile: the page asks for a number anew.
+  // The lease has expired in the meantime: the page requests a number again.
   await page.evaluate(() => window.hide(true));
   await page.waitForTimeout(300);
   asked.length = 0;
@@ -406,7 +406,7 @@ test('a tab in the background sends no sign of life, and one at once when it is 
   await context.close();
 });
 
-test('run asks again, and stores what the route has brought with a new number only', async () => {
+test('run requests numbers again, and stores the parameters of a route only with a new number', async () => {
   let isAway = true;
   const route = (route) => (isAway ? route.abort() : route.continue());
   const { page, context, errors } = await visit('<p>800-555-0100</p>', { route });
@@ -422,14 +422,14 @@ test('run asks again, and stores what the route has brought with a new number on
   await run('?gclid=click-2');
   const number = await shown(page, 'p');
   assert.equal((await attribution(number)).parameters.gclid, 'click-2');
-  // The visitor has a number: it stays theirs, with what brought them.
+  // A visitor with a number keeps it, with the parameters of the first visit.
   assert.equal((await run('?gclid=click-3')).swaps[0].to, `+1${number}`);
   assert.equal((await attribution(number)).parameters.gclid, 'click-2');
   assert.deepEqual(errors, []);
   await context.close();
 });
 
-test('onChange hears of numbers that are there, that come and that go', async () => {
+test('onChange reports numbers that exist, appear and disappear', async () => {
   const init = () => {
     window.heard = [];
     window.ringwell = [(ringwell) => ringwell.onChange((swaps) => window.heard.push(['early', ...swaps.map(({ to }) => to)]))];
@@ -448,7 +448,7 @@ test('onChange hears of numbers that are there, that come and that go', async ()
   await context.close();
 });
 
-test('a page that is prerendered asks when it is shown', async () => {
+test('a prerendered page requests numbers when it is shown', async () => {
   const init = () => {
     let isPrerendering = true;
     Object.defineProperty(document, 'prerendering', { get: () => isPrerendering });
@@ -463,7 +463,7 @@ test('a page that is prerendered asks when it is shown', async () => {
   await context.close();
 });
 
-test('a page that comes back from the cache of the browser shows its number', async () => {
+test('a page restored from the cache of the browser shows its number', async () => {
   const { page, context, errors } = await visit('<p>800-555-0100</p>');
   const number = await shown(page);
   served.set('/next', { body: '<!doctype html><title>next</title>' });
@@ -476,7 +476,7 @@ test('a page that comes back from the cache of the browser shows its number', as
   await context.close();
 });
 
-test('another script that insists on its number is not fought for ever', async () => {
+test('a script that restores its own number wins in the end', async () => {
   const { page, context, errors } = await visit('<p>800-555-0100</p>');
   await shown(page);
   const writes = await page.evaluate(async () => {
@@ -494,7 +494,7 @@ test('another script that insists on its number is not fought for ever', async (
   await context.close();
 });
 
-/** Runs `action` on the page; the longest time in milliseconds that one piece of the page's scripts took of the processor. */
+/** Runs `action` on the page; returns the longest processor time, in milliseconds, of one piece of the page's scripts. */
 const longest = async (page, action) => {
   const session = await browser.newBrowserCDPSession();
   const pieces = [];
@@ -507,12 +507,12 @@ const longest = async (page, action) => {
   await session.detach();
   const isOurs = ({ name, args }) => (name === 'FunctionCall' && args.data?.url?.endsWith('/rw.js')) || name === 'RunMicrotasks';
   const times = pieces.filter((piece) => piece.tdur && isOurs(piece)).map(({ tdur }) => tdur / 1000);
-  assert.ok(times.length > 2, `${times.length} pieces were seen`);
+  assert.ok(times.length > 2, `there were ${times.length} pieces`);
   return Math.max(...times);
 };
 
 test('30,000 text nodes: every number swapped in pieces of less than 50 ms at a quarter of the speed, no layout shift', async () => {
-  // Most have no digit: also what is not looked at closely takes its time.
+  // Most have no digit: skipping a text takes time too.
   const text = (row) => (row > 29000 ? (row % 50 ? `row ${row}` : '800-555-0100') : 'a row of words');
   const rows = Array.from({ length: 30000 }, (_, row) => `<p><span>${text(row)}</span></p>`).join('');
   const init = () => {
@@ -520,7 +520,7 @@ test('30,000 text nodes: every number swapped in pieces of less than 50 ms at a 
     new PerformanceObserver((list) => list.getEntries().forEach(({ value }) => (window.shift += value))).observe({ type: 'layout-shift', buffered: true });
   };
   const { page, context, errors } = await visit(`<div style="font-variant-numeric:tabular-nums">${rows}</div>`, { init, tag: 'data-consent="required" data-site="pk_consent"' });
-  // The page itself has been laid out; what is measured begins with the consent.
+  // The page has already been laid out; the measurement begins with the consent.
   await page.waitForLoadState('load');
   await page.waitForTimeout(1000);
   await page.evaluate(() => { window.shift = 0; });
@@ -529,7 +529,7 @@ test('30,000 text nodes: every number swapped in pieces of less than 50 ms at a 
     const isSwapped = () => !document.querySelector('div').textContent.includes('800-555-0100');
     await page.waitForFunction(isSwapped, null, { timeout: 120000, polling: 500 });
   });
-  // The processor's time counts, not the clock's: other programs take the rest.
+  // Processor time counts, not elapsed time, because other programs run too.
   console.log(`# the longest piece took ${most.toFixed(1)} ms`);
   assert.ok(4 * most < 50, `${most} ms`);
   assert.equal(await page.evaluate(() => window.shift), 0);
@@ -537,12 +537,12 @@ test('30,000 text nodes: every number swapped in pieces of less than 50 ms at a 
   await context.close();
 });
 
-test('a part of the page that is taken out while it is searched leaves the rest to be swapped', async () => {
+test('if a part of the page is removed during the search, the rest is still swapped', async () => {
   const rows = Array.from({ length: 20000 }, (_, row) => `<p>row ${row}</p>`).join('');
   const { page, context, errors } = await visit(`<main>${rows}</main><p id="last">800-555-0100</p>`, { tag: 'data-consent="required" data-site="pk_consent"' });
   await page.waitForLoadState('load');
   await page.evaluate(() => {
-    // In the first pause of the search, wherever in it that is.
+    // In the first pause of the search, wherever that is.
     const later = window.setTimeout;
     window.setTimeout = (then, ...rest) => {
       document.querySelector('main')?.remove();

@@ -1,4 +1,4 @@
-// Every way in which pages write a number, and what looks like it and is not.
+// All spellings of a number on pages, and similar texts that are not numbers.
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 
@@ -54,7 +54,7 @@ const CASES = [
 for (const [text, expected] of CASES) {
   test(`${JSON.stringify(text)} becomes ${JSON.stringify(expected)}`, () => {
     assert.equal(swapped(text), expected);
-    // The other way round, as when consent is withdrawn.
+    // In reverse, as after a withdrawal of consent.
     const back = [compile({ from: usual.to, to: usual.from, formatted: usual.from, cc: '1' })];
     assert.equal(swapped(expected, back), text);
   });
@@ -67,7 +67,7 @@ const OTHERS = [
 ];
 
 for (const text of OTHERS) {
-  test(`${JSON.stringify(text)} is left alone`, () => assert.equal(swap(text, swaps), undefined));
+  test(`${JSON.stringify(text)} is unchanged`, () => assert.equal(swap(text, swaps), undefined));
 }
 
 test('a number of another length or country is written in its usual form', () => {
@@ -87,7 +87,7 @@ test('a number with a trunk zero keeps it', () => {
   ]) assert.equal(swapped(text, london), expected);
 });
 
-test('what is not the number is never touched, in 20,000 random texts', () => {
+test('text that is not the number is never changed, in 20,000 random texts', () => {
   let seed = 1;
   const random = (below) => {
     for (const [by, left] of [[13, true], [17, false], [5, true]]) seed ^= left ? seed << by : seed >>> by;
@@ -105,7 +105,7 @@ test('what is not the number is never touched, in 20,000 random texts', () => {
     for (let at = 0; at < text.length; at++) {
       if (!/\d/.test(text[at])) assert.equal(after[at], text[at], `${text} at ${at}`);
     }
-    // Digits change as a whole number or not at all.
+    // The digits are replaced as a whole number or not at all.
     const digits = (of) => of.replace(/\D/g, '');
     assert.equal(digits(after).replaceAll('2125550177', '8005550100'), digits(text), text);
   }
