@@ -41,7 +41,7 @@ const DEMO_HELP: &str = "\
 Examples:
   ringwell demo
   ringwell demo --pools 1000 --numbers 100 --shards 2 --durability memory
-  ringwell demo --lifetime 10ms      numbers come free at once, for benchmarks";
+  ringwell demo --lifetime 10ms      numbers become free at once, for benchmarks";
 
 const JOURNAL_HELP: &str = "\
 DIRECTORY is a data directory, or the directory of one shard in it (DATA/journal/0).
@@ -106,13 +106,13 @@ pub(crate) enum Command {
     /// Show which ring pools overflow, and why
     #[command(after_help = top::HELP)]
     Top(top::Args),
-    /// Ring a number of a running server as its provider would, to try it
+    /// Call a number of a running server like its provider, as a trial
     #[command(after_help = ring::HELP)]
     Call(ring::Args),
     /// Export the calls of a running server, and report their results
     #[command(after_help = call_log::HELP)]
     Calls(call_log::Args),
-    /// Receive a server's webhooks on this machine, to try them
+    /// Receive a server's webhooks on this machine, as a trial
     #[command(after_help = webhooks::HELP)]
     Webhooks(webhooks::Args),
     /// Print a link that opens the dashboard of a running server
@@ -121,7 +121,7 @@ pub(crate) enum Command {
     /// Copy a server's data while it serves, and check the copy
     #[command(after_help = backup::HELP)]
     Backup(backup::Args),
-    /// Put a copy of a data directory back, so that the next start hands out nothing in doubt
+    /// Turn a copy into a data directory again; the next start hands out no doubtful number
     #[command(after_help = restore::HELP)]
     Restore(restore::Args),
     /// Look at journals without changing them
@@ -160,8 +160,8 @@ pub(crate) struct Serve {
     /// Data directory for journals and snapshots
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// The data directory was put back from a copy: hand out nothing for the longest lifetime.
-    /// For one start; `ringwell restore` needs no such flag
+    /// The data directory was restored from a copy: hand out nothing for the longest lifetime. For
+    /// one start; `ringwell restore` needs no such flag
     #[arg(long)]
     pub(crate) restored: bool,
     /// The cluster that this server is a node of: the file names its shards
@@ -205,7 +205,7 @@ pub(crate) struct Server {
     /// Address to listen on: HOST:PORT or unix:PATH; may be repeated
     #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Listen>)]
     listen: Vec<Listen>,
-    /// Number of shards; 0 for one a core
+    /// Number of shards; 0 for one per core
     #[arg(long, value_name = "N", value_parser = parse_shards)]
     shards: Option<u16>,
     /// Where an allocation is stored before it is answered: `disk` survives a power cut, `os` a
@@ -235,7 +235,7 @@ impl Server {
     }
 }
 
-/// A count of things that a demo makes; the upper limits depend on each other.
+/// The count of a demo's objects; the upper limits depend on each other.
 fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
 }

@@ -73,7 +73,7 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize, Deserialize)]
 struct List {
     format: u32,
-    /// The version of the program that took it.
+    /// The version of the program that wrote it.
     version: String,
     /// The time when it began, RFC 3339.
     taken_at: String,
@@ -160,7 +160,7 @@ fn partial(to: &Path) -> anyhow::Result<PathBuf> {
     let name = to.file_name().context("--to must name a directory")?;
     let partial = to.with_file_name(format!("{}.partial", name.to_string_lossy()));
     if partial.exists() {
-        bail!("{} is left from a backup that was cut off: remove it", partial.display());
+        bail!("{} is left from an interrupted backup: remove it", partial.display());
     }
     make_directory(&partial)?;
     Ok(partial)
@@ -208,7 +208,7 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
 fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
     let journal = data.join("journal");
     let listed = fs::read_dir(&journal).with_context(|| {
-        format!("{} holds no journal: is it a server's data directory?", data.display())
+        format!("{} has no journal: is it a server's data directory?", data.display())
     })?;
     let mut shards = Vec::new();
     for entry in listed {
@@ -217,7 +217,7 @@ fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
             shards.push(name);
         }
     }
-    ensure!(!shards.is_empty(), "{} holds no journal of a shard", journal.display());
+    ensure!(!shards.is_empty(), "{} has no journal of a shard", journal.display());
     shards.sort_by_key(|name| name.parse::<u32>().unwrap_or(u32::MAX));
     Ok(shards)
 }
@@ -361,7 +361,7 @@ fn verify(root: &Path) -> anyhow::Result<List> {
             Some(found) => ensure!(found == entry, "{shown}: {path} has changed since"),
         }
     }
-    ensure!(found.len() == list.files.len(), "{shown} has files that its list does not name");
+    ensure!(found.len() == list.files.len(), "{shown} has files that are not in its list");
     verify_contents(root)?;
     Ok(list)
 }

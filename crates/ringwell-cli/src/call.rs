@@ -58,7 +58,7 @@ impl FromStr for Url {
 }
 
 impl Url {
-    /// The server's name in a request: management refuses names that are not its own.
+    /// The server's name in a request: management refuses unknown names.
     fn host(&self) -> HeaderValue {
         let local = HeaderValue::from_static("localhost");
         match &self.0 {
@@ -147,7 +147,7 @@ impl fmt::Display for CallError {
 #[derive(Debug)]
 pub(crate) struct Caller {
     runtime: Runtime,
-    /// A call without an answer within this time is given up.
+    /// A call without an answer within this time is abandoned.
     answer_max: Duration,
     authorization: Option<HeaderValue>,
 }
@@ -169,7 +169,7 @@ impl Caller {
         let authorization = token.map(|token| {
             ensure!(!token.trim().is_empty(), "the management token is empty");
             let mut value = HeaderValue::from_str(&format!("Bearer {}", token.trim()))
-                .context("the management token has characters that no token has")?;
+                .context("the management token has invalid characters")?;
             value.set_sensitive(true);
             Ok(value)
         });
@@ -267,7 +267,7 @@ impl Caller {
                 Err(_) => return Err(not_there(url, &"no connection within 5 seconds")),
             };
             let answering = timeout(self.answer_max, exchange(stream, request)).await;
-            let answered = answering.map_err(|_| lost("nothing came in time".to_owned()))?;
+            let answered = answering.map_err(|_| lost("no answer came in time".to_owned()))?;
             answered.map_err(|error| lost(error.to_string()))
         })
     }

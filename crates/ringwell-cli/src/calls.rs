@@ -1,7 +1,7 @@
 //! Calls beside a running node: a separate thread, a listener for providers, the call log.
 //!
-//! Owns the link between the two: calls ask the node who held a number, and the node's management
-//! gets the paths of calls.
+//! Owns the link between the two: calls query the node for the holder of a number, and the node's
+//! management gets the paths of calls.
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -151,7 +151,7 @@ impl Running {
             ..Fault::default()
         })?;
         if self.fixed != (settings.listen.clone(), settings.database.clone()) {
-            tracing::warn!("calls.listen and calls.database stay as they were until a restart");
+            tracing::warn!("calls.listen and calls.database keep their values until a restart");
         }
         Ok(())
     }

@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     };
     if verdict.summary.lines == 0 {
-        eprintln!("error: there is no line in these files, so nothing can be judged");
+        eprintln!("error: these files have no lines, so nothing can be judged");
         return Ok(ExitCode::from(UNREADABLE));
     }
     let text = if args.json { format!("{}\n", in_json(&verdict)) } else { in_text(&verdict) };

@@ -1,7 +1,7 @@
 //! A lock that lets only one server use a SQLite file of ring pools or calls.
 //!
-//! Two servers with separate data directories would not know each other's lockouts, and would both
-//! send the webhooks of one call log.
+//! Two servers with separate data directories would be unaware of each other's lockouts, and would
+//! both send the webhooks of one call log.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -25,8 +25,8 @@ pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
     match lock.try_lock() {
         Ok(()) => Ok(lock),
         Err(TryLockError::WouldBlock) => bail!(
-            "another server has its {what} in {}: stop it first. Several servers with the same {what} \
-             need PostgreSQL (docs/guides/several-machines.md)",
+            "another server uses its {what} in {}: stop it first. Several servers with the same \
+                {what} need PostgreSQL (docs/guides/several-machines.md)",
             path.display()
         ),
         Err(TryLockError::Error(error)) => {

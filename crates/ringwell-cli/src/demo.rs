@@ -1,8 +1,8 @@
 //! `ringwell demo`: ring pools to play with, and a server for them.
 //!
 //! Writes `demo-pools.csv`, `load-pools.csv` and `demo-token` into the data directory. An existing
-//! token is kept, so that yesterday's commands work today. Invariant: `ringwell load` uses no
-//! number of the pools that a person tries.
+//! token is kept, so that earlier commands still work. Invariant: `ringwell load` uses no number of
+//! the pools for manual trials.
 
 mod inbox;
 mod phone;
@@ -40,19 +40,19 @@ const WRONG_USAGE: u8 = 2;
 /// Extra pools for `ringwell load`, separate from those for people.
 const LOAD_POOLS: u32 = 200;
 
-/// Their numbers come free at once, because a measurement needs more numbers than a pool has.
+/// Their numbers become free at once, because a measurement needs more numbers than a pool has.
 const LOAD_LIFETIME: Millis = Millis(10);
 
-/// Short enough that a pool which overflowed recovers while a person watches.
+/// Short enough that a user sees an overflowing pool recover.
 const BUSY_LIFETIME: Millis = Millis(20_000);
 
-/// Pools of a lifetime up to this can carry load themselves, and no extra ones are added.
+/// Pools with a lifetime up to this can carry load themselves, and no extra ones are added.
 const BRIEF: Millis = Millis(1000);
 
 /// Segments a quarter of the default size: a demo should not take 256 MiB before its first request.
 const SEGMENT_BYTES: u64 = 16 << 20;
 
-/// Makes the pools or finds them, serves them until a signal ends it, and prints requests to try.
+/// Creates or reuses the pools, serves them until a signal ends it, and prints requests to try.
 ///
 /// # Errors
 /// If files cannot be written, or the server does not start or end well. Impossible counts of pools
@@ -68,7 +68,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let load_pools = load_pools(&args);
     let mut config = Config::new(PathBuf::from("demo-data"), cores());
     config.journal.segment_bytes = SEGMENT_BYTES;
-    // There is no proxy that must notice the shutdown.
+    // No proxy has to notice the shutdown.
     config.drain_pause = Duration::ZERO;
     match Overrides::from_variables(variable) {
         Ok(variables) => variables.apply(&mut config, cores()),
@@ -164,7 +164,7 @@ struct Front {
     dashboard: Dashboard,
     /// The page and the pool of its load slider; absent if measurements need a quiet server.
     shop: Option<(Shop, RingPool)>,
-    /// The address that a person should open first.
+    /// The address to open first.
     url: String,
 }
 
@@ -263,7 +263,7 @@ fn keep_token(path: &Path) -> anyhow::Result<Token> {
     match fs::read_to_string(path) {
         Ok(text) => match Token::parse(text.trim_end()) {
             Some(token) => Ok(token),
-            None => bail!("{} holds no token; delete it to get a new one", path.display()),
+            None => bail!("{} contains no token; delete it to get a new one", path.display()),
         },
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let token = texts::new_token()?;

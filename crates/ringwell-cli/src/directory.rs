@@ -1,8 +1,8 @@
-//! The directory in a database: read at the start, followed while the server runs.
+//! The directory in a database: read at the start, then watched while the server runs.
 //!
 //! A separate thread checks for a newer version a few times a second and passes changes to the
-//! running node. The same thread watches the demand for each pool, and lets busy pools grow out of
-//! the inventory. Without the database the node continues with its present pools; `/healthz`
+//! running node. The same thread watches the demand for each pool, and lets busy pools draw numbers
+//! from the inventory. Without the database the node continues with its present pools; `/healthz`
 //! reports their age. Source: docs/spec/directory.md.
 
 mod follow;
@@ -52,8 +52,8 @@ pub(crate) struct Directory {
     claim: Option<File>,
 }
 
-/// Opens the database and reads all pools. Pools of the configuration move into a database that has
-/// no pools.
+/// Opens the database and reads all pools. If a database has no pools, those of the configuration
+/// are imported.
 ///
 /// # Errors
 /// If the database cannot be opened or read; the message contains no secret.
@@ -124,7 +124,7 @@ async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
 }
 
 impl Directory {
-    /// Switches to other web sites of the configuration.
+    /// Replaces the web sites of the configuration.
     pub(crate) fn sites_of_file(&self) -> watch::Sender<Vec<Site>> {
         self.sites_of_file.clone()
     }
@@ -178,7 +178,7 @@ impl Directory {
             );
             let serve_ring_pools = async {
                 end.serve(ring_pools).await;
-                // No further change will come, or none ever came.
+                // No further change will come, or none ever did.
                 std::future::pending::<()>().await;
             };
             runtime.block_on(async {

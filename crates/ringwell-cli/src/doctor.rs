@@ -39,7 +39,7 @@ Examples:
   ringwell doctor
   ringwell doctor --config ringwell.toml --json";
 
-/// The path that the package uses for it.
+/// The package's path for it.
 const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";
 
 /// Below this, the disk cannot store a minute of load.
@@ -137,13 +137,13 @@ fn machine(findings: &mut Findings) {
     } else {
         findings.note(
             "clock",
-            "no time service was seen (chronyd, ntpd, systemd-timesyncd); calls are looked up by \
-             the time of day",
+            "found no time service (chronyd, ntpd, systemd-timesyncd); calls are looked up by \
+                the time of day",
         );
     }
 }
 
-/// The memory that programs can still get without swapping.
+/// The memory that programs can still use without swapping.
 fn memory_mib() -> Option<u64> {
     let text = fs::read_to_string("/proc/meminfo").ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
@@ -259,7 +259,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
             let warnings = probe.warnings();
             if warnings.is_empty() {
                 let text = format!(
-                    "{}: a flush takes {:.1?} (half of them), {:.1?} (99 of 100)",
+                    "{}: a flush takes {:.1?} (median), {:.1?} (99th percentile)",
                     place.display(),
                     probe.flush_p50,
                     probe.flush_p99
@@ -369,7 +369,7 @@ fn database(config: &Config, findings: &mut Findings) {
             } else if folder.unwrap_or(Path::new(".")).is_dir() {
                 findings.ok("database", format!("{shown} will be made at the first start"));
             } else {
-                findings.bad("database", format!("{shown}: its directory is missing: mkdir it"));
+                findings.bad("database", format!("{shown}: its directory is missing: create it"));
             }
         }
     }

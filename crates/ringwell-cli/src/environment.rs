@@ -16,7 +16,7 @@ pub(crate) fn check_variables() -> anyhow::Result<()> {
         let is_text = std::env::var_os(name).is_none_or(|value| value.to_str().is_some());
         anyhow::ensure!(
             is_text,
-            "{name} is not UTF-8: write it so, or set it in the configuration"
+            "{name} is not UTF-8: encode it as UTF-8, or set it in the configuration"
         );
     }
     Ok(())

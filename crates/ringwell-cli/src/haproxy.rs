@@ -21,8 +21,8 @@ Examples:
   haproxy -c -f haproxy.cfg                            checks it
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
-/// The time after its deadline at which a node counts as hung, for sending an answer and for a
-/// thread that waits for its turn.
+/// The time after its deadline at which a node counts as hung; includes sending the answer and
+/// waiting for a thread's turn.
 const SLACK: Duration = Duration::from_millis(200);
 
 /// The count of proxies that can share the nodes without exhausting a node's connections.
@@ -90,7 +90,7 @@ fn render(map: &ClusterMap, config: &Config, args: &Args) -> String {
     .join("")
 }
 
-/// The purpose of the file, and the commands that take a node out.
+/// The purpose of the file, and the commands for taking a node out.
 fn head(map: &ClusterMap, socket: &str) -> String {
     let first = map.nodes().first().map_or("", |node| &node.name);
     format!(

@@ -1,6 +1,6 @@
 //! The listener of management, and the limits on strangers there.
 //!
-//! Owns connections and the time limit for their heads. If all places are taken, the oldest
+//! Owns connections and the time limit for their heads. If the limit is reached, the oldest
 //! connection that has not presented a token is closed. The management API sets the limits of a
 //! request and of the time for its answer. Source: docs/spec/management.md, "Limits".
 
@@ -23,8 +23,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// The most connections to management open at once; beyond this, strangers' connections are closed
-/// for new ones.
+/// The most open connections to management; beyond this, unauthenticated connections are closed for
+/// new ones.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 /// The time limit for the whole head of a request, from the end of the previous answer.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);
@@ -35,9 +35,9 @@ const CONNECTION_TIME_MAX: Duration = Duration::from_hours(2);
 /// The pause after a connection could not be accepted, mostly because too many files are open.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// Names under which management may be asked at its address, in addition to the machine's own.
-/// `None` if pages of other sites cannot direct their visitors there: a unix socket, or an address
-/// other than loopback, which a proxy or a firewall protects.
+/// Accepted host names of the management address, in addition to the machine's own. `None` if pages
+/// of other sites cannot direct their visitors there: a unix socket, or an address other than
+/// loopback, which a proxy or a firewall protects.
 pub(crate) fn hosts(management: &Management) -> Option<Vec<String>> {
     let Listen::Tcp { host, .. } = &management.address else { return None };
     let is_loopback = host.parse().map_or_else(
@@ -146,7 +146,7 @@ enum Stream {
     Unix(UnixStream),
 }
 
-/// Serves one connection to its end, or until another takes its place.
+/// Serves one connection until it ends, or another connection replaces it.
 async fn hold(
     stream: Stream,
     router: Router,
@@ -182,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_the_machine_alone_is_asked_by_its_names() {
+    fn a_loopback_address_accepts_only_its_own_names() {
         let at = |address: &str| {
             let management = Management {
                 address: address.parse().unwrap(),

@@ -74,13 +74,13 @@ enum Command {
 struct Finish {
     /// The file that --history wrote
     history: PathBuf,
-    /// Add the journal and the final state that lie in this data directory
+    /// Add the journal and the final state in this data directory
     #[arg(long, value_name = "DIR")]
     journal: Option<PathBuf>,
-    /// The node that the journal belongs to; by default the name of the directory
+    /// The node of the journal; by default the name of the directory
     #[arg(long, value_name = "NAME", requires = "journal")]
     node: Option<String>,
-    /// Ask this server who held the numbers
+    /// Look up the holders of the numbers on this server
     #[arg(long, value_name = "URL", requires = "token_file")]
     look_up: Option<Target>,
     /// File with the management token for it
@@ -96,7 +96,7 @@ struct Run {
     /// Address for batches: http://HOST:PORT or unix:PATH; if repeated, connections alternate
     #[arg(value_name = "URL", default_value = "http://127.0.0.1:8080")]
     targets: Vec<Target>,
-    /// The pools and their keys: a list as `ringwell demo` writes it into its data directory
+    /// The pools and their keys: a list written by `ringwell demo` into its data directory
     /// [default: load-pools.csv or demo-pools.csv in ./data or ./demo-data, the first that exists]
     #[arg(long, value_name = "FILE")]
     pools: Option<PathBuf>,
@@ -112,7 +112,7 @@ struct Run {
     /// Duration of the load
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     duration: Duration,
-    /// The rate (in a closed loop: the connections that send) rises from 0 within this
+    /// The rate (in a closed loop: the count of sending connections) rises from 0 within this time
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = duration)]
     ramp: Duration,
     /// From AT on, for a while, the rate is N times as high, e.g. 10s,2s,x5; may be repeated
@@ -124,13 +124,14 @@ struct Run {
     /// Threads that send; one is enough for one core of a server
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = count)]
     threads: usize,
-    /// A batch without an answer within this time is given up
+    /// A batch without an answer within this time is abandoned
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = duration)]
     timeout: Duration,
     /// Ask for answers within this time (Ringwell-Deadline-Ms), in whole milliseconds
     #[arg(long, value_name = "DURATION", value_parser = duration)]
     deadline: Option<Duration>,
-    /// Write down every row, for `ringwell check`; batches are then made one by one, which is slower
+    /// Record every row, for `ringwell check`; batches are then generated one by one, which is
+    /// slower
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
     /// Repeat a batch whose answer was lost, under the same Idempotency-Key
@@ -139,7 +140,7 @@ struct Run {
     /// Print JSON, which `compare` reads, instead of a table
     #[arg(long)]
     json: bool,
-    /// Write the percentile distribution, as plotters of HDR histograms read it (.hgrm)
+    /// Write the percentile distribution in the format of HDR histogram plotters (.hgrm)
     #[arg(long, value_name = "FILE")]
     hdr: Option<PathBuf>,
     /// Write an HTML page with table and curves; it needs no other file
@@ -153,7 +154,7 @@ fn count(text: &str) -> Result<usize, &'static str> {
 }
 
 fn rate(text: &str) -> Result<f64, &'static str> {
-    parse_rate(text).ok_or("a rate is a number of batches a second, as in 1000/s or 2.5k/s")
+    parse_rate(text).ok_or("a rate is a number of batches a second, e.g. 1000/s or 2.5k/s")
 }
 
 fn duration(text: &str) -> Result<Duration, &'static str> {
@@ -231,7 +232,7 @@ impl Finish {
             let token = token.trim_end().to_owned();
             let wanted = LookUps { target, token, count: self.look_ups };
             let LookedUp { asked, allocated, refused } = look_up(&self.history, &wanted)?;
-            let report = format!("{asked} looked up: {allocated} held, {refused} refused\n");
+            let report = format!("{asked} looked up: {allocated} allocated, {refused} refused\n");
             print(report.as_bytes())?;
         }
         if let Some(data) = self.journal {
@@ -252,7 +253,7 @@ fn journal(
     what: &str,
     take: impl FnOnce(BufReader<ChildStdout>) -> Result<u64, FinishError>,
 ) -> anyhow::Result<u64> {
-    let program = std::env::current_exe().context("cannot find this program")?;
+    let program = std::env::current_exe().context("cannot find this program's file")?;
     let mut command = process::Command::new(program);
     command.args(["journal", what, "--json"]).arg(data).stdout(Stdio::piped());
     let mut child = command.spawn().context("cannot start `ringwell journal`")?;

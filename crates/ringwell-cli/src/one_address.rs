@@ -47,8 +47,8 @@ impl Way {
             let status = StatusCode::from_u16(error.status()).unwrap_or(StatusCode::BAD_REQUEST);
             return status.into_response();
         }
-        // Drops the path parameters that this router has found, because the other router parses the
-        // path itself.
+        // Drops the path parameters found by this router, because the other router parses the path
+        // itself.
         let mut request = Request::new(body);
         *request.method_mut() = head.method;
         *request.uri_mut() = head.uri;

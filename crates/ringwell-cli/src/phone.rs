@@ -1,4 +1,4 @@
-//! A telephone: rings a number as its provider would, signature and callbacks included.
+//! A telephone: calls a number like its provider, signature and callbacks included.
 //!
 //! Owns the course of a call; each provider's requests and documents are in a separate file. The
 //! server cannot distinguish it from the provider. Source: docs/spec/calls.md, "Providers".
@@ -46,7 +46,7 @@ pub(crate) struct Ring<'a> {
     pub(crate) id: &'a str,
     /// The caller.
     pub(crate) from: &'a str,
-    /// The number that is called.
+    /// The called number.
     pub(crate) to: &'a str,
     /// The time for which the destination rings before it answers.
     pub(crate) answer_after: Duration,
@@ -90,7 +90,7 @@ enum Step {
     Answered,
     /// The parties have talked for this long and hung up.
     Completed(Duration),
-    /// It has not answered in time.
+    /// It did not answer in time.
     NoAnswer,
 }
 
@@ -102,7 +102,7 @@ trait Side {
     /// The first request about the call.
     fn begins(&self, ring: &Ring<'_>) -> Body;
 
-    /// Reads the document; `None` if it names no destination.
+    /// Reads the document; `None` if it has no destination.
     fn read(&self, document: &str) -> Option<Dial>;
 
     /// The requests that the provider sends at this event, in their order.

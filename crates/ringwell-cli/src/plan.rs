@@ -53,7 +53,7 @@ enum Command {
 
 #[derive(Debug, clap::Args)]
 struct PoolFlags {
-    /// Numbers locked out on average if the pool never ran out: allocations requested within a
+    /// Average count of locked numbers if the pool never ran out: allocations requested within a
     /// lifetime
     #[arg(long, value_name = "A", value_parser = parse_amount, conflicts_with = "visitors_per_hour")]
     load: Option<f64>,
@@ -63,10 +63,10 @@ struct PoolFlags {
     /// Lockout of a number after its allocation
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Duration,
-    /// Overflow that is accepted, e.g. 1% or 0.01
+    /// Accepted overflow, e.g. 1% or 0.01
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
     target: f64,
-    /// Rows of one batch that ask this pool at once
+    /// Rows of one batch that use this pool at once
     #[arg(long, value_name = "K", default_value_t = 1)]
     batch_rows_per_pool: u32,
     /// Share of bots among all allocations, in addition to the given load or visitors
@@ -126,7 +126,7 @@ fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
 
 /// The demand for the pool.
 fn demand(args: &PoolFlags) -> anyhow::Result<Demand> {
-    ensure!(args.target > 0.0, "a --target of 0 takes infinitely many numbers");
+    ensure!(args.target > 0.0, "a --target of 0 requires infinitely many numbers");
     if let Some(numbers) = args.numbers {
         ensure!(numbers <= NUMBERS_MAX, "no pool has {numbers} numbers");
     }

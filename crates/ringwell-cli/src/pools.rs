@@ -64,7 +64,8 @@ enum Command {
         /// Id of the ring pool
         id: u64,
     },
-    /// Print the present state of a ring pool: free and locked numbers, when the next comes free
+    /// Print the present state of a ring pool: free and locked numbers, and the time when the next
+    /// becomes free
     State {
         /// Id of the ring pool
         id: u64,
@@ -95,7 +96,7 @@ enum Command {
         #[arg(required = true, value_name = "RANGE", value_parser = numbers::parse_range)]
         ranges: Vec<NumberRange>,
     },
-    /// Give a ring pool another overflow number
+    /// Replace the overflow number of a ring pool
     Overflow {
         /// Id of the ring pool
         id: u64,
@@ -103,7 +104,7 @@ enum Command {
         #[arg(value_parser = PromoNumber::parse)]
         number: PromoNumber,
     },
-    /// Give a ring pool a second key, or end its former one
+    /// Add a second key to a ring pool, or end its former one
     RotateKey {
         /// Which ring pool
         id: u64,
@@ -114,7 +115,7 @@ enum Command {
         #[arg(long, conflicts_with = "end")]
         replace: bool,
     },
-    /// Remove a ring pool; its numbers go back to the inventory when their lockouts are over
+    /// Remove a ring pool; its numbers return to the inventory when their lockouts are over
     Remove {
         /// Which ring pool
         id: u64,
@@ -129,7 +130,7 @@ enum Command {
         /// The file, which only its owner can read; without it, stdout
         file: Option<PathBuf>,
     },
-    /// The inventory: all numbers, whether pools have them or not
+    /// The inventory: all numbers, including those of pools
     #[command(subcommand)]
     Numbers(numbers::Numbers),
     /// Networks and their limits of numbers
@@ -199,8 +200,8 @@ fn rotate_key(server: &Server, id: u64, replace: bool, json: bool) -> anyhow::Re
     let answer =
         server.change(&Method::POST, &format!("/v1/pools/{id}/key{query}"), &Value::Null)?;
     eprintln!(
-        "The new key of ring pool {id}. The former one stays valid until \
-         `ringwell pools rotate-key {id} --end`:"
+        "The new key of ring pool {id}. The former one remains valid until `ringwell pools \
+            rotate-key {id} --end`:"
     );
     say(json, &answer, || format!("{}\n", show::text(&answer, "ring_pool_key")))
 }
@@ -217,7 +218,8 @@ fn remove(server: &Server, id: u64, yes: bool, json: bool) -> anyhow::Result<Exi
         let can_ask = io::stdin().is_terminal() && io::stderr().is_terminal();
         ensure!(
             can_ask,
-            "this is not a terminal, so there is no one to ask: give --yes to remove ring pool {id}"
+            "this is not a terminal, so it cannot ask for confirmation: pass --yes to remove \
+                ring pool {id}"
         );
         let (name, numbers) = (show::text(&pool, "name"), show::counted(&pool));
         eprint!("Remove ring pool {id}, {name}, with {numbers}? [y/N] ");

@@ -74,7 +74,7 @@ impl Drop for Progress {
 
 #[cfg(test)]
 #[test]
-fn the_rest_takes_as_long_as_the_same_work_took() {
+fn the_remaining_work_takes_as_long_per_piece_as_the_work_so_far() {
     assert_eq!(left(25, 100, Duration::from_secs(10)), Duration::from_secs(30));
     assert_eq!(left(0, 100, Duration::from_secs(10)), Duration::ZERO);
     assert_eq!(left(200, 100, Duration::from_secs(10)), Duration::ZERO);

@@ -31,7 +31,7 @@ Examples:
 pub(crate) struct Args {
     /// The copy of a data directory
     copy: PathBuf,
-    /// The data directory; it must be empty, or not be there
+    /// The data directory; it must be empty or missing
     data: PathBuf,
 }
 
@@ -58,19 +58,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let _no_server = ReadLock::acquire(copy)?;
     verify_copy(copy).context(
-        "the copy is damaged, and nothing was restored; if there is no better copy, bring it \
-            back by other means and start once with serve --restored",
+        "the copy is damaged, and nothing was restored; if there is no better copy, restore it \
+            by other means and start once with serve --restored",
     )?;
     mark_restored(&OsFiles, data)?;
     let files = copy_all(copy, data)?;
     for name in DATABASES.into_iter().filter(|name| data.join(name).is_file()) {
         let path = data.join(name);
         println!(
-            "{}: copy it to its place before the start, if the configuration names another",
+            "{}: copy it to its place before the start, if the configuration sets another path",
             path.display()
         );
     }
-    println!("{files} files; the next start holds all pools until no lockout can be unknown");
+    println!("{files} files; the next start holds all pools until no unknown lockout can be \
+        left");
     Ok(ExitCode::SUCCESS)
 }
 

@@ -45,7 +45,7 @@ pub(crate) struct Args {
     /// The provider whose webhooks are sent: twilio, signalwire, telnyx, plivo, vonage, bandwidth or generic
     #[arg(long, value_name = "PROVIDER", value_parser = CallProvider::parse)]
     provider: Option<CallProvider>,
-    /// The account of the configuration; without it, the first one, or the first of the provider
+    /// The account in the configuration; by default the first one, or the first of the provider
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
     /// File with a private key, for an account of Telnyx
@@ -125,8 +125,7 @@ fn secret(account: &CallAccount, args: &Args) -> anyhow::Result<Vec<u8>> {
         return own.context("the account has no secret");
     }
     let path = args.key.as_ref().context(
-        "only Telnyx has the private key of its requests: name one of your own with --key \
-         (see --help)",
+        "only Telnyx has the private key of its requests: pass your own with --key (see --help)",
     )?;
     let text = fs::read_to_string(path)
         .with_context(|| format!("cannot read {}", path.display()))?

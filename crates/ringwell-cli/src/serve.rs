@@ -101,8 +101,8 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Lets the process survive a SIGHUP, and notes that one came: a reload of all nodes may meet one
-/// that is starting.
+/// Lets the process survive a SIGHUP, and records it: a reload of all nodes may reach one that is
+/// starting.
 fn survive_hang_ups() -> anyhow::Result<Arc<AtomicBool>> {
     let hung_up = Arc::<AtomicBool>::default();
     signal_hook::flag::register(SIGHUP, Arc::clone(&hung_up)).context("cannot take signals")?;
@@ -116,7 +116,7 @@ fn warn(warnings: impl IntoIterator<Item = impl Display>) {
     }
 }
 
-/// Applies new settings to the calls that run.
+/// Applies new settings to the running calls.
 fn reload_calls(running: Option<&Arc<Running>>, config: &Config) -> Result<(), Fault> {
     match (running, &config.calls) {
         (Some(running), Some(calls)) => running.reload(calls)?,
@@ -144,8 +144,9 @@ fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
         let pools = site.short_lived(lifetime).into_iter();
         let warning = |pool| {
             format!(
-                "site {}: ring pool {pool} has a lifetime of a minute or less, and pages ask once a \
-                 minute to keep their number: it may go to another visitor while a page shows it",
+                "site {}: ring pool {pool} has a lifetime of a minute or less, and pages extend \
+                    the lockout of their number once a minute: it may go to another visitor \
+                    while a page shows it",
                 site.key
             )
         };
@@ -168,7 +169,7 @@ fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Serves, and takes calls if the configuration has them.
+/// Serves, and accepts calls if the configuration has them.
 fn serve(
     config: Config,
     directory: Directory,
@@ -283,8 +284,8 @@ fn placeholder(directory: &Directory) -> Option<String> {
     let ids: Vec<_> = ids.iter().map(ToString::to_string).collect();
     (!ids.is_empty()).then(|| {
         format!(
-            "ring_pool_key: ring pools {} have keys of the sample, which are not secrets; make one \
-             for each, e.g. by `openssl rand -hex 16`",
+            "ring_pool_key: ring pools {} have keys of the sample, which are not secret; \
+                generate one for each, e.g. by `openssl rand -hex 16`",
             ids.join(", ")
         )
     })
@@ -302,7 +303,7 @@ fn join(path: &Path, name: &str) -> Result<Membership, Vec<Fault>> {
     };
     let member = Membership::new(cluster, name);
     let member = member.map_err(|error| fault("tls", error.to_string(), None))?;
-    member.ok_or_else(|| fault("node", format!("names no node \"{name}\""), Some(hint)))
+    member.ok_or_else(|| fault("node", format!("has no node \"{name}\""), Some(hint)))
 }
 
 /// Prints faults of a configuration, with advice if the file does not exist.

@@ -33,8 +33,8 @@ Examples:
   ringwell shards abort b --url http://10.0.0.1:8080
   ringwell shards drain b --url http://10.0.0.1:8080";
 
-/// The count of buckets that move at once when a node is drained; while one batch moves, its pools
-/// overflow.
+/// The count of buckets that move at once when a node is drained; their pools overflow while they
+/// move.
 const PIECE: usize = 32;
 
 /// The width of a node's longest state.
@@ -50,9 +50,9 @@ pub(crate) struct Args {
 
 #[derive(Debug, clap::Subcommand)]
 enum Command {
-    /// Print the shards with their nodes, how these answer, addresses and buckets
+    /// Print the shards with their nodes, health, addresses and buckets
     List {
-        /// Print JSON: the owners by `GET /v1/shards`, and how each node answers
+        /// Print JSON: the owners by `GET /v1/shards`, and each node's health
         #[arg(long)]
         json: bool,
         /// Print the owners as [[buckets]] of a cluster file
@@ -66,7 +66,7 @@ enum Command {
         /// Buckets, as in 0-15,20
         #[arg(value_parser = parse_buckets)]
         buckets: Buckets,
-        /// The shard that takes them
+        /// The shard that receives them
         #[arg(long, value_name = "SHARD")]
         to: u16,
         #[command(flatten)]
@@ -173,8 +173,8 @@ impl Overview {
         Ok(Self { owners, json })
     }
 
-    /// Each node's present answer, by its name, because the reported owners come from the map,
-    /// which still contains dead nodes.
+    /// Each node's health, by its name, because the reported owners come from the map, which still
+    /// contains dead nodes.
     fn states(&self, caller: &Caller) -> BTreeMap<&str, &'static str> {
         let mut states = BTreeMap::new();
         for owner in &self.owners {
@@ -278,7 +278,7 @@ fn move_to(
     for (node, (owner, leaving)) in &by_node {
         let moving = give(caller, &owner.listen, leaving, to);
         moving.with_context(|| match moved {
-            0 => format!("node {node} did not give its buckets {}", ranges(leaving)),
+            0 => format!("node {node} did not give up its buckets {}", ranges(leaving)),
             _ => format!("{moved} buckets have moved, but not {} of node {node}", ranges(leaving)),
         })?;
         moved += leaving.len();
@@ -290,7 +290,7 @@ fn move_to(
     print(text.as_bytes())
 }
 
-/// Makes the node that listens there give buckets to a shard.
+/// Makes the node at that address give buckets to a shard.
 fn give(
     caller: &Caller,
     listen: &[String],
@@ -301,7 +301,7 @@ fn give(
     at_one_of(listen, |url| caller.post(url, MOVES, &body))
 }
 
-/// Asks a node for its place, at the first of its addresses.
+/// Asks a node for its name and shards, at the first of its addresses.
 fn at_one_of(
     listen: &[String],
     ask: impl Fn(&Url) -> Result<Value, CallError>,
@@ -363,16 +363,16 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
                 left = now.of_node(node);
             }
             let left = if left.is_empty() {
-                "it owns none of its buckets any more, but some are on their way".to_owned()
+                "it owns none of its buckets any more, but some are still moving".to_owned()
             } else {
-                format!("still its own: {} buckets, {}", left.len(), ranges(&left))
+                format!("it still owns {} buckets: {}", left.len(), ranges(&left))
             };
             if matches!(error.downcast_ref(), Some(CallError::NotThere { .. })) {
                 bail!(
-                    "node {node} does not answer, and only it can give its buckets away with their \
-                     lockouts ({left}). Start it, then drain it. If its machine is lost, give its \
-                     buckets to others by a new cluster file: see \"A machine has died\" in \
-                     docs/operations.md. {error:#}"
+                    "node {node} does not answer, and only it can pass its buckets on with \
+                        their lockouts ({left}). Start it, then drain it. If its machine is \
+                        lost, assign its buckets to others by a new cluster file: see \"A \
+                        machine has died\" in docs/operations.md. {error:#}"
                 );
             }
             bail!("node {node} is not drained ({left}); run this again. {error:#}");
@@ -387,7 +387,7 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
     }
     let text = format!(
         "{all} buckets have moved; node {node} owns none. It is still needed for look-ups of \
-         numbers that it handed out\n"
+            numbers that it allocated\n"
     );
     print(text.as_bytes())
 }

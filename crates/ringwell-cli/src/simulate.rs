@@ -81,7 +81,7 @@ pub(crate) struct Args {
     json: bool,
 }
 
-/// A pool, the results of the day with it, and the results of the formulas.
+/// A pool, the day's results with it, and the results of the formulas.
 struct Line {
     name: String,
     pool: PoolSpec,
@@ -97,10 +97,10 @@ struct Traffic {
     busiest: u64,
 }
 
-/// Prints what would be attributed.
+/// Prints the results of the attribution.
 ///
 /// # Errors
-/// If the log cannot be read, or there is no pool to look at.
+/// If the log cannot be read, or there is no pool to simulate.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let pools = match pools(args)? {
         Ok(pools) => pools,

@@ -47,7 +47,7 @@ enum Command {
     },
     /// Make a site
     Create {
-        /// Its key: `pk_` and 4 to 60 letters, digits, _ and -. It is in the pages
+        /// Its key: `pk_` and 4 to 60 letters, digits, _ and -. The pages contain it
         key: String,
         #[command(flatten)]
         settings: Settings,
@@ -81,13 +81,13 @@ struct Settings {
     /// The condition for remembering a visitor
     #[arg(long, value_parser = ["off", "required", "cookieless"])]
     consent: Option<String>,
-    /// New numbers that one address may take in a minute
+    /// New numbers for one address in a minute
     #[arg(long, value_name = "N")]
     leases_per_minute: Option<u32>,
     /// A file with the secret of servers that swap numbers themselves
     #[arg(long, value_name = "FILE", conflicts_with = "no_edge_key")]
     edge_key_file: Option<PathBuf>,
-    /// Allow no server to swap numbers itself
+    /// Do not allow servers to swap numbers themselves
     #[arg(long)]
     no_edge_key: bool,
 }
@@ -159,7 +159,7 @@ fn put(server: &Server, key: &str, site: &Value, json: bool) -> anyhow::Result<E
 }
 
 impl Settings {
-    /// `site` with the settings that were named.
+    /// `site` with the given settings.
     fn over(&self, mut site: Value) -> anyhow::Result<Value> {
         let lists = [("origins", json!(self.origins)), ("swaps", json!(self.swaps))];
         let lists = lists.into_iter().chain([("params", json!(self.params))]);

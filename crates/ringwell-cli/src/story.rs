@@ -50,13 +50,14 @@ impl Story {
         let (verb, instead) = match origin {
             Origin::Made => ("made", ""),
             Origin::Found => ("found", ""),
-            Origin::Changed => ("made", ", in place of those that were there"),
+            Origin::Changed => ("made", ", in place of the previous ones"),
         };
         let count = pools.len();
         let load = match load_pools {
             0 => String::new(),
             more => format!(
-                "\n  load    {more} more pools, whose numbers come free at once, for `ringwell load`"
+                "\n  load    {more} more pools, whose numbers become free at once, for `ringwell \
+                 load`"
             ),
         };
         Self {
@@ -151,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn a_unix_socket_is_asked_by_its_path() {
+    fn a_unix_socket_is_queried_by_its_path() {
         let (options, base) = curl_target("unix:/run/ring well.sock");
         assert_eq!(options, "--unix-socket '/run/ring well.sock' ");
         assert_eq!(base, "http://localhost");

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-/// Columns as narrow as possible, two blanks apart; numbers are right-aligned. Characters that
+/// Columns as narrow as possible, two spaces apart; numbers are right-aligned. Characters that
 /// would control a terminal are shown as `?`.
 pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     let rows: Vec<Vec<String>> =
@@ -42,7 +42,7 @@ pub(crate) fn plain(text: &str) -> String {
 
 #[cfg(test)]
 #[test]
-fn columns_are_as_wide_as_their_cells_and_numbers_stand_at_the_right() {
+fn columns_are_as_wide_as_their_cells_and_numbers_are_right_aligned() {
     let row = |cells: [&str; 3]| cells.map(str::to_owned).to_vec();
     let rows = [row(["7", "Frühling", ""]), row(["12", "a\x1b[2Jb", "x"])];
     let text = "id  name      more\n 7  Frühling\n12  a?[2Jb    x\n";

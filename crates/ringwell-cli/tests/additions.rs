@@ -80,7 +80,7 @@ fn now_ms() -> u128 {
 }
 
 #[test]
-fn a_batch_that_is_sent_again_gets_its_answer_and_burns_no_numbers() {
+fn a_repeated_batch_gets_its_answer_and_uses_up_no_numbers() {
     let (site, server) = start(&[(50, HALF_AN_HOUR), (50, HALF_AN_HOUR)], "");
     let mut client = server.client();
     let rows: Vec<String> = (0..10).map(|i| site.pools[i % 2].suffix(&format!("i={i}"))).collect();
@@ -103,7 +103,7 @@ fn a_batch_that_is_sent_again_gets_its_answer_and_burns_no_numbers() {
 }
 
 #[test]
-fn a_single_allocation_that_is_sent_again_gets_its_number_and_nobody_elses() {
+fn a_repeated_single_allocation_gets_its_own_number_and_no_other() {
     let (site, server) = start(&[(50, HALF_AN_HOUR), (50, HALF_AN_HOUR)], "");
     let mut client = server.client();
     let mut single = |pool: &Pool, parameters: &str, key: &str| {
@@ -128,7 +128,7 @@ fn a_single_allocation_that_is_sent_again_gets_its_number_and_nobody_elses() {
 }
 
 #[test]
-fn an_idempotency_key_that_is_too_long_is_refused_and_an_empty_one_is_none() {
+fn an_idempotency_key_that_is_too_long_is_refused_and_an_empty_one_counts_as_none() {
     let (site, server) = start(&[(50, HALF_AN_HOUR)], "");
     let mut client = server.client();
     let body = batch(&[site.pools[0].suffix("a=1")]);
@@ -147,7 +147,7 @@ fn an_idempotency_key_that_is_too_long_is_refused_and_an_empty_one_is_none() {
 }
 
 #[test]
-fn a_batch_of_as_many_rows_as_may_be_set_gets_all_its_numbers() {
+fn a_batch_of_the_largest_configurable_size_gets_all_its_numbers() {
     const ROWS: usize = 10_000;
     let settings = "limits.rows = 10000\nlimits.body_bytes = \"16MiB\"\n";
     let site = Site::new(vec![Pool::new(1, ROWS as u64, HALF_AN_HOUR)], settings);
@@ -178,7 +178,7 @@ fn five_hundred_rows_with_a_landing_page_each_fit_the_default_limits() {
 }
 
 #[test]
-fn a_row_that_was_late_is_answered_anew_when_it_is_sent_again_and_holds_nothing_meanwhile() {
+fn a_late_row_is_answered_anew_in_a_repeated_batch_and_holds_nothing_in_between() {
     // With one shard every row is started, even if it is late.
     let site = Site::new(vec![Pool::new(1, 20, HALF_AN_HOUR)], "shards = 1");
     let server = Server::start(site.serve(&[]));
@@ -189,7 +189,7 @@ fn a_row_that_was_late_is_answered_anew_when_it_is_sent_again_and_holds_nothing_
     let keys: Vec<String> = (0..20).map(|i| format!("order-{i}")).collect();
     let late = |key| [("idempotency-key", key), ("ringwell-deadline-ms", "0")];
     let first: Vec<Value> = keys.iter().map(|key| send(&late(key.as_str()))).collect();
-    assert!(first.iter().any(|row| row["overflow"] == true), "nothing is on the disk at once");
+    assert!(first.iter().any(|row| row["overflow"] == true), "no data is on disk at once");
     let somebody = send(&[]);
     assert_ne!(somebody["overflow"], true, "numbers that no visitor was shown are free");
     let again: Vec<Value> = keys.iter().map(|key| send(&[("idempotency-key", key)])).collect();
@@ -198,11 +198,11 @@ fn a_row_that_was_late_is_answered_anew_when_it_is_sent_again_and_holds_nothing_
     }
     let given = again.iter().filter(|row| row["overflow"] != true).map(number);
     let given: BTreeSet<String> = given.chain([number(&somebody)]).collect();
-    assert_eq!(given.len(), 20, "each number went to one: {given:?}");
+    assert_eq!(given.len(), 20, "each number went to one row: {given:?}");
 }
 
 #[test]
-fn a_visitor_who_comes_back_keeps_the_number_and_its_lockout_starts_again() {
+fn a_returning_visitor_keeps_the_number_and_its_lockout_starts_again() {
     let (site, server) = start(&[(5, HALF_AN_HOUR), (5, HALF_AN_HOUR)], "");
     let mut client = server.client();
     let visit = |visitor: &str| site.pools[0].suffix(&format!("page=1&ringwell_visitor={visitor}"));
@@ -227,12 +227,12 @@ fn a_visitor_who_comes_back_keeps_the_number_and_its_lockout_starts_again() {
     assert_eq!(
         numbers.len(),
         6,
-        "another visitor, none, and another pool get numbers of their own"
+        "another visitor, no visitor, and another pool get other numbers"
     );
 }
 
 #[test]
-fn a_released_number_goes_out_again() {
+fn a_released_number_is_allocated_again() {
     let (site, server) = start(&[(1, HALF_AN_HOUR)], "");
     let mut client = server.client();
     let suffix = site.pools[0].suffix("a=1");
@@ -253,7 +253,7 @@ fn a_released_number_goes_out_again() {
 }
 
 #[test]
-fn a_client_may_ask_for_its_answer_sooner_but_not_later() {
+fn a_client_may_shorten_its_deadline_but_not_extend_it() {
     let (site, server) = start(&[(60, HALF_AN_HOUR)], "");
     let mut client = server.client();
     let body = batch(&[site.pools[0].suffix("a=1")]);
@@ -263,7 +263,7 @@ fn a_client_may_ask_for_its_answer_sooner_but_not_later() {
     };
     // Occasionally the disk is faster than a timer.
     let late = (0..50).filter(|_| is_overflow("0")).count() as u64;
-    assert!(late > 0, "nothing is on the disk at once");
+    assert!(late > 0, "no data is on disk at once");
     let overflow = |reason| metrics::labelled(&server, "ringwell_overflow_rows_total", reason);
     assert_eq!((overflow("\"late\""), overflow("\"exhausted\"")), (late, 0));
     // The numbers of the late rows are free again: the other visitors get all of them.
@@ -290,13 +290,13 @@ fn the_deadline_counts_from_the_last_byte_of_the_request() {
     sleep(Duration::from_millis(600));
     client.send(rest).unwrap();
     let answer = client.receive().unwrap();
-    assert!(!answer.body.contains("overflow"), "a slow line costs nobody a number: {answer:?}");
+    assert!(!answer.body.contains("overflow"), "a slow line does not lose a number: {answer:?}");
     let took: u64 = header(&answer, "processing-time").parse().unwrap();
     assert!(took < 400, "the line's time is not the server's: {took} ms");
 }
 
 #[test]
-fn answers_say_how_long_they_took() {
+fn answers_contain_their_processing_time() {
     let (site, server) = start(&[(3, HALF_AN_HOUR)], "");
     let mut client = server.client();
     let single = format!("/api/2013-07-01/ring_pools/{}", site.pools[0].suffix("a=1"));
@@ -329,7 +329,7 @@ fn two_keys_of_a_pool_are_valid_at_once() {
 }
 
 #[test]
-fn a_pool_without_overflow_says_when_to_ask_again() {
+fn a_pool_without_overflow_reports_when_to_retry() {
     let pool = "[[ring_pool]]\nid = 9\nring_pool_key = \"key-of-nine\"\nlifetime = \"30m\"\n\
                 numbers = [\"8885550100\"]\nallow_overflow = false";
     let (site, server) = start(&[(3, HALF_AN_HOUR)], pool);
@@ -435,7 +435,7 @@ fn a_server_listens_on_several_addresses_and_sockets_at_once() {
     }
     numbers.sort();
     numbers.dedup();
-    assert_eq!(numbers.len(), 6, "all of them are one server");
+    assert_eq!(numbers.len(), 6, "all of them belong to one server");
     server.stop();
     assert!(!path.exists(), "the socket's file is gone with the server");
 }

@@ -132,7 +132,7 @@ fn ask(client: &mut Client, pools: &[Pool], id: &str) -> Answer {
 }
 
 #[test]
-fn a_pool_is_asked_for_once_however_many_batches_wait_and_known_from_then_on() {
+fn a_pool_is_requested_once_however_many_batches_wait_and_is_known_afterwards() {
     let backend = Backend::new(Duration::from_millis(100));
     let pools: Vec<Pool> = (1..=4).map(|id| Pool::new(id, 100, LONG)).collect();
     pools[1..].iter().for_each(|pool| backend.knows(pool));
@@ -176,7 +176,7 @@ fn a_pool_is_asked_for_once_however_many_batches_wait_and_known_from_then_on() {
 
 /// The rows of a fetched pool were served only with the right key.
 #[test]
-fn one_key_for_single_allocations_of_unknown_pools_gives_a_number_of_each() {
+fn one_key_for_single_allocations_of_unknown_pools_returns_a_number_of_each() {
     let backend = Backend::new(Duration::ZERO);
     // On two shards: some pools share one.
     let pools: Vec<Pool> = (17..22).map(|id| Pool::new(id, 5, LONG)).collect();
@@ -218,7 +218,7 @@ fn a_refusal_is_remembered_and_rows_of_known_pools_have_their_numbers() {
 }
 
 #[test]
-fn a_slow_or_broken_application_costs_its_own_rows_and_the_deadline_holds() {
+fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds() {
     let backend = Backend::new(Duration::from_millis(150));
     let known = Pool::new(1, 100, LONG);
     let slow = Pool::new(2, 100, LONG);
@@ -267,7 +267,7 @@ fn a_slow_or_broken_application_costs_its_own_rows_and_the_deadline_holds() {
 }
 
 #[test]
-fn strangers_who_name_pools_while_the_application_is_down_do_not_fill_the_log() {
+fn unknown_pools_requested_while_the_application_is_down_do_not_fill_the_log() {
     let backend = Backend::new(Duration::ZERO);
     for id in 100..700 {
         let reply = Reply::Text("HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n");
@@ -290,7 +290,7 @@ fn strangers_who_name_pools_while_the_application_is_down_do_not_fill_the_log() 
     server.stop();
 }
 
-/// Requests a number of the pool repeatedly until `is_it` holds for the answer.
+/// Requests a number of the pool repeatedly until `is_it` is true for the answer.
 fn ask_until(client: &mut Client, pool: &Pool, is_it: impl Fn(&Answer) -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     for round in 0.. {
@@ -304,7 +304,7 @@ fn ask_until(client: &mut Client, pool: &Pool, is_it: impl Fn(&Answer) -> bool) 
 }
 
 #[test]
-fn a_pool_that_the_application_gave_is_asked_for_again_and_goes_if_nobody_uses_it() {
+fn a_pool_from_the_application_is_requested_again_and_removed_if_unused() {
     let backend = Backend::new(Duration::ZERO);
     let pool = Pool::new(5, 500, LONG);
     let (idle, ended) = (Pool::new(6, 5, LONG), Pool::new(7, 500, LONG));
@@ -371,7 +371,7 @@ fn sign(text: &str, secret: &str) -> String {
 
 /// An attacker has copied the request.
 #[test]
-fn a_push_that_is_sent_again_puts_back_no_older_state_also_after_a_restart() {
+fn a_repeated_push_does_not_restore_an_older_state_even_after_a_restart() {
     let backend = Backend::new(Duration::ZERO);
     let site = backend.site("");
     let server = Server::start(site.serve(&[]));

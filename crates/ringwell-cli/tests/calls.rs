@@ -103,7 +103,7 @@ impl Switchboard {
             if let Some(found) = found.filter(|call| is_done(call)) {
                 return self.get(&format!("/v1/calls/{}", found["id"].as_str().unwrap())).json();
             }
-            assert!(Instant::now() < until, "{provider_call} is not as it should be: {calls}");
+            assert!(Instant::now() < until, "{provider_call} is not as expected: {calls}");
         }
     }
 }
@@ -160,7 +160,7 @@ fn a_call_is_connected_and_logged_with_its_visitor() {
 }
 
 #[test]
-fn a_token_that_may_look_up_reads_calls_with_masked_callers() {
+fn a_token_with_the_role_lookup_reads_calls_with_masked_callers() {
     // The SHA-256 of the token.
     let token = "a-token-of-the-tests-that-looks-up";
     let sha256 = "41fa85103615e3e971508a233f21084a5dc06df94049956beb97e34cef095340";
@@ -195,7 +195,7 @@ fn a_token_that_may_look_up_reads_calls_with_masked_callers() {
 }
 
 #[test]
-fn a_stranger_gets_nothing_and_the_log_says_what_would_have_matched() {
+fn an_unauthenticated_client_gets_no_data_and_the_log_shows_the_url_that_would_have_matched() {
     let board = Switchboard::new("");
     let ring = "CallSid=CA1&From=%2B14155551234&To=%2B12001600000";
     let twilio = Provider::twilio(&board.phone);
@@ -294,7 +294,7 @@ fn the_second_destination_is_called_when_the_first_is_busy() {
 }
 
 #[test]
-fn calls_that_were_answered_are_there_after_kill_9() {
+fn answered_calls_survive_kill_9() {
     let board = Switchboard::new("");
     let number = board.visitor("17");
     let twilio = Provider::twilio(&board.phone);
@@ -313,7 +313,7 @@ fn calls_that_were_answered_are_there_after_kill_9() {
 }
 
 #[test]
-fn ringwell_call_rings_a_number_as_its_provider_would() {
+fn ringwell_call_calls_a_number_like_its_provider() {
     let board = Switchboard::new("");
     let number = board.visitor("17").to_string();
     let config = board.site.config();

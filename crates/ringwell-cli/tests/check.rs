@@ -63,7 +63,7 @@ fn a_good_configuration_is_counted() {
 }
 
 #[test]
-fn a_pool_whose_numbers_lapse_before_a_page_s_next_beat_is_warned_of() {
+fn a_pool_whose_lifetime_is_shorter_than_a_page_s_keep_alive_interval_causes_a_warning() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("ringwell.toml");
     let pool = |id: u32, lifetime: &str| {
@@ -85,7 +85,7 @@ fn a_pool_whose_numbers_lapse_before_a_page_s_next_beat_is_warned_of() {
 }
 
 #[test]
-fn every_fault_of_a_configuration_is_told_and_it_is_not_served() {
+fn every_fault_of_a_configuration_is_reported_and_it_is_not_served() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("ringwell.toml");
     fs::write(&path, "data = \"d\"\nlisten = [\"here\"]\n[limits]\nrow = 1\n[[ring_pool]]\n")
@@ -111,7 +111,7 @@ fn every_fault_of_a_configuration_is_told_and_it_is_not_served() {
 }
 
 #[test]
-fn flags_and_variables_stand_above_the_configuration() {
+fn flags_and_variables_override_the_configuration() {
     let output = ringwell(&["serve", "--check", "--shards", "2", "--durability", "memory"])
         .env("RINGWELL_CONFIG", sample())
         .env("RINGWELL_DEADLINE", "50ms")
@@ -179,7 +179,7 @@ fn a_check_also_tries_the_level_of_the_log() {
 }
 
 #[test]
-fn each_token_is_new_and_comes_with_its_setting() {
+fn each_token_is_new_and_is_printed_with_its_setting() {
     let output = run(&["token"]);
     let secret = stdout(&output);
     assert_ne!(secret, stdout(&run(&["token"])));
@@ -206,7 +206,7 @@ fn shells_get_completions() {
 }
 
 #[test]
-fn the_manual_is_one_page_with_every_command_and_refers_to_no_other() {
+fn the_manual_is_one_page_with_every_command_and_has_no_references_to_others() {
     let page = stdout(&run(&["man"])).replace('\\', "");
     assert_eq!(page.matches(".TH ").count(), 1);
     for command in ["serve", "demo", "journal verify", "token", "completions", "man"] {
@@ -257,14 +257,14 @@ fn demo(data: &Path) -> String {
 }
 
 #[test]
-fn a_demo_lists_its_pools_and_finds_them_and_its_token_again() {
+fn a_demo_writes_its_list_of_pools_and_reuses_it_and_its_token() {
     let dir = TempDir::new().unwrap();
     let data = dir.path().join("demo's data");
     let said = demo(&data);
     assert!(said.contains("made    3 ring pools of 500 numbers, lifetime 30m"), "{said}");
     assert!(said.contains("/api/2013-07-01/bulk.json"), "{said}");
     assert!(said.contains("/v1/attributions?number=2000000000'"), "{said}");
-    assert!(!said.contains(":0/"), "the address is the one that was bound: {said}");
+    assert!(!said.contains(":0/"), "the address is the bound one: {said}");
 
     let list = fs::read_to_string(data.join("demo-pools.csv")).unwrap();
     assert_eq!(list.lines().count(), 4);

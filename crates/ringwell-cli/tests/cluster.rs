@@ -149,8 +149,8 @@ impl Cluster {
         rows
     }
 
-    /// Asks until all rows of both nodes get their own numbers, or until no row of the other node
-    /// does.
+    /// Sends requests until all rows of both nodes get their own numbers, or until no row of the
+    /// other node does.
     fn ask_until(&self, client: &mut Client, asked: usize, other_answers: bool) {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -177,7 +177,7 @@ fn shards(client: &mut Client) -> Value {
 }
 
 #[test]
-fn a_batch_gathers_from_both_nodes_whichever_takes_it_in() {
+fn a_batch_gathers_from_both_nodes_whichever_receives_it() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let servers = cluster.start_both();
     let mut clients = servers.each_ref().map(Server::client);
@@ -195,7 +195,7 @@ fn a_batch_gathers_from_both_nodes_whichever_takes_it_in() {
     let rows = cluster.ask(&mut clients[0], "exhausted");
     assert!(rows.iter().all(|row| row.overflow), "all are locked out: {rows:?}");
 
-    // Look-ups and releases go to the owner, independent of the asked node.
+    // Look-ups and releases go to the owner, whichever node receives them.
     for client in &mut clients {
         for number in [numbers[0], numbers[31]] {
             let held = attribution(client, number, now_ms()).unwrap();
@@ -220,7 +220,7 @@ fn a_batch_gathers_from_both_nodes_whichever_takes_it_in() {
 }
 
 #[test]
-fn a_batch_sent_again_to_the_other_node_gets_its_answer() {
+fn a_batch_repeated_at_the_other_node_gets_its_answer() {
     let cluster = Cluster::new(20, HALF_AN_HOUR);
     let servers = cluster.start_both();
     let asks: Vec<Ask> = (1..=POOLS).map(|pool| Ask { pool, id: pool.to_string() }).collect();
@@ -233,7 +233,7 @@ fn a_batch_sent_again_to_the_other_node_gets_its_answer() {
 }
 
 #[test]
-fn pools_that_come_with_a_new_map_are_held_for_a_lifetime() {
+fn pools_of_a_new_map_are_held_for_a_lifetime() {
     let lifetime = Duration::from_secs(2);
     let cluster = Cluster::new(40, lifetime);
     let [first, second] = cluster.start_both();
@@ -279,7 +279,7 @@ fn a_map_older_than_the_data_is_refused() {
 }
 
 #[test]
-fn a_look_up_needs_the_owner_of_the_number_and_nobody_else() {
+fn a_look_up_needs_only_the_owner_of_the_number() {
     let cluster = Cluster { deadline: "1s", ..Cluster::new(4, HALF_AN_HOUR) };
     let [first, second] = cluster.start_both();
     let mut client = first.client();
@@ -298,7 +298,7 @@ fn a_look_up_needs_the_owner_of_the_number_and_nobody_else() {
 }
 
 #[test]
-fn a_client_in_a_hurry_does_not_get_a_node_blamed() {
+fn a_client_with_a_short_deadline_does_not_shrink_a_nodes_window() {
     let cluster = Cluster::new(400, HALF_AN_HOUR);
     let servers = cluster.start_both();
     let mut client = servers[0].client();
@@ -317,7 +317,7 @@ fn link(client: &mut Client, field: &str) -> u64 {
 }
 
 #[test]
-fn a_node_that_starts_again_costs_a_connection_and_no_number() {
+fn a_restarted_node_causes_a_new_connection_and_loses_no_number() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
     let [first, second] = cluster.start_both();
     let mut client = first.client();

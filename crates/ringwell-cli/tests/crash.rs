@@ -31,13 +31,13 @@ const ROWS_A_BATCH: u64 = 10;
 const SAMPLE: usize = 300;
 /// The same over all rounds, at the end.
 const SAMPLE_AT_END: usize = 2_000;
-/// The count of answered batches of a round that are sent again, in addition to the last ones.
+/// The count of answered batches of a round that are repeated, in addition to the last ones.
 const SENT_AGAIN: usize = 10;
 
 /// The approximate duration of a start; some starts are killed halfway.
 const STARTING_MS: u64 = 250;
 
-/// Segments and snapshots so small that crashes also hit their changes.
+/// Segments and snapshots so small that crashes also occur during their changes.
 const SETTINGS: &str = "\
 shards = 2
 durability = \"disk\"
@@ -176,7 +176,7 @@ impl World {
             if sent.key.is_some() {
                 seen.answered.push((sent, answer.body));
             }
-            // Numbers come free one by one; sending faster would only collect overflow numbers.
+            // Numbers become free one by one; sending faster would only collect overflow numbers.
             thread::sleep(Duration::from_millis(1));
         }
         seen
@@ -327,7 +327,7 @@ fn setting(name: &str, default: u64) -> u64 {
 }
 
 #[test]
-fn what_was_answered_survives_kill_9_and_no_number_goes_out_twice() {
+fn answered_allocations_survive_kill_9_and_no_number_goes_out_twice() {
     let rounds = setting("RINGWELL_CRASH_ROUNDS", 20);
     let clock = Clock(Instant::now());
     let seed = setting("RINGWELL_CRASH_SEED", clock.now().wall_ms) | 1;

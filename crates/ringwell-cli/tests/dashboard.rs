@@ -200,7 +200,7 @@ fn refuses_wrong_sites(writer: &Person<'_>, rest: &str, shop: &str) {
 }
 
 #[test]
-fn a_site_is_made_changed_and_removed_by_who_may_and_two_pages_do_not_undo_each_other() {
+fn authorized_users_create_change_and_remove_a_site_and_two_pages_do_not_overwrite_each_other() {
     const NEW: &str = "/ui/sites/new";
     const SAVE: &str = "/ui/sites/pk_shop/save";
     const REMOVE: &str = "/ui/sites/pk_shop/remove";
@@ -285,7 +285,7 @@ fn the_pages_of_sites_show_the_configuration_as_last_read() {
 }
 
 #[test]
-fn a_pool_is_resized_its_key_changed_and_a_number_put_into_quarantine_by_who_may() {
+fn authorized_users_resize_a_pool_change_its_key_and_quarantine_a_number() {
     let place = Place::open(Pool::new(7, 4, Duration::from_millis(200)), None, true);
     let added = place.manage("/v1/numbers", &json!({ "ranges": ["2009000000-2009000049"] }));
     assert_eq!(added.status, 200, "{}", added.body);
@@ -337,7 +337,7 @@ fn a_pool_is_resized_its_key_changed_and_a_number_put_into_quarantine_by_who_may
     let page = writer.see(&format!("/ui/number?number={number}"));
     assert!(page.contains("It is in quarantine") && !page.contains("Who changed it"), "{page}");
     let page = admin.see(&format!("/ui/number?number={number}"));
-    assert!(page.contains("the write (token"), "the administrator sees who it was: {page}");
+    assert!(page.contains("the write (token"), "the administrator sees the author: {page}");
     assert_eq!(writer.change("/ui/number/release", &format!("number={number}")).status, 303);
     until("the number", || (state("available") || state("waiting")).then_some(()));
 
@@ -352,7 +352,7 @@ fn a_pool_is_resized_its_key_changed_and_a_number_put_into_quarantine_by_who_may
 }
 
 #[test]
-fn a_token_that_was_taken_away_changes_nothing_from_the_next_request_on() {
+fn a_revoked_token_changes_nothing_from_the_next_request_on() {
     let place = Place::open(Pool::new(7, 40, Duration::from_millis(200)), None, true);
     for _ in 0..5 {
         let body = json!({ "name": "ann", "role": "write" });
@@ -375,7 +375,7 @@ fn a_token_that_was_taken_away_changes_nothing_from_the_next_request_on() {
 }
 
 #[test]
-fn a_change_needs_its_form_a_role_and_a_page_of_our_own() {
+fn a_change_requires_a_form_a_role_and_a_page_of_our_own() {
     let place = Place::open(Pool::new(7, 4, Duration::from_secs(1)), None, true);
     let (reader, writer) = (place.token("read"), place.token("write"));
     let (reader, writer) = (place.log_in(&reader), place.log_in(&writer));
@@ -426,7 +426,7 @@ fn a_change_needs_its_form_a_role_and_a_page_of_our_own() {
 }
 
 #[test]
-fn an_endpoint_that_was_switched_off_is_switched_on_and_gets_what_it_missed() {
+fn a_disabled_endpoint_is_enabled_and_gets_its_missed_events() {
     let receiver = Receiver::start(410);
     let place = Place::open(Pool::new(7, 4, Duration::from_mins(1)), Some(&receiver), true);
     let url = format!("http://127.0.0.1:{}/in", receiver.port);
@@ -456,7 +456,7 @@ fn an_endpoint_that_was_switched_off_is_switched_on_and_gets_what_it_missed() {
 }
 
 #[test]
-fn a_pool_s_page_says_how_long_its_numbers_have_rested() {
+fn a_pool_s_page_shows_how_long_its_numbers_have_been_free() {
     let place = Place::open(Pool::new(7, 4, Duration::from_secs(5)), None, false);
     let first = place.server.client().get("/", &[]).unwrap();
     assert_eq!(first.status, 200);
@@ -475,7 +475,7 @@ fn a_pool_s_page_says_how_long_its_numbers_have_rested() {
     until("the end of the lockout", || (rested()["numbers"][0] == 1).then_some(()));
     until("another lifetime", || (rested()["numbers"][1] == 1).then_some(()));
     assert_eq!((&rested()["held"], &rested()["never"]), (&json!(0), &json!(3)));
-    assert!(admin.see("/ui/pools/7").contains("How long its numbers have rested"));
+    assert!(admin.see("/ui/pools/7").contains("How long its numbers have been free"));
 }
 
 #[test]

@@ -53,7 +53,7 @@ fn the_kubernetes_manifest_configures_both_of_its_nodes() {
 }
 
 #[test]
-fn the_unit_checks_what_it_then_serves() {
+fn the_unit_checks_the_configuration_that_it_serves() {
     let unit = deploy("ringwell.service");
     let value = |key: &str| unit.lines().find_map(|line| line.strip_prefix(key)).unwrap();
     assert_eq!(value("ExecStartPre="), format!("{} --check", value("ExecStart=")));
@@ -112,7 +112,7 @@ fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
     assert_eq!(list.status, 200, "{}", list.body);
     assert_eq!(client.get("/v1/pools", &[("authorization", TOKEN)]).unwrap().status, 404);
     assert_eq!(client.get("/rw.js", &[]).unwrap().status, 200);
-    // The server answers it, not the proxy.
+    // The server answers, not the proxy.
     let answer = client.post("/site/v1/numbers", &[], "{}").unwrap();
     assert!(answer.body.contains("the site key is unknown"), "{}", answer.body);
     server.stop();
@@ -133,7 +133,7 @@ fn program(name: &str) -> Option<String> {
 }
 
 #[test]
-fn alerts_go_off_when_they_should() {
+fn alerts_fire_when_they_should() {
     // CI installs it; elsewhere it may be missing.
     let Some(promtool) = program("promtool") else { return };
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../deploy/prometheus");
@@ -232,7 +232,7 @@ fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
         if text.contains("ringwell_ring_pools_in_trouble") {
             break text;
         }
-        assert!(Instant::now() < until, "the pools were not looked at: {text}");
+        assert!(Instant::now() < until, "the pools were not examined: {text}");
         thread::sleep(Duration::from_millis(50));
     };
     for name in ["prometheus/ringwell.rules.yml", "grafana/ringwell.json"] {

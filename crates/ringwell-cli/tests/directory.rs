@@ -1,5 +1,5 @@
 //! A server whose ring pools are in a database, in SQLite and in a real PostgreSQL: changes there
-//! take effect within a second, and affect no lockout.
+//! take effect within a second and affect no lockout.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 #![allow(clippy::expect_used, reason = "as above")]
@@ -180,7 +180,7 @@ fn pools_move_in_and_changes_take_effect(rig: Rig) {
     server.stop();
 }
 
-/// A tenant's system creates a pool by the published API, as before, and asks for numbers.
+/// A tenant's system creates a pool by the published API, as before, and requests numbers.
 #[test]
 fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
@@ -220,17 +220,17 @@ fn a_pool_that_the_published_api_makes_hands_out_numbers_at_once() {
 }
 
 #[test]
-fn pools_move_into_sqlite_and_changes_take_effect() {
+fn pools_are_imported_into_sqlite_and_changes_take_effect() {
     pools_move_in_and_changes_take_effect(Rig::sqlite());
 }
 
 #[test]
-fn pools_move_into_postgresql_and_changes_take_effect() {
+fn pools_are_imported_into_postgresql_and_changes_take_effect() {
     pools_move_in_and_changes_take_effect(Rig::postgres());
 }
 
 #[test]
-fn the_server_goes_on_without_its_database_and_says_how_old_its_pools_are() {
+fn the_server_continues_without_its_database_and_reports_the_age_of_its_pools() {
     let pools = vec![Pool::new(1, 50, LONG)];
     let managed = Managed::new(Rig::postgres(), pools.clone());
     let server = managed.start();
@@ -259,7 +259,7 @@ fn the_server_goes_on_without_its_database_and_says_how_old_its_pools_are() {
 
 /// Numbers that have left a pool wait for it.
 #[test]
-fn what_the_database_could_not_be_told_is_told_again() {
+fn a_confirmation_that_the_database_missed_is_repeated() {
     let pool = Pool::new(1, 50, LONG);
     let managed = Managed::new(Rig::postgres(), vec![pool.clone()]);
     let server = managed.start();
@@ -281,7 +281,7 @@ fn what_the_database_could_not_be_told_is_told_again() {
         let numbers = managed.store.number(gone.first());
         managed.runtime.block_on(numbers).unwrap().unwrap().ready
     };
-    assert_eq!(left(), None, "nobody has confirmed that they are out");
+    assert_eq!(left(), None, "no server has confirmed that they are out");
     managed.execute(&name, "DROP TRIGGER refusal ON nodes");
     soon("the node confirms", || left().is_some());
     server.stop();
@@ -378,7 +378,7 @@ fn a_pool_without_numbers_answers_with_its_overflow_number() {
 /// A pool that got no numbers at its creation reports this, and gets them once the inventory has
 /// them.
 #[test]
-fn a_pool_that_never_had_numbers_says_so_and_gets_them_at_once() {
+fn a_pool_that_never_had_numbers_reports_that_and_gets_them_at_once() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 1, LONG)]);
     let server = managed.start();
     let mut operator = management(&server);

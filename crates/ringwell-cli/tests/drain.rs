@@ -39,7 +39,7 @@ fn wait_until_out_of_rotation(server: &Server) {
 }
 
 #[test]
-fn a_request_that_was_half_sent_is_answered_and_kept() {
+fn a_partly_sent_request_is_answered_and_kept() {
     let site = site();
     let mut server = Server::start(site.serve(&[]));
     let mut idle = server.client();
@@ -68,7 +68,7 @@ fn a_request_that_was_half_sent_is_answered_and_kept() {
 }
 
 #[test]
-fn a_request_whose_head_has_not_come_is_cut_and_costs_nothing() {
+fn a_request_with_an_incomplete_head_is_cut_off_and_uses_up_nothing() {
     let site = site();
     let mut server = Server::start(site.serve(&[]));
     let mut slow = server.client();
@@ -82,11 +82,11 @@ fn a_request_whose_head_has_not_come_is_cut_and_costs_nothing() {
     assert_eq!(server.wait(SOON).code(), Some(0), "{}", server.log());
     let server = Server::start(site.serve(&[]));
     let next = batch::one(&mut server.client(), &site.pools[0], "next");
-    assert_eq!(next.number, site.pools[0].first + 1, "no number was spent on it");
+    assert_eq!(next.number, site.pools[0].first + 1, "it used up no number");
 }
 
 #[test]
-fn nothing_that_a_busy_server_answered_while_it_stopped_is_forgotten() {
+fn no_allocation_answered_by_a_stopping_busy_server_is_forgotten() {
     let site = Site::new(vec![Pool::new(1, 100_000, Duration::from_mins(1))], "shards = 2");
     let server = Server::start(site.serve(&[]));
     let clients: Vec<_> = (0..4)

@@ -1,8 +1,8 @@
-//! Journals in streams of real nats-servers, which are killed, paused and shared, while `ringwell load`
-//! uses the program; `ringwell check` judges the history afterwards: no number twice within its
-//! lockout, nothing forgotten that was answered.
+//! Journals in streams of real nats-servers, which are killed, paused and shared, while
+//! `ringwell load` uses the program; `ringwell check` judges the history afterwards: no number goes
+//! out twice within its lockout, and no answered allocation is forgotten.
 //!
-//! Without a nats-server, the tests say so and end: `cargo xtask engine` installs one.
+//! Without a nats-server, the tests report that and end: `cargo xtask engine` installs one.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -50,7 +50,7 @@ fn metric(server: &Server, name: &str) -> u64 {
     values.map(|(_, value)| value.parse().unwrap()).max().unwrap()
 }
 
-/// Kills the server and starts it again: with the data that it had, or as another machine would.
+/// Kills the server and starts it again: with its data, or without, like another machine.
 fn kill_and_start(nats: &Nats) {
     let mut trial = trial(nats);
     let mut server = trial.start();
@@ -72,13 +72,13 @@ fn kill_and_start(nats: &Nats) {
 }
 
 #[test]
-fn a_node_that_is_killed_goes_on_from_the_stream_of_one_server() {
+fn a_killed_node_continues_from_the_stream_of_one_server() {
     let Some(nats) = Nats::start(1) else { return };
     kill_and_start(&nats);
 }
 
 #[test]
-fn a_node_that_is_killed_goes_on_from_the_stream_of_three_servers() {
+fn a_killed_node_continues_from_the_stream_of_three_servers() {
     let Some(nats) = Nats::start(3) else { return };
     kill_and_start(&nats);
 }
@@ -89,7 +89,7 @@ fn a_second_process_of_the_same_shards_fences_the_first() {
     let mut trial = trial(&nats);
     let first = trial.start();
     trial.load(&first);
-    trial.fault("another process takes the shards over");
+    trial.fault("another process takes over the shards");
     let second = other(&trial, "second");
     trial.load(&second);
     first.says("another process serves this shard");
@@ -106,12 +106,12 @@ fn a_second_process_of_the_same_shards_fences_the_first() {
 }
 
 #[test]
-fn an_owner_that_was_paused_finds_itself_fenced() {
+fn a_paused_owner_finds_itself_fenced() {
     let Some(nats) = Nats::start(3) else { return };
     let mut trial = trial(&nats);
     let first = trial.start();
     trial.load(&first);
-    trial.fault("kill -STOP, and another process takes the shards over");
+    trial.fault("kill -STOP, and another process takes over the shards");
     first.signal("STOP");
     let second = other(&trial, "second");
     trial.load(&second);
@@ -156,7 +156,7 @@ fn a_standby_takes_over_from_a_killed_owner_within_five_seconds() {
 }
 
 #[test]
-fn while_the_servers_are_away_rows_overflow_at_once_and_numbers_go_out_again_after_it() {
+fn while_the_servers_are_down_rows_overflow_at_once_and_numbers_are_allocated_again_afterwards() {
     let Some(nats) = Nats::start(3) else { return };
     let mut trial = trial(&nats);
     let server = trial.start();
@@ -228,13 +228,13 @@ fn everything_may_be_killed_at_once() {
 }
 
 #[test]
-fn a_stream_is_trimmed_and_a_machine_without_data_begins_with_a_snapshot() {
+fn a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot() {
     let Some(nats) = Nats::start(3) else { return };
     let small = nats.settings().replace("512MiB", "8MiB");
     let mut trial = Trial::new(&small);
     let first = trial.start();
     trial.load(&first);
-    // So much is written at once that a busy machine may take 250 ms for a group.
+    // A busy machine may take 250 ms for a group, because so much is written at once.
     trial.fault("streams are filled and trimmed");
     wait_until("a stream is not trimmed", || {
         let stream = nats.first_and_bytes("RINGWELL_0");
@@ -279,7 +279,7 @@ fn certificate(folder: &Path) -> [PathBuf; 2] {
 }
 
 #[test]
-fn servers_with_tls_and_a_key_take_the_one_that_has_it_and_refuse_all_others() {
+fn servers_with_tls_and_a_key_accept_its_holder_and_refuse_all_others() {
     let folder = TempDir::new().unwrap();
     let [certificate, key] = certificate(folder.path());
     let guard = format!(

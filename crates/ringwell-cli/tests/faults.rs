@@ -1,7 +1,8 @@
 //! Real faults on the real program while `ringwell load` uses it; `ringwell check` judges the
-//! history afterwards: no number twice within its lockout, nothing forgotten that was answered.
+//! history afterwards: no number goes out twice within its lockout, and no answered allocation is
+//! forgotten.
 //!
-//! Faults that need a right or a program that is missing here say so and are over.
+//! If a fault needs a permission or a program that is missing here, its test reports that and ends.
 //! docs/reliability.md, "Real faults", has the list.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]

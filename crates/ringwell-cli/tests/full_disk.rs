@@ -1,4 +1,4 @@
-//! The real program on a disk that becomes full: overflow numbers instead of errors, said aloud,
+//! The real program on a disk that becomes full: overflow numbers instead of errors, log messages,
 //! and numbers again as soon as there is room.
 //!
 //! Needs the permission to mount a small file system; without it the test prints a message and
@@ -44,7 +44,7 @@ impl<'a> Visitors<'a> {
         Self { site, client: server.client(), count: 0, given: Vec::new() }
     }
 
-    /// One batch; says how many of its rows were overflow numbers. None is an error.
+    /// One batch; returns the count of its overflow numbers. None is an error.
     fn ask(&mut self) -> usize {
         let ask = |row: usize| Ask {
             pool: self.site.pools[row % self.site.pools.len()].id,
@@ -69,7 +69,7 @@ impl<'a> Visitors<'a> {
         overflow.len()
     }
 
-    /// Asks until a batch has this many overflow numbers.
+    /// Sends batches until one has this many overflow numbers.
     fn ask_until(&mut self, overflow: usize) {
         let until = Instant::now() + PATIENCE;
         while self.ask() != overflow {
@@ -85,8 +85,8 @@ impl<'a> Visitors<'a> {
         (answer.status, answer.body)
     }
 
-    /// No number was given twice; the last ones, and some of all, are attributed to whom they
-    /// were given.
+    /// No number was allocated twice; the last ones, and some of all, are attributed to their
+    /// visitors.
     fn check(&mut self) {
         let mut numbers: Vec<u64> = self.given.iter().map(|row| row.number).collect();
         numbers.sort_unstable();
@@ -152,7 +152,7 @@ fn a_full_disk_costs_numbers_and_nothing_else() {
     assert_eq!(status, 200, "{body}");
     server.says("the journal has room again");
 
-    // Full again, and killed: all answers are there, and no number goes out twice.
+    // Full again, and killed: all answered allocations are kept, and no number goes out twice.
     disk.fill();
     visitors.ask_until(ROWS);
     server.kill();
@@ -176,7 +176,7 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     disk.fill();
     visitors.ask_until(ROWS);
     server.terminate();
-    // Groups that waited for room are not on the disk, and were not answered: the end reports that.
+    // Groups that waited for room are not on disk and were not answered: the shutdown reports that.
     assert_eq!(server.wait(PATIENCE).code(), Some(1), "{}", server.log());
 
     let server = Server::start(site.serve(&[]));

@@ -117,7 +117,7 @@ fn now_ms() -> u64 {
 }
 
 #[test]
-fn a_busy_pool_grows_by_steps_up_to_its_cap_and_gives_back_what_it_does_not_use() {
+fn a_busy_pool_grows_by_steps_up_to_its_limit_and_returns_unused_numbers() {
     let mut managed = Managed::start("on", 1);
     managed.under_load("growth to the cap", |managed| managed.size() == SIZE);
     managed.under_load("a state of the grown pool", |managed| {
@@ -155,7 +155,7 @@ fn a_busy_pool_grows_by_steps_up_to_its_cap_and_gives_back_what_it_does_not_use(
 }
 
 #[test]
-fn a_dry_run_says_what_it_would_do_and_does_nothing() {
+fn a_dry_run_reports_its_changes_and_makes_none() {
     let mut managed = Managed::start("dry_run", 60);
     let mut logged_fields = BTreeMap::default();
     managed.under_load("word of growth", |managed| {
@@ -173,7 +173,7 @@ fn a_dry_run_says_what_it_would_do_and_does_nothing() {
 }
 
 #[test]
-fn a_pool_says_how_it_is_and_what_size_its_own_load_needs() {
+fn a_pool_reports_its_state_and_the_size_for_its_own_load() {
     let mut managed = Managed::start("off", 3600);
     managed.under_load("a load", |managed| managed.get("/state")["load"]["rows"] != Value::Null);
     managed.under_load("a load that is seen", |managed| {

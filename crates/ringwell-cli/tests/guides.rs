@@ -1,4 +1,4 @@
-//! The commands of the README and of the guides, run like a reader does: page by page, from top to
+//! The commands of the README and of the guides, run as a reader would: page by page, from top to
 //! bottom, in an empty directory.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
@@ -12,8 +12,8 @@ use tempfile::TempDir;
 /// In separate namespaces a page may use any port, and its processes end with the namespaces.
 const UNSHARE: [&str; 4] = ["--net", "--pid", "--fork", "--mount-proc"];
 
-/// Pages whose blocks `sh packages` install things and run elsewhere: deploy/package/trial, and the gem's
-/// `test/new_app_test.rb`.
+/// Pages whose `sh packages` blocks install software and run elsewhere: deploy/package/trial, and
+/// the gem's `test/new_app_test.rb`.
 const ELSEWHERE: [&str; 2] = ["debian.md", "rails.md"];
 
 const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
@@ -91,7 +91,7 @@ fn failure(page: &Path) -> Option<String> {
 }
 
 #[test]
-fn every_command_of_readme_and_guides_does_what_the_page_says() {
+fn every_command_of_readme_and_guides_has_the_documented_result() {
     let probe = apart().arg("true").output().unwrap();
     if !probe.status.success() {
         let why = String::from_utf8_lossy(&probe.stderr);

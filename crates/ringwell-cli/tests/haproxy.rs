@@ -1,6 +1,6 @@
-//! A cluster of two real nodes behind a real `HAProxy` configured by `ringwell haproxy`: tests
-//! which nodes get requests, their connections, and that no client sees an error when nodes stop
-//! and start.
+//! A cluster of two real nodes behind a real `HAProxy` configured by `ringwell haproxy`: tests the
+//! distribution of requests, the connections, and that no client sees an error when nodes stop and
+//! start.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -273,7 +273,7 @@ fn start(folder: &TempDir, sites: &[Site; 2], node: usize, port: u16, deadline: 
 }
 
 #[test]
-fn the_sample_is_what_the_command_prints() {
+fn the_sample_equals_the_command_s_output() {
     let deploy = format!("{}/../../deploy", env!("CARGO_MANIFEST_DIR"));
     let cluster = format!("{deploy}/cluster.toml");
     let made = ringwell(&["haproxy", "--cluster", &cluster]).output().unwrap();
@@ -282,7 +282,7 @@ fn the_sample_is_what_the_command_prints() {
 }
 
 #[test]
-fn what_is_wrong_with_the_files_is_told_and_nothing_is_printed() {
+fn faults_of_the_files_are_reported_and_nothing_is_printed() {
     let folder = TempDir::new().unwrap();
     let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
     fs::write(path("cluster.toml"), "version = 0\n").unwrap();
@@ -331,7 +331,7 @@ fn batches_go_to_both_nodes_over_kept_connections() {
 }
 
 #[test]
-fn a_node_that_is_stopped_or_killed_under_load_costs_no_client_an_error() {
+fn a_node_stopped_or_killed_under_load_causes_no_client_an_error() {
     let Some(mut stage) = Stage::new("10s") else { return };
     let answered = stage.under_load(true, |stage| {
         for (node, is_killed) in [(0, false), (1, false), (0, true), (1, true)] {
@@ -346,7 +346,7 @@ fn a_node_that_is_stopped_or_killed_under_load_costs_no_client_an_error() {
 }
 
 #[test]
-fn a_node_that_hangs_costs_no_client_an_error() {
+fn a_hanging_node_causes_no_client_an_error() {
     let Some(mut stage) = Stage::new("100ms") else { return };
     let answered = stage.under_load(true, |stage| {
         for node in [0, 1] {
@@ -361,7 +361,7 @@ fn a_node_that_hangs_costs_no_client_an_error() {
 }
 
 #[test]
-fn a_proxy_that_stands_still_keeps_its_clients_waiting_and_costs_none_an_error() {
+fn a_stopped_proxy_makes_its_clients_wait_and_causes_none_an_error() {
     let Some(mut stage) = Stage::new("2s") else { return };
     let answered = stage.under_load(true, |stage| {
         let pools = stage.sites[0].pools.clone();
@@ -381,7 +381,7 @@ fn a_proxy_that_stands_still_keeps_its_clients_waiting_and_costs_none_an_error()
             }
             // Some rows may be late on a busy machine.
             let rows = 2 * asked * POOLS;
-            assert!(own * 2 > rows, "the nodes know nothing of it: {own} of {rows} rows");
+            assert!(own * 2 > rows, "the nodes do not serve it: {own} of {rows} rows");
             signal(stage.proxy.id(), "CONT");
             for node in NODES {
                 stage.wait_until_state(node, "UP");
@@ -395,7 +395,7 @@ fn a_proxy_that_stands_still_keeps_its_clients_waiting_and_costs_none_an_error()
 }
 
 #[test]
-fn a_node_that_is_stopped_by_a_signal_alone_costs_no_client_an_error_though_batches_have_no_key() {
+fn a_node_stopped_by_a_signal_alone_causes_no_error_although_batches_have_no_key() {
     let Some(mut stage) = Stage::new("500ms") else { return };
     let answered = stage.under_load(false, |stage| {
         for node in [0, 1, 0, 1] {
@@ -425,7 +425,7 @@ fn a_drained_node_can_be_stopped_though_batches_have_no_key() {
 }
 
 #[test]
-fn a_throttled_link_costs_the_rows_of_its_node_and_no_client_an_error() {
+fn a_throttled_link_affects_the_rows_of_its_node_and_causes_no_client_an_error() {
     let mut throttle = None;
     let through = |link: String| {
         let made = Throttle::new(PathBuf::from(link.trim_start_matches("unix:")));
@@ -448,6 +448,6 @@ fn a_throttled_link_costs_the_rows_of_its_node_and_no_client_an_error() {
     let whole = |own: Vec<u64>| own.len() as u64 == POOLS;
     let until = Instant::now() + SOON;
     while !whole(ask(&mut client, &[], "after", &pools)) {
-        assert!(Instant::now() < until, "the rows of node b get numbers of their own again");
+        assert!(Instant::now() < until, "the rows of node b get their own numbers again");
     }
 }

@@ -16,7 +16,7 @@ fn stdout(output: &Output) -> String {
 }
 
 #[test]
-fn a_clean_history_is_called_clean_and_says_what_was_looked_at() {
+fn a_clean_history_is_reported_as_clean_with_the_judged_rules() {
     let output = check(&["clean.jsonl"]);
     assert_eq!(output.status.code(), Some(0));
     let text = stdout(&output);
@@ -46,7 +46,7 @@ fn a_violation_is_told_with_its_lines_and_the_nearest_fault() {
 }
 
 #[test]
-fn a_history_that_lacks_the_journal_is_not_called_clean_without_more() {
+fn a_history_without_a_journal_is_not_simply_reported_as_clean() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("clients.jsonl");
     let whole = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures/history/clean.jsonl");
@@ -71,7 +71,7 @@ fn programs_get_the_same_as_json() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named_with_its_line() {
+fn an_unreadable_file_is_reported_with_its_line() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("broken.jsonl");
     fs::write(&path, "{\"k\":\"run\",\"v\":1,\"run\":\"x\"}\n{\"k\":\"inv\"}\n").unwrap();

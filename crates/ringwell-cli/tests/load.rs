@@ -58,7 +58,7 @@ fn succeed(command: &mut Command) -> String {
     let output = output(command);
     let printed = String::from_utf8(output.stderr).unwrap();
     assert!(output.status.success(), "{command:?}: {printed}");
-    assert_eq!(printed, "", "nothing live where stderr is not a terminal");
+    assert_eq!(printed, "", "no live output if stderr is not a terminal");
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -68,7 +68,7 @@ fn lines(path: &Path) -> Vec<Value> {
 }
 
 #[test]
-fn both_loops_report_what_the_server_answered() {
+fn both_loops_report_the_server_s_answers() {
     let demo = Demo::start(&["--durability", "memory", "--shards", "1", "--lifetime", "10ms"]);
     let (hdr, page) = (demo.file("run.hgrm"), demo.file("run.html"));
     let closed = demo.load(&["--duration", "1s", "--connections", "4", "--hdr", &hdr]);
@@ -156,7 +156,7 @@ fn ctrl_c_ends_a_run_early_and_the_table_is_still_printed() {
 }
 
 #[test]
-fn a_run_that_cannot_take_place_says_why() {
+fn a_run_that_cannot_take_place_reports_the_reason() {
     let folder = TempDir::new().unwrap();
     let pools = folder.path().join("pools.csv");
     let header = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";

@@ -33,7 +33,7 @@ const POOLS: u64 = 8;
 const DEADLINE: Duration = Duration::from_secs(1);
 /// A limit that also suits a machine with other work.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Batches that may discover that the other host is gone, one after the other: the window closes
+/// Batches that may discover, one after the other, that the other host is gone: the window closes
 /// after three slow answers, and each ping that gets through by luck allows one more.
 const LATE_MAX: usize = 10;
 /// The time from the end of a fault to node b's next real number: there is a ping every 500 ms.
@@ -110,7 +110,7 @@ impl Network {
         }
     }
 
-    /// Batches of node a for which it has asked node b.
+    /// Batches of node a that waited for node b.
     fn asked(&self) -> usize {
         usize::try_from(self.link()["requests"].as_u64().unwrap()).unwrap()
     }
@@ -123,7 +123,7 @@ impl Network {
     }
 }
 
-/// Asks node a for batches, one after the other, and records the numbers.
+/// Sends batches to node a, one after the other, and records the numbers.
 struct Caller<'a> {
     network: &'a Network,
     client: Client,
@@ -289,12 +289,12 @@ fn cut(from: &[usize]) {
 }
 
 #[test]
-fn a_network_that_is_cut_costs_the_rows_behind_it_until_it_heals() {
+fn a_cut_network_costs_the_rows_behind_it_until_it_heals() {
     cut(&[0, 1]);
 }
 
 #[test]
-fn a_node_that_hears_nothing_costs_its_rows_until_it_does() {
+fn a_node_without_incoming_messages_costs_its_rows_until_it_receives_them_again() {
     cut(&[0]);
 }
 
@@ -304,7 +304,7 @@ fn a_node_whose_answers_are_lost_costs_its_rows_until_they_arrive() {
 }
 
 #[test]
-fn numbers_that_a_slow_network_brings_too_late_are_given_back() {
+fn numbers_that_a_slow_network_delivers_too_late_are_returned() {
     const NUMBERS: u64 = 40;
     let Some(network) = Network::new(NUMBERS, HALF_AN_HOUR) else { return };
     let mut caller = Caller::new(&network);

@@ -79,7 +79,7 @@ fn load_uses_up_no_number_of_the_demos_pools() {
 }
 
 #[test]
-fn a_backup_of_a_serving_server_is_sound_and_serves_what_was_answered_before_it() {
+fn a_backup_of_a_serving_server_is_sound_and_contains_earlier_answers() {
     let pools: Vec<Pool> = (1..=4).map(|id| Pool::new(id, 50, LONG)).collect();
     let site = Site::new(pools, "shards = 2");
     let server = Server::start(site.serve(&[]));
@@ -126,7 +126,7 @@ fn a_backup_of_a_serving_server_is_sound_and_serves_what_was_answered_before_it(
 }
 
 #[test]
-fn the_pool_that_overflows_is_named_by_top_by_metrics_and_by_its_state() {
+fn top_metrics_and_state_name_the_overflowing_pool() {
     let pools = vec![Pool::new(1, 50, LONG), Pool::new(2, 1, LONG)];
     let site = Site::new(pools, "shards = 1");
     let server = Server::start(site.serve(&[]));
@@ -154,7 +154,7 @@ fn the_pool_that_overflows_is_named_by_top_by_metrics_and_by_its_state() {
 }
 
 #[test]
-fn a_reload_takes_new_management_tokens() {
+fn a_reload_accepts_new_management_tokens() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "shards = 1");
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
@@ -213,7 +213,7 @@ fn a_proxys_configuration_needs_no_data_directory() {
 }
 
 #[test]
-fn a_plan_without_a_load_is_a_wrong_call_as_of_every_other_command() {
+fn a_plan_without_a_load_is_a_usage_error_as_for_every_other_command() {
     for args in [&["plan"][..], &["plan", "--target", "0", "--load", "5"]] {
         let output = ringwell(args).output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -223,7 +223,7 @@ fn a_plan_without_a_load_is_a_wrong_call_as_of_every_other_command() {
 }
 
 #[test]
-fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_well() {
+fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_healthy() {
     let ports: Vec<TcpListener> =
         (0..3).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
     let [listen, pages, calls]: [String; 3] =
@@ -245,14 +245,14 @@ fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_well() {
     }
     assert!(!said.contains("bad   port"), "{said}");
     server.stop();
-    // Another program is not a server of ours.
+    // Another program is not a Ringwell server.
     let _other = TcpListener::bind(&calls).unwrap();
     let taken = stdout(&run(&["doctor", "--config", &config]));
     assert!(taken.contains(&format!("bad   port       {calls} cannot be listened on")), "{taken}");
 }
 
 #[test]
-fn a_doctor_without_a_configuration_looks_at_the_data_directory_that_it_is_given() {
+fn a_doctor_without_a_configuration_checks_the_given_data_directory() {
     let folder = TempDir::new().unwrap();
     let file = folder.path().join("file");
     fs::write(&file, "").unwrap();

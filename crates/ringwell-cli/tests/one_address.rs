@@ -71,7 +71,7 @@ fn a_pool_is_made_and_allocated_from_at_one_address() {
 }
 
 #[test]
-fn a_token_that_may_look_up_asks_who_held_a_number_and_nothing_else() {
+fn a_lookup_token_may_look_up_holders_of_numbers_and_nothing_else() {
     let token = "another-token-of-the-tests-01234";
     let sha256 = Command::new("sh").args(["-c", "printf %s \"$0\" | sha256sum", token]).output();
     let sha256 = String::from_utf8(sha256.unwrap().stdout).unwrap()[..64].to_owned();
@@ -110,7 +110,7 @@ fn a_token_that_may_look_up_asks_who_held_a_number_and_nothing_else() {
         thread::sleep(Duration::from_millis(50));
     }
     assert_eq!(ask("/v1/shards", &made), 403);
-    assert_eq!(ask(look_up, &of_a_network), 401, "it may not see what other networks have");
+    assert_eq!(ask(look_up, &of_a_network), 401, "it may not see other networks' data");
     let list = ringwell(&["pools", "list", "--url", &url]).env("RINGWELL_TOKEN", &made).output();
     assert!(!list.unwrap().status.success(), "it may not even look at pools");
     let id = made.split('_').nth(1).unwrap();
@@ -131,7 +131,7 @@ fn without_the_setting_ring_pools_are_not_at_the_address_of_clients() {
 }
 
 #[test]
-fn long_answers_are_compressed_for_those_who_take_gzip_if_the_setting_says_so() {
+fn long_answers_are_compressed_for_clients_that_accept_gzip_if_enabled() {
     let pool = Pool::new(1, 90, LONG);
     let asks: Vec<_> = (0..40).map(|row| Ask { pool: 1, id: format!("{row}") }).collect();
     let ask = |server: &Server, asks: &[Ask], accept: &str| {
@@ -155,7 +155,7 @@ fn long_answers_are_compressed_for_those_who_take_gzip_if_the_setting_says_so() 
     assert!(fields.contains("content-encoding: gzip"), "{fields}");
     assert!(fields.contains("vary: accept-encoding"), "{fields}");
     assert!(body.starts_with(&[0x1f, 0x8b]) && body.len() < 1024, "{} bytes", body.len());
-    // The text that curl unpacks is the answer.
+    // The decompressed text is the answer.
     let mut curl = Command::new("curl");
     curl.args(["-s", "--compressed", "-d", &batch::body(&asks, std::slice::from_ref(&pool))]);
     let unpacked = curl.arg(format!("http://{}{BULK}", server.address())).output().unwrap().stdout;

@@ -75,7 +75,7 @@ fn provisional(client: &mut Client) -> u64 {
 }
 
 #[test]
-fn pages_have_an_address_of_their_own_if_one_is_set_and_nothing_else_is_there() {
+fn pages_have_a_separate_address_if_configured_and_nothing_else_is_there() {
     let (_site, server) = start(
         50,
         Duration::from_mins(30),
@@ -91,7 +91,7 @@ fn pages_have_an_address_of_their_own_if_one_is_set_and_nothing_else_is_there() 
     assert_eq!(pages.get("/rw.js", &[]).unwrap().status, 200);
     let given = visit(&mut pages);
     assert_eq!(again(BEAT, &mut pages, &given).status, 200);
-    // They use the same gather and journal: the allocation is one of the server's.
+    // They use the same gathering and journal: the allocation is one of the server's.
     assert_eq!(allocations(&mut clients), 1);
     let body = json!({"site": KEY}).to_string();
     let status = clients.post(NUMBERS, &headers(), &body).unwrap().status;
@@ -111,7 +111,7 @@ fn pages_have_an_address_of_their_own_if_one_is_set_and_nothing_else_is_there() 
 }
 
 #[test]
-fn strangers_at_the_address_of_pages_leave_half_of_the_connections_to_clients() {
+fn unknown_clients_at_the_address_of_pages_leave_half_of_the_connections_to_others() {
     let settings = format!(
         "shards = 1\nlimits.connections = 8\n[sites]\nlisten = [\"127.0.0.1:0\"]\n\
          [[site]]\nkey = \"{KEY}\"\norigins = [\"{ORIGIN}\"]\n\
@@ -148,7 +148,7 @@ fn strangers_at_the_address_of_pages_leave_half_of_the_connections_to_clients() 
 }
 
 #[test]
-fn a_visitor_gets_a_number_keeps_it_and_is_the_one_that_a_call_is_attributed_to() {
+fn a_visitor_gets_a_number_keeps_it_and_is_attributed_the_call() {
     let (_site, server) = start(50, Duration::from_mins(30), "");
     let mut client = server.client();
     let first = visit(&mut client);
@@ -169,7 +169,7 @@ fn a_visitor_gets_a_number_keeps_it_and_is_the_one_that_a_call_is_attributed_to(
 }
 
 #[test]
-fn other_origins_programs_and_forged_visitors_are_refused_and_use_nothing_up() {
+fn other_origins_programs_and_forged_visitors_are_refused_and_use_up_nothing() {
     let (_site, server) = start(50, Duration::from_mins(30), "");
     let mut client = server.client();
     let known = visit(&mut client);
@@ -242,7 +242,7 @@ fn five_thousand_requests_from_one_address_cost_sixty_numbers_at_most() {
 }
 
 #[test]
-fn a_lapsed_lease_is_not_extended_and_the_visitor_may_ask_anew() {
+fn a_lapsed_lease_is_not_extended_and_the_visitor_may_get_a_new_one() {
     let (_site, server) = start(2, Duration::from_millis(300), "");
     let mut client = server.client();
     let first = visit(&mut client);
@@ -277,7 +277,7 @@ fn the_script_is_served_and_a_preflight_names_the_origin() {
 }
 
 #[test]
-fn an_edge_gets_the_number_by_headers_and_strangers_do_not() {
+fn an_edge_gets_the_number_by_headers_and_other_clients_do_not() {
     let (_site, server) = start(50, Duration::from_mins(30), "");
     let mut client = server.client();
     let path = format!("/site/v1/number?site={KEY}");
@@ -298,7 +298,7 @@ fn an_edge_gets_the_number_by_headers_and_strangers_do_not() {
 }
 
 #[test]
-fn an_amp_page_gets_a_number_and_pages_of_others_do_not() {
+fn an_amp_page_gets_a_number_and_other_sites_pages_do_not() {
     let (_site, server) = start(50, Duration::from_mins(30), "");
     let mut client = server.client();
     let path =
@@ -337,7 +337,7 @@ fn an_amp_page_gets_a_number_and_pages_of_others_do_not() {
 }
 
 #[test]
-fn behind_a_known_proxy_the_limit_is_that_of_each_visitor_s_address() {
+fn behind_a_known_proxy_the_limit_applies_to_each_visitor_s_address() {
     let ask = |more: &str, forwarded: &str| {
         // Settings of the file precede its first table.
         let site = Site::new(
@@ -367,7 +367,7 @@ fn behind_a_known_proxy_the_limit_is_that_of_each_visitor_s_address() {
 }
 
 #[test]
-fn a_number_comes_free_a_minute_after_its_visitor_was_seen_last_and_a_kept_one_does_not() {
+fn a_number_becomes_free_a_minute_after_its_visitor_left_and_a_kept_one_does_not() {
     let (site, server) = start(4, Duration::from_mins(30), "");
     let mut client = server.client();
     let (silent, kept) = (visit(&mut client), visit(&mut client));
@@ -413,7 +413,7 @@ fn a_number_comes_free_a_minute_after_its_visitor_was_seen_last_and_a_kept_one_d
 }
 
 #[test]
-fn a_visitor_who_is_not_known_any_more_is_a_new_one() {
+fn a_forgotten_visitor_is_a_new_one() {
     let (_site, server) = start(50, Duration::from_mins(30), "leases_per_minute = 2");
     let mut client = server.client();
     let known = visit(&mut client);
@@ -428,7 +428,7 @@ fn a_visitor_who_is_not_known_any_more_is_a_new_one() {
 }
 
 #[test]
-fn a_body_that_cannot_be_read_is_named_as_such() {
+fn an_unreadable_body_is_reported_as_such() {
     let (_site, server) = start(2, Duration::from_mins(30), "");
     let mut client = server.client();
     let text = format!("{{\"site\":\"{KEY}\",\"params\":[]}}");

@@ -232,7 +232,7 @@ fn a_network_buys_numbers_up_to_its_ceiling() {
 }
 
 #[test]
-fn lists_are_tried_taken_and_written() {
+fn lists_are_tried_imported_and_exported() {
     let managed = Managed::start();
     let list = managed.path("pools.csv");
     let heading = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers";
@@ -241,16 +241,16 @@ fn lists_are_tried_taken_and_written() {
 
     let refused = managed.run(&["import", &list]);
     let text = "line  result   detail\n   2  created\n   3  bad      ring_pool_key: a ring pool \
-                key has 8 to 64 bytes, not 3\n\ngood: 1, bad: 1; nothing is applied\n";
+                key has 8 to 64 bytes, not 3\n\ngood: 1, bad: 1; nothing was applied\n";
     assert_eq!((refused.status.code(), stdout(&refused)), (Some(1), text));
     managed.fails(&["show", "2"], "there is no ring pool 2");
     let tried = managed.run(&["import", &list, "--dry-run", "--apply", "good", "--only-bad"]);
     assert_eq!(tried.status.code(), Some(1));
     assert!(stdout(&tried).starts_with("line  result  detail\n   3  bad"), "{}", stdout(&tried));
-    assert!(stdout(&tried).ends_with("this was a dry run, nothing is changed\n"));
+    assert!(stdout(&tried).ends_with("this was a dry run, nothing was changed\n"));
     let taken = managed.run(&["import", &list, "--apply", "good"]);
     assert_eq!(taken.status.code(), Some(1), "a line is bad");
-    assert!(stdout(&taken).ends_with("bad: 1; the good ones are applied\n"));
+    assert!(stdout(&taken).ends_with("bad: 1; the good ones were applied\n"));
 
     let out = managed.path("export.csv");
     managed.says(&["export", &out]);
@@ -260,13 +260,13 @@ fn lists_are_tried_taken_and_written() {
     assert!(exported.starts_with(heading) && exported.contains("\n2,KEY45678,,1800"), "{exported}");
     let again = managed.says(&["import", &out, "--only-bad"]);
     assert_eq!(again, "good: 2, bad: 0; all are applied\n");
-    // Two lines of one new pool make one pool; existing pools are not changed.
+    // Two lines for one new pool create one pool; existing pools are not changed.
     let both = format!("{exported}4,KEY45678,,1800,8885550500,5,,,,\n4,,,900,8885550600,5,,,,\n");
     fs::write(&list, both).unwrap();
     let new = managed.run(&["import", &list, "--create-only", "--apply", "good"]);
     let printed = stdout(&new);
     assert!(printed.contains("   2  bad      there is a ring pool 1 already\n"), "{printed}");
-    assert!(printed.ends_with("good: 2, bad: 2; the good ones are applied\n"), "{printed}");
+    assert!(printed.ends_with("good: 2, bad: 2; the good ones were applied\n"), "{printed}");
     assert_eq!(managed.json(&["show", "4"])["lifetime_seconds"], 900.0);
     assert_eq!(managed.json(&["show", "2"])["lifetime_seconds"], 1800.0);
     managed.fails(&["import", "/no/such/file"], "cannot read /no/such/file");
@@ -301,7 +301,7 @@ fn lists_are_tried_taken_and_written() {
 }
 
 #[test]
-fn a_list_of_several_pages_is_whole_though_the_server_asks_for_patience() {
+fn a_list_of_several_pages_is_complete_although_the_server_asks_to_wait() {
     let managed = Managed::start_with("management.requests_per_second = 1");
     let list = managed.path("pools.csv");
     let heading = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers\n";
@@ -330,7 +330,7 @@ fn tokens_are_made_used_and_revoked() {
 }
 
 #[test]
-fn what_goes_wrong_is_said_with_what_to_do() {
+fn errors_come_with_advice() {
     let managed = Managed::start();
     let at = |url: &str| ringwell(&["pools", "list", "--url", url]);
     let output = at("127.0.0.1:1").output().unwrap();

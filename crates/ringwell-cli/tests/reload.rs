@@ -1,4 +1,4 @@
-//! SIGHUP: pools that come, change and go while the real program serves.
+//! SIGHUP: pools that appear, change and disappear while the real program serves.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -25,7 +25,7 @@ fn started(site: &Site) -> Server {
 }
 
 #[test]
-fn pools_grow_come_and_go_and_no_lockout_is_lost() {
+fn pools_grow_appear_and_disappear_and_no_lockout_is_lost() {
     let mut site = Site::new(pools(8, 2), "shards = 2");
     let server = started(&site);
     let mut client = server.client();
@@ -47,7 +47,7 @@ fn pools_grow_come_and_go_and_no_lockout_is_lost() {
     let answer = client.post(BULK, &[], &body).unwrap();
     assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
     let held = batch::holder(&mut client, gone.first).unwrap();
-    assert_eq!(held["parameters"]["id"], "a", "a pool that is gone keeps its history: {held}");
+    assert_eq!(held["parameters"]["id"], "a", "a removed pool keeps its history: {held}");
     // The same after a restart, and when the pool comes back.
     server.kill();
     let server = started(&site);
@@ -62,7 +62,7 @@ fn pools_grow_come_and_go_and_no_lockout_is_lost() {
 
 /// Numbers move among pools of different shards repeatedly.
 #[test]
-fn a_number_that_changes_pools_and_shards_takes_its_lockout_along() {
+fn a_number_that_changes_pools_and_shards_keeps_its_lockout() {
     const POOLS: u64 = 6;
     let rotated = |turn: u64| -> Vec<Pool> {
         let first = |id: u64| Pool::new((id + turn) % POOLS + 1, 1, LONG).first;
@@ -92,7 +92,7 @@ fn a_number_that_changes_pools_and_shards_takes_its_lockout_along() {
 }
 
 #[test]
-fn a_batch_sent_again_gets_no_number_of_another_pool() {
+fn a_repeated_batch_gets_no_number_of_another_pool() {
     let mut site = Site::new(pools(2, 2), "shards = 1");
     let server = started(&site);
     let mut client = server.client();
@@ -112,7 +112,8 @@ fn a_batch_sent_again_gets_no_number_of_another_pool() {
     assert_eq!(send(), one.overflow);
     site.write(vec![one.clone(), other]);
     assert!(server.reload().contains("read again"));
-    assert_eq!(send(), one.first, "it is the pool's again, and nobody else has had it");
+    assert_eq!(send(), one.first, "it belongs to the pool again, and no other visitor has had \
+        it");
     server.stop();
 }
 
@@ -213,7 +214,7 @@ fn process_of(site: &Site) -> u32 {
 }
 
 #[test]
-fn a_server_that_is_starting_reads_its_pools_again_once_it_serves() {
+fn a_starting_server_reloads_its_pools_once_it_serves() {
     let mut site = Site::new(pools(1, 2), "shards = 2");
     let command = site.serve(&[]);
     let server = thread::scope(|scope| {

@@ -73,7 +73,7 @@ fn a_clean_stop_keeps_everything_and_the_next_start_reads_snapshots_alone() {
 
 /// The last byte of the newest frame's blocks, which contain only zeros there.
 #[test]
-fn a_journal_that_lost_its_last_byte_is_refused_and_not_called_clean() {
+fn a_journal_that_lost_its_last_byte_is_refused_and_not_reported_as_clean() {
     let site = Site::new(pools(1, 3, LONG), "");
     let server = Server::start(site.serve(&[]));
     let number = batch::one(&mut server.client(), &site.pools[0], "a").number;
@@ -116,7 +116,7 @@ fn another_number_of_shards_changes_no_lockout_and_no_attribution() {
 }
 
 #[test]
-fn a_batch_that_is_sent_again_gets_the_same_rows_also_after_a_restart_with_other_shards() {
+fn a_repeated_batch_gets_the_same_rows_even_after_a_restart_with_other_shards() {
     let site = Site::new(pools(6, 1, LONG), "shards = 2");
     let asks = (0..12).map(|row| Ask { pool: row % 6 + 1, id: format!("row{row}") });
     let body = batch::body(&asks.collect::<Vec<_>>(), &site.pools);
@@ -155,7 +155,7 @@ fn a_second_process_on_the_same_data_is_refused() {
 }
 
 #[test]
-fn a_port_in_use_is_refused_by_its_name() {
+fn a_port_in_use_is_reported_by_its_number() {
     let site = Site::new(pools(1, 1, LONG), "");
     let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let holder = TcpListener::bind(taken).unwrap();
@@ -172,7 +172,7 @@ fn a_port_in_use_is_refused_by_its_name() {
 }
 
 #[test]
-fn durability_is_said_where_operators_look() {
+fn durability_is_shown_in_logs_health_and_metrics() {
     for durability in ["disk", "os", "memory"] {
         let site = Site::new(pools(1, 1, LONG), "");
         let server = Server::start(site.serve(&["--durability", durability]));
@@ -202,8 +202,8 @@ fn memory_forgets_and_the_system_remembers_when_the_process_is_killed() {
     }
 }
 
-/// Repeats until the only number of `pool` goes out; returns bounds of the time since `since`: the
-/// upper and the lower.
+/// Repeats until the only number of `pool` is allocated; returns the upper and lower bound of the
+/// time since `since`.
 fn until_free(client: &mut Client, pool: &Pool, since: (Instant, Instant)) -> (Duration, Duration) {
     let (invoked, returned) = since;
     loop {
@@ -243,7 +243,7 @@ fn a_number_returns_after_its_lockout_and_not_before() {
 }
 
 #[test]
-fn a_restart_neither_ends_nor_lengthens_a_lockout() {
+fn a_restart_neither_ends_nor_extends_a_lockout() {
     let lifetime = Duration::from_secs(3);
     let site = Site::new(pools(1, 1, lifetime), "");
     for is_killed in [true, false] {

@@ -40,7 +40,7 @@ fn is_overflow(server: &Server, site: &Site) -> bool {
 }
 
 #[test]
-fn a_copy_that_is_served_as_restored_hands_out_nothing_for_a_lifetime() {
+fn a_copy_served_as_restored_hands_out_nothing_for_a_lifetime() {
     let (site, folder, _) = site_with_copy();
     copy(&folder.path().join("copy"), site.data());
     let server = Server::start(site.serve(&["--restored"]));
@@ -55,7 +55,7 @@ fn a_copy_that_is_served_as_restored_hands_out_nothing_for_a_lifetime() {
 }
 
 #[test]
-fn the_command_restore_brings_a_copy_back_so_that_the_next_start_holds_all_pools() {
+fn ringwell_restore_prepares_a_copy_so_that_the_next_start_holds_all_pools() {
     let (site, folder, _) = site_with_copy();
     let (data, copy) = (site.data().to_str().unwrap(), folder.path().join("copy"));
     let restore = || ringwell(&["restore", copy.to_str().unwrap(), data]).output().unwrap();
@@ -65,7 +65,7 @@ fn the_command_restore_brings_a_copy_back_so_that_the_next_start_holds_all_pools
     assert!(is_overflow(&server, &site));
     server.stop();
     let again = restore();
-    assert_eq!(again.status.code(), Some(1), "what is there is not replaced");
+    assert_eq!(again.status.code(), Some(1), "existing files are not replaced");
 }
 
 /// The message of `ringwell restore` when it refuses.
@@ -95,7 +95,7 @@ fn a_copy_is_not_restored_into_itself() {
 }
 
 #[test]
-fn what_is_served_is_not_restored_from() {
+fn a_directory_in_use_is_not_restored_from() {
     let site = Site::new(vec![Pool::new(1, 3, LONG)], "shards = 1");
     let server = Server::start(site.serve(&[]));
     let folder = tempfile::TempDir::new().unwrap();
@@ -127,7 +127,7 @@ fn a_damaged_copy_is_not_restored() {
     let list = path("backup/journal/0/anything");
     std::fs::write(&list, "x").unwrap();
     let said = refused(&path("backup"), &path("new"));
-    assert!(said.contains("files that its list does not name"), "{said}");
+    assert!(said.contains("files that are not in its list"), "{said}");
     assert!(!path("new").exists());
     std::fs::remove_file(list).unwrap();
     std::fs::write(path("plain/directory.sqlite"), "no database").unwrap();
@@ -152,7 +152,7 @@ fn a_data_directory_whose_journal_was_removed_holds_all_pools() {
 /// The lockouts of both visitors from before the copy are over, so that only the lost interval is
 /// uncertain.
 #[test]
-fn a_call_of_the_time_that_a_copy_lacks_is_not_attributed_to_an_earlier_visitor() {
+fn a_call_during_the_missing_part_of_a_copy_is_not_attributed_to_an_earlier_visitor() {
     let short = Duration::from_millis(300);
     let site = Site::new(vec![Pool::new(1, 1, short), Pool::new(2, 1, short)], "shards = 2");
     let server = Server::start(site.serve(&[]));

@@ -122,7 +122,7 @@ fn buckets_are_listed_moved_and_drained() {
 }
 
 #[test]
-fn what_goes_wrong_is_said_with_what_to_do() {
+fn errors_come_with_advice() {
     let nodes = Nodes::new();
     let a = nodes.start(0);
     let fails = |args: &[&str], wanted: &str| {

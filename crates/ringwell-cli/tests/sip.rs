@@ -146,7 +146,7 @@ fn call(folder: &Path, port: u16, numbers: &[String]) -> Vec<Redirect> {
 }
 
 /// Makes `SIPp` call each of `numbers` once with the scenario of that name; returns the fields of
-/// the lines that it logs. `SIPp` fails if a call goes otherwise.
+/// the lines that it logs. `SIPp` fails if a call proceeds differently.
 fn sipp(
     folder: &Path,
     (name, text): (&str, &str),

@@ -113,7 +113,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
     assert!(answer["swaps"][0]["to"].as_str().unwrap().starts_with("+120001"), "{answer}");
     managed.fails(&create("pk_shop", "+18005550100=1"), "there is a site pk_shop already");
 
-    // Another pool, another origin: settings that are not named do not change.
+    // Another pool, another origin: settings that are not given do not change.
     managed.says(&["change", "pk_shop", "--swap", "+18005550100=2", "--consent", "cookieless"]);
     managed.says(&["change", "pk_shop", "--origin", "https://www.example"]);
     let answer = managed.page_until("pk_shop", "https://www.example", 200).json();
@@ -143,7 +143,7 @@ fn a_site_is_made_changed_and_removed_while_its_pages_are_served() {
 }
 
 #[test]
-fn sites_of_the_file_are_served_beside_those_of_the_database_which_go_first() {
+fn sites_of_the_file_are_served_beside_those_of_the_database_which_take_precedence() {
     let more = format!(
         "[[site]]\nkey = \"pk_file\"\norigins = [\"{SHOP}\"]\n\
          [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 1\n"
@@ -169,7 +169,7 @@ fn sites_of_the_file_are_served_beside_those_of_the_database_which_go_first() {
 }
 
 #[test]
-fn what_is_wrong_with_a_site_is_refused_and_nothing_has_changed() {
+fn a_faulty_site_is_refused_and_nothing_changes() {
     let managed = Managed::start("");
     managed.fails(&create("shop", "+18005550100=1"), "key: must be pk_");
     managed.fails(&create("pk_shop", "+18005550100=77"), "swaps: there is no ring pool 77");
@@ -221,7 +221,7 @@ fn a_token_of_one_network_sees_and_changes_sites_of_its_own_pools_only() {
 }
 
 #[test]
-fn a_token_of_one_network_cannot_take_a_site_of_the_file_from_another() {
+fn a_token_of_one_network_cannot_take_a_configured_site_from_another() {
     let more = format!(
         "[[site]]\nkey = \"pk_file\"\norigins = [\"{SHOP}\"]\n\
          [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 1\n"
@@ -251,7 +251,7 @@ fn a_token_of_one_network_cannot_take_a_site_of_the_file_from_another() {
 }
 
 #[test]
-fn sites_of_the_file_are_read_again_at_sighup_also_beside_a_database() {
+fn configured_sites_are_reloaded_by_sighup_also_beside_a_database() {
     let managed = Managed::start("");
     let section = |key: &str| {
         format!(
@@ -277,7 +277,7 @@ fn sites_of_the_file_are_read_again_at_sighup_also_beside_a_database() {
 }
 
 #[test]
-fn the_secret_of_edges_is_set_kept_hidden_and_taken_away() {
+fn the_secret_of_edges_is_set_kept_hidden_and_removed() {
     let managed = Managed::start("");
     let file = managed.site.data().join("edge-key");
     std::fs::write(&file, "only-the-edge-knows\n").unwrap();
@@ -308,7 +308,7 @@ fn the_secret_of_edges_is_set_kept_hidden_and_taken_away() {
 }
 
 #[test]
-fn the_snippet_names_the_script_that_the_server_has_and_its_integrity_value() {
+fn the_snippet_has_the_server_s_script_and_its_integrity_value() {
     let managed = Managed::start("");
     let args = ["snippet", "--site", "pk_shop", "--server", "https://calls.example/"];
     let text = String::from_utf8(ringwell(&args).output().unwrap().stdout).unwrap();

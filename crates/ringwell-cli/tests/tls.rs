@@ -44,7 +44,7 @@ fn curl(authority: &Path, port: u16, arguments: &[&str]) -> Result<String, Strin
 }
 
 #[test]
-fn clients_come_over_tls_and_the_certificate_changes_with_its_files() {
+fn clients_connect_over_tls_and_the_certificate_changes_with_its_files() {
     // A port that is free now; another program is unlikely to take it first.
     let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let pool = Pool::new(1, 50, LONG);
@@ -95,7 +95,7 @@ fn clients_come_over_tls_and_the_certificate_changes_with_its_files() {
 }
 
 #[test]
-fn a_certificate_that_cannot_be_used_ends_the_start_with_its_file() {
+fn an_unusable_certificate_ends_the_start_with_its_file_name() {
     let settings =
         "[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"none.pem\"\nkey = \"none.key\"";
     let site = Site::new(vec![Pool::new(1, 1, LONG)], settings);

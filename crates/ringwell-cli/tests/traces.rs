@@ -1,5 +1,5 @@
-//! Traces as received by a collector: a client's own trace continues, a call and its webhooks form
-//! one trace, and a missing collector delays nothing.
+//! Traces received by a collector: a client's own trace continues, a call and its webhooks form one
+//! trace, and a missing collector delays nothing.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -22,7 +22,7 @@ use support::site::{Pool, Site, TOKEN};
 const TRACEPARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
 #[test]
-fn a_batch_is_a_part_of_its_client_s_trace_and_holds_no_key() {
+fn a_batch_is_a_part_of_its_client_s_trace_and_contains_no_key() {
     let collector = Taker::start();
     // The server starts so few traces itself that only traces requested by a client are kept.
     let settings = format!(
@@ -106,7 +106,7 @@ fn a_call_and_its_webhooks_are_one_trace() {
 }
 
 #[test]
-fn a_collector_that_is_away_delays_no_one() {
+fn an_unreachable_collector_delays_no_request() {
     let settings = "log.traces = \"http://127.0.0.1:1\"\nlog.traces_one_in = 1";
     let site = Site::new(vec![Pool::new(1, 50, Duration::from_mins(1))], settings);
     let server = Server::start(site.serve(&[]));

@@ -1,9 +1,8 @@
-//! The whole path of a visitor: a page's number, a tap on it, a call, and the attribution of that
-//! call.
+//! The whole path of a visitor: a page's number, a tap on it, a call, and that call's attribution.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
-#[allow(dead_code, reason = "the program rings, not this provider")]
+#[allow(dead_code, reason = "ringwell call sends it, not this provider")]
 #[path = "calls/phone.rs"]
 mod phone;
 mod support;
@@ -118,7 +117,7 @@ fn number(given: &Value) -> String {
 }
 
 #[test]
-fn each_of_a_thousand_visitors_over_fifty_numbers_is_the_one_whose_call_is_attributed() {
+fn each_of_a_thousand_visitors_over_fifty_numbers_is_attributed_the_own_call() {
     let shop = Shop::open(NUMBERS, LIFETIME);
     let next = AtomicU32::new(0);
     let rung: Mutex<BTreeMap<String, (String, bool)>> = Mutex::default();
@@ -132,7 +131,7 @@ fn each_of_a_thousand_visitors_over_fifty_numbers_is_the_one_whose_call_is_attri
             let name = format!("v{visitor}");
             let until = Instant::now() + Duration::from_mins(1);
             let given = loop {
-                // All numbers are taken at the moment, so this visitor tries again later.
+                // All numbers are in use at the moment, so this visitor tries again later.
                 if let Some(given) = Shop::visit(&mut client, &name) {
                     break given;
                 }
@@ -153,7 +152,7 @@ fn each_of_a_thousand_visitors_over_fifty_numbers_is_the_one_whose_call_is_attri
     });
     let rung = rung.into_inner().unwrap();
     assert_eq!(rung.len(), VISITORS as usize);
-    // A machine that paused for a whole lifetime has handed the number on before the call.
+    // A machine that paused for a whole lifetime has passed the number on before the call.
     let late = rung.values().filter(|(_, in_time)| !in_time).count();
     assert!(late < rung.len() / 100, "{late} calls took longer than a lifetime");
     let until = Instant::now() + Duration::from_secs(10);

@@ -266,11 +266,11 @@ fn overflow(state: Option<&PoolState>, refused: &[(&'static str, u64)]) -> Table
     table.or(html! { "None since the start." })
 }
 
-/// A histogram: the shorter numbers rest, the more late calls are taken for the next visitor's.
+/// A histogram: the sooner numbers are reused, the more late calls are attributed to the next visitor.
 fn rests(rested: Option<&Rested>) -> Table {
     let columns =
         [("since", "Time since a visitor held it"), ("numbers", "Numbers"), ("share", "Share")];
-    let mut table = Table::new("How long its numbers have rested", &columns);
+    let mut table = Table::new("How long its numbers have been free", &columns);
     let Some(rested) = rested else { return table.or(html! { "Another node serves the pool." }) };
     let of = |bound: u64| {
         if bound == 1 { "1 lifetime".to_owned() } else { format!("{bound} lifetimes") }

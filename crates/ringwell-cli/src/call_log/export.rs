@@ -63,11 +63,11 @@ pub(crate) struct Args {
     /// Only calls to this number
     #[arg(long, value_name = "NUMBER")]
     number: Option<String>,
-    /// Only calls with this end: `answered`, `busy`, `no_answer`, `rejected`, `caller_gave_up`,
+    /// Only calls with this result: `answered`, `busy`, `no_answer`, `rejected`, `caller_gave_up`,
     /// `failed`
     #[arg(long, value_name = "OUTCOME")]
     outcome: Option<String>,
-    /// Only calls with this outcome of the attribution: allocated, overflow, none, unknown, pending
+    /// Only calls with this result of the attribution: allocated, overflow, none, unknown, pending
     #[arg(long, value_name = "HOW")]
     attributed: Option<String>,
     /// Continue after this position
@@ -140,7 +140,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(()) => {}
     }
     if writer.skipped > 0 {
-        eprintln!("{} left out: nothing by which they could be matched", writer.skipped);
+        eprintln!("{} left out: they have no data to match them by", writer.skipped);
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -3,7 +3,7 @@
   'use strict';
   const at = (id) => document.getElementById(id);
   const { dashboard } = document.body.dataset;
-  // What stands behind the # logs in once; from then on the browser has a session.
+  // The part after the # logs in once; from then on the browser has a session.
   const code = location.hash.slice(1);
   if (code) at('open').href = `${dashboard}/ui/login#${code}`;
   const name = () => {

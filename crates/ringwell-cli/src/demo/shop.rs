@@ -70,7 +70,7 @@ struct Page {
     /// The server's address, once it listens.
     api: Arc<OnceLock<String>>,
     dashboard: String,
-    /// The pool that the slider asks.
+    /// The pool whose numbers the slider requests.
     pool: u64,
     numbers: u64,
     lifetime: Duration,
@@ -262,7 +262,7 @@ async fn control(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> S
     StatusCode::NO_CONTENT
 }
 
-/// Rings the number in the body, which is the one that the page shows.
+/// Calls the number in the body, which the page shows.
 async fn ring(State(page): State<Page>, headers: HeaderMap, body: Bytes) -> StatusCode {
     let is_own = headers.get("sec-fetch-site").is_none_or(|site| site == "same-origin");
     if !is_own || !page.is_meant(&headers) {

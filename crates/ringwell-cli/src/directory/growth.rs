@@ -90,7 +90,7 @@ impl Grower {
     /// Gives pools the initial numbers that the inventory lacked.
     async fn fill_short(&self, now: Millis) -> Result<(), StoreError> {
         let (_, resized) = self.store.fill_short(now, self.is_trial()).await?;
-        self.log("gets numbers that it was to begin with", &resized);
+        self.log("gets numbers that it lacked at its creation", &resized);
         Ok(())
     }
 
@@ -100,7 +100,7 @@ impl Grower {
         let pools = self.loads.lock().pools();
         for pool in pools {
             match self.give_back_of(now, pool, since).await {
-                Ok(resized) => self.log("gives back unused numbers", resized.as_slice()),
+                Ok(resized) => self.log("returns unused numbers", resized.as_slice()),
                 // The pool has been removed in the meantime.
                 Err(StoreError::Refused(_)) => {}
                 Err(error) => return Err(error),
@@ -162,7 +162,7 @@ fn ended(month: &mut Option<Date>, now: Millis) -> Option<Millis> {
 
 #[cfg(test)]
 #[test]
-fn a_month_ends_once_and_names_when_it_began() {
+fn a_month_ends_once_and_names_its_beginning() {
     let at = |text: &str| {
         let at: Timestamp = text.parse().unwrap();
         Millis(u64::try_from(at.as_millisecond()).unwrap())

@@ -52,8 +52,8 @@ pub(super) fn compare(config: &Config, noted: Option<&str>) -> Result<(), FileEr
         data = %data.display(),
         noted,
         found,
-        "the database names another data directory than this one as what this node served last: \
-         its answers are not known here"
+        "the database records another data directory for this node than this one: its answered \
+            allocations are unknown here"
     );
     mark_restored(&OsFiles, data)
 }

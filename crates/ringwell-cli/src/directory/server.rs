@@ -1,4 +1,4 @@
-//! The running server, as the management API asks it.
+//! The running server's data, for the management API.
 
 use std::sync::Arc;
 

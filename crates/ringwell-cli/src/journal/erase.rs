@@ -1,4 +1,4 @@
-//! `ringwell journal erase`: overwrites parameters of allocations where they lie.
+//! `ringwell journal erase`: overwrites parameters of allocations in place.
 //!
 //! Owns the files to write and their order: the planned bytes are first stored in a separate file,
 //! so that a crash leaves each frame either old or new. `ringwell_journal::erase` chooses the

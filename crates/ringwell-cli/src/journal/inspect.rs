@@ -1,4 +1,4 @@
-//! `ringwell journal inspect`: segments, frames and records as they lie in the files.
+//! `ringwell journal inspect`: segments, frames and records as stored in the files.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use super::{ShardFiles, readable, shards_in};
 pub(super) struct Options {
     /// A data directory, or one shard's directory in it.
     directory: PathBuf,
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
     /// Show only records of this number: ten digits.
@@ -161,7 +161,7 @@ fn as_text(place: Position, record: &Record<'_>) -> String {
             format!("extend {number} until {}", readable(until))
         }
         Record::Release { number, until, restored, forgotten, .. } => {
-            let seen = if restored.is_some() { ", which no client saw" } else { "" };
+            let seen = if restored.is_some() { ", which no client received" } else { "" };
             let row = forgotten.map(|row| of_batch(&row)).unwrap_or_default();
             format!("release {number} at {}{seen}{row}", readable(until))
         }

@@ -20,7 +20,7 @@ use super::{ShardFiles, readable, shards_in};
 pub(super) struct Options {
     /// A data directory, or one shard's directory in it.
     directory: PathBuf,
-    /// Print one JSON object a line.
+    /// Print one JSON object per line.
     #[arg(long)]
     json: bool,
     /// Read records only; needs a journal that still has its first frame.
@@ -87,8 +87,8 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
         let first = first_frame(files)?;
         if first > 1 {
             bail!(
-                "{}: the journal begins with frame {first}; what was before it is only in the \
-                 snapshot",
+                "{}: the journal begins with frame {first}; earlier state is only in the \
+                    snapshot",
                 files.directory.display()
             );
         }
@@ -100,7 +100,7 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
                     numbers = loaded;
                     break;
                 }
-                Err(error) => eprintln!("{}: {error}; trying the one before", file.path.display()),
+                Err(error) => eprintln!("{}: {error}; trying the previous one", file.path.display()),
             }
         }
     }

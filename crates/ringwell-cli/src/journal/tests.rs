@@ -88,7 +88,7 @@ fn inspect_writes_a_json_object_a_line() {
 }
 
 #[test]
-fn verify_says_that_a_sound_journal_is_sound() {
+fn verify_confirms_that_a_sound_journal_is_sound() {
     let (sound, text) = journal(&["verify"], &fixture()).unwrap();
     assert!(sound, "{text}");
     assert!(text.contains("2 segments of 77824 bytes, frames 1 to 5, 12 records"), "{text}");
@@ -142,7 +142,7 @@ fn a_directory_without_a_journal_is_an_error() {
 }
 
 #[test]
-fn nothing_is_changed() {
+fn reading_changes_no_file() {
     let copy = damaged("0000000000000001.rpj", 8192 + 100);
     let state = || {
         let mut files: Vec<_> = fs::read_dir(copy.path())

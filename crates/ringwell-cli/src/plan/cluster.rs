@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// Lockout of a number after its allocation
     #[arg(long, value_name = "DURATION", default_value = "30m", value_parser = parse_lifetime)]
     lifetime: Duration,
-    /// Numbers of all pools; without it, as many as the target asks for
+    /// Numbers of all pools; by default as many as the target requires
     #[arg(long, value_name = "N", value_parser = parse_amount)]
     numbers: Option<f64>,
     /// Numbers of one pool
@@ -43,7 +43,7 @@ pub(super) struct Args {
     /// Share of a core that may be used; the rest is for peaks
     #[arg(long, value_name = "SHARE", default_value = "50%", value_parser = parse_share)]
     busy: f64,
-    /// Cores that shards may have on a node
+    /// Cores for shards on a node
     #[arg(long, value_name = "N", default_value_t = 8)]
     node_cores: u32,
     /// Memory that Ringwell may have on a node, in GiB
@@ -92,8 +92,8 @@ fn table(args: &Args, figures: &[Figure]) -> String {
         let _ = writeln!(text, "  {:<51} {value:>12}   {}", measured.what, measured.command);
         text += &wrapped(measured.conditions);
     }
-    text += "\nMeasure on a machine of the kind that you mean to buy: nothing above was measured on \
-             more\nthan two cores, and a proxy, TLS and peaks of the disk are not in it.\n";
+    text += "\nMeasure on a machine of the kind that you will buy: nothing above was measured \
+        on more\nthan two cores, and a proxy, TLS and peaks of the disk are not included.\n";
     text
 }
 

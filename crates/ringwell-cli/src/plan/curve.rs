@@ -43,7 +43,7 @@ impl Curve {
         f64::from(numbers.saturating_sub(self.left)) / f64::from(self.right - self.left)
     }
 
-    /// The plot; `marked` gets a line of its own.
+    /// The plot; `marked` gets its own line.
     pub(super) fn plot(&self, marked: u32, colours: bool) -> String {
         let mark = nearest(self.across(marked), COLUMNS - 1);
         let mut text = String::new();

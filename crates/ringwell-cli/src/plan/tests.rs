@@ -7,7 +7,7 @@ fn plan(load: f64, asked: Option<u32>) -> pool::PoolPlan {
 }
 
 #[test]
-fn the_table_marks_the_size_for_the_target_and_the_one_asked_for() {
+fn the_table_marks_the_target_size_and_the_requested_one() {
     let text = plan(80.0, Some(100)).text(false);
     let line = |end: &str| text.lines().find(|line| line.ends_with(end)).unwrap().to_owned();
     let words = |line: String| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
@@ -36,7 +36,7 @@ fn the_plot_falls_from_left_to_right() {
 }
 
 #[test]
-fn the_drawing_is_whole_and_needs_no_other_file() {
+fn the_drawing_is_complete_and_needs_no_other_file() {
     let svg = svg::draw(&plan(80.0, Some(120)));
     for part in ["<svg ", "96 for the target", "120 as asked", "overflow", "0.010 %", "</svg>"] {
         assert!(svg.contains(part), "no {part:?} in\n{svg}");

@@ -12,7 +12,7 @@ pub(crate) fn parse_share(text: &str) -> Result<f64, &'static str> {
         None => (text, 1.0),
     };
     let share = digits.trim().parse::<f64>().ok().map(|value| value * unit);
-    share.filter(|share| (0.0..=1.0).contains(share)).ok_or("must be a share, as 1% or 0.01")
+    share.filter(|share| (0.0..=1.0).contains(share)).ok_or("must be a share, e.g. 1% or 0.01")
 }
 
 /// `127000`, `127k`, `5500M` or `5.5G`, above 0.
@@ -37,7 +37,7 @@ pub(crate) const USUAL_CALLERS: &str = "80%:3m,15%:30m,5%:6h";
 /// `80%:3m,20%:1h`.
 pub(crate) fn parse_callers(text: &str) -> Result<Callers, String> {
     let part = |part: &str| {
-        let (share, delay) = part.split_once(':').ok_or("must be SHARE:DELAY, as 80%:3m")?;
+        let (share, delay) = part.split_once(':').ok_or("must be SHARE:DELAY, e.g. 80%:3m")?;
         Ok((parse_share(share)?, parse_lifetime(delay)?))
     };
     let parts: Result<Vec<_>, String> = text.split(',').map(part).collect();

@@ -48,7 +48,7 @@ pub(super) struct Create {
     /// Its id, which no pool has yet; with --size the server chooses one
     #[arg(long, conflicts_with = "size")]
     id: Option<u64>,
-    /// The number for rows that get no other; without it they get errors
+    /// The number for rows without a free number; without it they get errors
     #[arg(long, value_name = "NUMBER", conflicts_with = "size", value_parser = PromoNumber::parse)]
     overflow: Option<PromoNumber>,
     /// Its key [default: a random one]
@@ -57,7 +57,7 @@ pub(super) struct Create {
     /// Draw this many numbers from the inventory, one of them for overflow
     #[arg(long, value_name = "N")]
     size: Option<u32>,
-    /// No overflow number: rows without a number get errors
+    /// No overflow number: rows without a free number get errors
     #[arg(long, requires = "size")]
     no_overflow: bool,
     /// Its network
@@ -71,7 +71,7 @@ pub(super) struct Create {
     campaign: String,
 }
 
-/// Makes the pool and shows it with its key.
+/// Creates the pool and prints it with its key.
 pub(super) fn run(server: &Server, create: &Create, json: bool) -> anyhow::Result<ExitCode> {
     let (id, key) = match (create.size, create.id) {
         (Some(size), _) => from_inventory(server, create, size)?,

@@ -12,7 +12,7 @@ use super::{say, table};
 
 #[derive(Debug, clap::Subcommand)]
 pub(super) enum Networks {
-    /// Print all networks and how many numbers their pools have, and may have
+    /// Print all networks with the count and limit of their pools' numbers
     List,
     /// Limit how many numbers a network's pools may have together
     Limit {

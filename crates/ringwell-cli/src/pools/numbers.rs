@@ -21,7 +21,7 @@ pub(super) enum Numbers {
         /// Numbers or ranges, as in 8885550100-8885550149
         #[arg(required = true, value_name = "RANGE", value_parser = parse_range)]
         ranges: Vec<NumberRange>,
-        /// The only network that may have them
+        /// The only network that may use them
         #[arg(long, value_name = "NAME")]
         network: Option<String>,
     },
@@ -43,15 +43,15 @@ pub(super) enum Numbers {
     },
     /// Buy numbers for the inventory of a network
     Buy(purchases::Buy),
-    /// Print numbers that were bought
+    /// Print purchased numbers
     Bought,
 }
 
 /// `8885550100` or `8885550100-8885550149`.
 pub(super) fn parse_range(text: &str) -> Result<NumberRange, &'static str> {
     NumberRange::parse(text).ok().flatten().ok_or(
-        "numbers have ten digits, the first from 2 to 9, or a + and a country code; write e.g. \
-         8885550100-8885550149",
+        "numbers have ten digits, the first from 2 to 9, or a + and a country code, e.g. \
+            8885550100-8885550149",
     )
 }
 
@@ -96,14 +96,14 @@ pub(super) fn add_to_pool(
         match waiting {
             0 => format!("{count} added to ring pool {id}\n"),
             _ => format!(
-                "{count} added to ring pool {id}: {entered} now, {waiting} when no visitor can \
-                 hold them any more\n"
+                "{count} added to ring pool {id}: {entered} now, {waiting} as soon as no \
+                    visitor can hold them\n"
             ),
         }
     })
 }
 
-/// Gives a pool another overflow number.
+/// Replaces the overflow number of a pool.
 pub(super) fn overflow(
     server: &Server,
     id: u64,
@@ -116,14 +116,13 @@ pub(super) fn overflow(
         let when = if answer["now"] == true {
             "now"
         } else {
-            "when no visitor can hold it any \
-            more"
+            "as soon as no visitor can hold it"
         };
         format!("{number} is the overflow number of ring pool {id} {when}\n")
     })
 }
 
-/// Runs of numbers as a table.
+/// Ranges of numbers as a table.
 pub(super) fn table_of(runs: &[Value]) -> String {
     let heading = ["first", "last", "count", "state", "pool", "network"];
     let row = |run: &Value| heading.map(|name| text(run, name)).to_vec();

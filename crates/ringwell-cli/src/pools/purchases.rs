@@ -43,7 +43,7 @@ pub(super) fn bought(server: &Server, json: bool) -> anyhow::Result<ExitCode> {
     say(json, &purchases, || table_of(&["number", "price_cents", "network"], &purchases))
 }
 
-/// Buys numbers, or prints which numbers it would buy.
+/// Buys numbers, or prints the numbers that it would buy.
 pub(super) fn buy(server: &Server, buy: &Buy, json: bool) -> anyhow::Result<ExitCode> {
     let Buy { network, count, area_code, dry_run } = buy;
     let body = json!({ "network": network, "numbers": count, "area_code": area_code });

@@ -82,14 +82,13 @@ impl Server {
     /// All entries of a paged list; `key` is the member of an entry at which the next page starts.
     ///
     /// # Errors
-    /// The same as for [`Self::get`].
     pub(crate) fn pages(&self, path: &str, key: &str) -> anyhow::Result<Vec<Value>> {
         let mut all = Vec::new();
         let mut after = String::new();
         loop {
             let page = self.get(&format!("{path}?limit={PAGE}{after}"))?;
             let Value::Array(page) = page else {
-                bail!("{} does not answer with a list", self.url)
+                bail!("{} does not return a list", self.url)
             };
             let Some(last) = page.last() else { return Ok(all) };
             let last = text(last, key);
@@ -158,9 +157,10 @@ impl Server {
                     thread::sleep(Duration::from_secs(1));
                 }
                 Err(CallError::NotThere { url, reason }) => bail!(
-                    "no server manages pools at {url}: {reason}. A server does if `database` is \
-                     set under [directory] of its configuration; it listens at management.address, \
-                     which --url must name if that is not 127.0.0.1:8081"
+                    "no server manages pools at {url}: {reason}. A server manages pools if \
+                        `database` is set under [directory] of its configuration; it listens \
+                        at management.address, which --url must name if that is not \
+                        127.0.0.1:8081"
                 ),
                 other => return Ok(other?),
             }
@@ -190,8 +190,8 @@ impl Server {
                  RINGWELL_TOKEN"
             ),
             (StatusCode::NOT_FOUND, _) if is_collection => anyhow!(
-                "{url} manages no pools: they are managed at management.address of a server that \
-                 has `database` set under [directory]"
+                "{url} does not manage pools: use management.address of a server that has \
+                    `database` set under [directory]"
             ),
             (_, Some(detail)) => anyhow!("{}", plain(&detail)),
             (status, None) => anyhow!("{url} answered {status}"),

@@ -39,14 +39,14 @@ pub(super) fn show(server: &Server, id: u64, json: bool) -> anyhow::Result<ExitC
     say(json, &pool, || lines(&pool))
 }
 
-/// A pool with its numbers in it.
+/// A pool including its numbers.
 pub(super) fn pool(server: &Server, id: u64) -> anyhow::Result<Value> {
     let mut pool = server.get(&format!("/v1/pools/{id}"))?;
     pool["numbers"] = server.get(&format!("/v1/pools/{id}/numbers"))?;
     Ok(pool)
 }
 
-/// A pool, one property a line, and its numbers.
+/// A pool, one property per line, and its numbers.
 pub(super) fn lines(pool: &Value) -> String {
     let mut lines = String::new();
     let mut line = |name: &str, value: &str| {

@@ -13,7 +13,7 @@ use super::{say, table};
 pub(super) enum Tokens {
     /// Print tokens, without their secrets
     List,
-    /// Make a token: the secret goes to stdout and is not shown again
+    /// Create a token: the secret is printed on stdout and not shown again
     Create {
         /// Owner of the token, for the audit log
         #[arg(long)]

@@ -25,7 +25,7 @@ fn lists_of_buckets_are_read_and_written_or_refused() {
 }
 
 #[test]
-fn a_drained_nodes_buckets_make_the_others_own_as_many_as_each_other() {
+fn draining_a_node_distributes_its_buckets_evenly() {
     let owners = vec![
         owner(0, "a", "0-99"),
         owner(1, "a", "100-499"),

@@ -64,7 +64,7 @@ pub(super) fn read(mut log: impl BufRead) -> io::Result<(Vec<View>, Lines)> {
         match parse(text.trim_end()) {
             Some(Line::Page(_)) if views.len() == VIEWS_MAX => {
                 let text =
-                    format!("the log has more than {VIEWS_MAX} page views: take a part of it");
+                    format!("the log has more than {VIEWS_MAX} page views: use a part of it");
                 return Err(io::Error::other(text));
             }
             Some(Line::Page(view)) => {
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn only_pages_that_people_opened_count() {
+    fn only_pages_opened_by_people_count() {
         let lines = [
             (COMBINED.replace("/shop", "/style.css"), Line::Other),
             (COMBINED.replace("GET", "POST"), Line::Other),
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_is_none_is_counted_and_passed_over() {
+    fn an_invalid_line_is_counted_and_skipped() {
         let junk =
             ["", "-", "a [", "a [x] \"GET / H\" 200 1", "a - - [10/Oct/2000:13:55:36 -0700] \"GET"];
         let text = format!("{}\n{}\n{COMBINED}\n", junk.join("\n"), "x".repeat(200_000));
@@ -180,7 +180,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_line_panics(line in "\\PC{0,120}", cut in 0..150_usize) {
+        fn no_line_causes_a_panic(line in "\\PC{0,120}", cut in 0..150_usize) {
             let _ = parse(&line);
             let _ = parse(COMBINED.get(..cut).unwrap_or(COMBINED));
         }

@@ -16,7 +16,7 @@ use ringwell_plan::Callers;
 
 use super::access_log::View;
 
-/// A visitor who opens no page for this long begins another visit.
+/// A visitor who opens no page for this long begins a new visit.
 const VISIT_GAP: Millis = Millis(30 * 60_000);
 /// The size of the journal's groups; a long day takes a few megabytes.
 const GROUP_BYTES: usize = 64 * 1024;
@@ -52,7 +52,7 @@ pub(super) struct Found {
     pub(super) overflow_calls: u64,
     /// Calls without any attribution.
     pub(super) unknown: u64,
-    /// Calls after the lockout that are attributed to the right visitor all the same.
+    /// Calls after the lockout that are still attributed to the right visitor.
     pub(super) late: u64,
     /// Calls whose likeliest visitor has a probability below one half.
     pub(super) unsure: u64,
@@ -69,7 +69,7 @@ pub(super) struct Found {
 struct Call {
     at: Millis,
     visitor: u32,
-    /// The number that was shown; `None` for the overflow number.
+    /// The shown number; `None` for the overflow number.
     number: Option<PromoNumber>,
 }
 

@@ -60,7 +60,7 @@ fn wrong(found: &Found) -> f64 {
 /// 20,000 visitors, of whom some 600 call, and a server that is killed every ten minutes. The mean
 /// of eight days equals the formula; a single day varies at random, because it has only 600 calls.
 #[test]
-fn misattribution_is_what_the_formula_says_though_the_server_crashes_every_ten_minutes() {
+fn misattribution_equals_the_formula_although_the_server_crashes_every_ten_minutes() {
     let days = 8;
     let crashes = Some((Millis(600_000), Millis(2_000)));
     let (mut sum, mut calls) = (0.0, 0);
@@ -76,12 +76,12 @@ fn misattribution_is_what_the_formula_says_though_the_server_crashes_every_ten_m
         assert!((wrong(&found) - formula()).abs() < 0.035, "seed {seed}: {found:?}");
     }
     let mean = sum / f64::from(u32::try_from(days).unwrap());
-    println!("{calls} calls: {mean:.4} misattributed, the formula says {:.4}", formula());
+    println!("{calls} calls: {mean:.4} misattributed, {:.4} by the formula", formula());
     assert!((mean - formula()).abs() < 0.01, "{mean} instead of {}", formula());
 }
 
 #[test]
-fn the_same_day_is_the_same_and_crashes_change_nothing_but_the_visitors_meanwhile() {
+fn a_repeated_day_has_the_same_results_and_crashes_only_affect_visitors_in_that_time() {
     let crashes = Some((Millis(600_000), Millis(2_000)));
     assert_eq!(day(3, crashes), day(3, crashes));
     let (with, without) = (day(3, crashes), day(3, None));
@@ -93,7 +93,7 @@ fn the_same_day_is_the_same_and_crashes_change_nothing_but_the_visitors_meanwhil
 /// Confidence is calibrated: a share p of the calls that name a visitor with probability p is
 /// right.
 #[test]
-fn confidence_is_as_often_right_as_it_says() {
+fn confidence_matches_the_share_of_right_attributions() {
     let (mut said, mut right, mut named) = (0.0, 0.0, 0.0);
     for seed in 1..=6 {
         let found = day(seed, None);

@@ -51,13 +51,13 @@ pub(crate) struct Args {
     /// The file with the endpoint's secret, `whsec_…`
     #[arg(long, value_name = "FILE", conflicts_with = "register")]
     secret_file: Option<PathBuf>,
-    /// Ask the server for an endpoint with this address, and remove it at the end
+    /// Create an endpoint with this address on the server, and remove it at the end
     #[arg(long)]
     register: bool,
-    /// With --register: the types of events, separated by commas; without it, all
+    /// With --register: the types of events, separated by commas; by default all
     #[arg(long, value_name = "TYPES", value_delimiter = ',', requires = "register")]
     types: Vec<String>,
-    /// The status with which events are answered
+    /// The status of answers to events
     #[arg(long, value_name = "STATUS", default_value_t = 204, value_parser = clap::value_parser!(u16).range(200..=599))]
     answer: u16,
     /// End after this many events; a repeated one counts once
@@ -70,7 +70,7 @@ pub(crate) struct Args {
     access: Access,
 }
 
-/// An endpoint that a server made for this command; removed when dropped.
+/// An endpoint that a server created for this command; removed when dropped.
 struct Endpoint<'a> {
     caller: Caller,
     access: &'a Access,
@@ -81,7 +81,7 @@ struct Endpoint<'a> {
 /// Receives until a signal or the last event.
 ///
 /// # Errors
-/// If the address cannot be bound, there is no secret, or the server makes no endpoint.
+/// If the address cannot be bound, there is no secret, or the server does not create an endpoint.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let runtime = Builder::new_current_thread().enable_all().build()?;
     let bound = runtime.block_on(Receiver::bind(&args.listen));
@@ -144,7 +144,7 @@ impl<'a> Endpoint<'a> {
     fn register(args: &'a Args, address: &str) -> anyhow::Result<Self> {
         let Access { url, .. } = &args.access;
         if matches!(args.listen, Listen::Unix(_)) {
-            bail!("--register needs an address of TCP: webhooks are not sent to unix sockets");
+            bail!("--register needs a TCP address: webhooks are not sent to unix sockets");
         }
         let caller = Caller::new(&args.access)?;
         let wanted = json!({ "url": format!("http://{address}/"), "types": args.types });
@@ -157,11 +157,11 @@ impl<'a> Endpoint<'a> {
                 Ok(Self { caller, access: &args.access, id, secret })
             }
             _ if status == StatusCode::NOT_FOUND => {
-                bail!("{url} takes no calls: add [calls] to its configuration")
+                bail!("{url} does not accept calls: add [calls] to its configuration")
             }
             _ => {
                 let reason = field("detail").unwrap_or_else(|| format!("it answered {status}"));
-                bail!("{url} makes no endpoint for http://{address}/: {reason}")
+                bail!("{url} did not create an endpoint for http://{address}/: {reason}")
             }
         }
     }
@@ -178,7 +178,7 @@ impl Drop for Endpoint<'_> {
     }
 }
 
-/// Time, type, id and body; control characters of strangers do not reach the terminal.
+/// Time, type, id and body; control characters do not reach the terminal.
 fn as_text(received: &Received) -> String {
     let time = shown(received);
     let Received { id, kind, body, times, checked, .. } = received;

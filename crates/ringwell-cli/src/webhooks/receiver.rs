@@ -29,7 +29,7 @@ const BODY_TIME_MAX: Duration = Duration::from_secs(10);
 /// The most deliveries whose ids are remembered.
 const NAMES_MAX: usize = 10_000;
 
-/// One request that was received.
+/// One received request.
 #[derive(Clone, Debug)]
 pub(crate) struct Received {
     /// The time by this machine's clock.
@@ -43,7 +43,7 @@ pub(crate) struct Received {
     /// The count of times that the event was received, including this one; 0 if the signature is
     /// invalid.
     pub(crate) times: u32,
-    /// Whether one of the secrets has signed it.
+    /// Whether it is signed with one of the secrets.
     pub(crate) checked: Result<(), Mismatch>,
 }
 

@@ -7,7 +7,7 @@ use super::phone::Phone;
 use super::support::server::{Server, ringwell};
 
 #[test]
-fn calls_come_back_with_a_backup() {
+fn a_backup_restores_calls() {
     let board = Switchboard::new("");
     board.call_of("CA1", board.visitor("17"));
     let before = board.call("CA1", |call| call["state"] == "ended");

@@ -21,7 +21,7 @@ impl Switchboard {
 }
 
 #[test]
-fn a_blocked_caller_is_refused_and_logged_as_such_until_unblocked() {
+fn a_blocked_caller_is_refused_and_logged_as_blocked_until_unblocked() {
     let board = Switchboard::with_settings("", OTHER_POOL, &[]);
     let number = board.visitor("17");
     let twilio = Provider::twilio(&board.phone);
@@ -48,7 +48,7 @@ fn a_blocked_caller_is_refused_and_logged_as_such_until_unblocked() {
     assert_eq!(call["destination"], serde_json::Value::Null);
     assert_eq!(call["attribution"]["parameters"]["id"], "17", "{call:#}");
     assert_eq!(board.call("CA3", |call| call["state"] == "ended")["outcome"], "busy");
-    // The provider reports in its own words how the call ended.
+    // The provider reports the end of the call in its own words.
     let end = "CallSid=CA2&CallStatus=failed&From=%2B14155551234";
     assert_eq!(twilio.post("/t/main/status", end).status, 200);
     assert_eq!(board.call("CA2", |_| true)["outcome"], "rejected");
@@ -71,5 +71,5 @@ fn a_second_server_is_refused_before_it_has_touched_the_call_log() {
     let board = Switchboard::new("");
     let output = board.site.serve(&[]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("another server has its call log"), "{said}");
+    assert!(!output.status.success() && said.contains("another server uses its call log"), "{said}");
 }

@@ -1,4 +1,4 @@
-//! The kill drill: calls come in at 200 events a second, the server is killed again and again, the
+//! The kill drill: 200 call events a second arrive, the server is killed repeatedly, and the
 //! receiver of webhooks fails, hangs and resets. No call is lost or doubled, each event arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -79,8 +79,8 @@ fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     reader.get_mut().write_all(answer).ok()
 }
 
-/// Calls until the server is gone; returns the calls whose ring was answered, and those whose end
-/// was.
+/// Makes calls until the server is gone; returns the calls whose beginning was answered, and those
+/// whose end was.
 fn calls(phone: &Phone, number: u64, names: &str, is_over: &AtomicBool) -> [Vec<String>; 2] {
     let (mut begun, mut ended) = (Vec::new(), Vec::new());
     let twilio = Provider::twilio(phone);
@@ -169,7 +169,7 @@ fn no_call_is_lost_or_doubled_and_each_event_arrives() {
         completed >= ended.len() && names.iter().all(|name| got.contains(*name))
     };
     while !is_done(&all) {
-        assert!(Instant::now() < until, "{} events, not all of them delivered", all.len());
+        assert!(Instant::now() < until, "{} events, some of them not delivered", all.len());
         thread::sleep(Duration::from_millis(500));
         all = events(&board);
     }

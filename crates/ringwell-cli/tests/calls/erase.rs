@@ -133,7 +133,7 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let mut command = ringwell(&["journal", "erase", "--parameter", &format!("gclid={SECRET}")]);
     command.arg(&data);
     assert_eq!(say(command), "1 allocations erased\n");
-    // As a crash leaves it: the planned bytes are stored, and half of them written.
+    // The state after a crash: the planned bytes are stored, and half of them written.
     let mut intent = String::new();
     for (path, old) in before {
         let Ok(new) = fs::read(&path) else { continue };
@@ -169,7 +169,7 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
 }
 
 #[test]
-fn an_erasure_whose_list_cannot_be_written_erases_nothing() {
+fn an_erasure_erases_nothing_if_its_list_cannot_be_written() {
     let (board, _) = board();
     let erase = |list: &Path| {
         let mut command = ringwell(&["calls", "erase", "--caller", &format!("+1{CALLER}")]);

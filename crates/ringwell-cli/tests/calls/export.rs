@@ -82,7 +82,7 @@ fn every_call_is_exported_once_and_filters_apply() {
 }
 
 #[test]
-fn an_upload_that_is_too_large_is_refused_and_not_taken_for_an_empty_one() {
+fn an_upload_that_is_too_large_is_refused_and_not_mistaken_for_an_empty_one() {
     let board = Switchboard::new("");
     let line = format!("main,CA1,Sale,1.00,EUR,,{}\n", "x".repeat(150));
     let head = "account,provider_call_id,type,value,currency,at,external_id\n";
@@ -94,7 +94,7 @@ fn an_upload_that_is_too_large_is_refused_and_not_taken_for_an_empty_one() {
 }
 
 #[test]
-fn results_come_in_as_csv_and_go_out_as_uploads() {
+fn results_are_accepted_as_csv_and_exported_as_uploads() {
     let board = Switchboard::new("");
     for (call, parameters) in [("CA1", "1&gclid=Cj0_x-1&msclkid=0f0f"), ("CA2", "2")] {
         board.call_of(call, board.visitor(parameters));

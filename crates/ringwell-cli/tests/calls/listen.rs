@@ -1,4 +1,4 @@
-//! `ringwell webhooks listen`, called by a real server and by strangers.
+//! `ringwell webhooks listen`, called by a real server and by unauthenticated clients.
 
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
@@ -88,7 +88,7 @@ fn webhooks_listen_registers_itself_and_prints_the_events_of_a_call() {
 }
 
 #[test]
-fn webhooks_listen_believes_only_its_secrets() {
+fn webhooks_listen_trusts_only_its_own_secrets() {
     let folder = tempfile::TempDir::new().unwrap();
     let file = folder.path().join("secret");
     std::fs::write(&file, format!("whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw\n{SECRET}\n")).unwrap();
@@ -140,7 +140,7 @@ fn webhooks_listen_believes_only_its_secrets() {
 }
 
 #[test]
-fn webhooks_listen_says_where_its_secret_comes_from() {
+fn webhooks_listen_prints_the_source_of_its_secret() {
     let command = || ringwell(&["webhooks", "listen", "--listen", "127.0.0.1:0"]);
     let output = command().output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();

@@ -1,4 +1,4 @@
-//! A provider of telephony: signs requests as its own documentation says, without the server's code.
+//! A provider of telephony: signs requests by its own documentation, without the server's code.
 
 use std::fs;
 

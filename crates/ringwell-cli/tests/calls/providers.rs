@@ -6,7 +6,7 @@ use std::thread;
 use super::Switchboard;
 use super::support::server::ringwell;
 
-/// 32 bytes, and the public key that belongs to them (RFC 8032, test 1).
+/// 32 bytes, and their public key (RFC 8032, test 1).
 const PRIVATE: &str = "nWGxne/9WmC6hEr0kuwsxERJxWl7MmkZcDusAxyuf2A=";
 const PUBLIC: &str = "11qYAYKxCrfVS/7TyWQHOg7hcvPapiMlrwIaaPcHURo=";
 /// Providers other than Twilio, with the secrets of their accounts.
@@ -86,7 +86,7 @@ fn a_phone_with_another_secret_is_refused() {
     let said = String::from_utf8_lossy(&stranger.stderr).into_owned();
     assert!(!stranger.status.success() && said.contains("secret_files of the account"), "{said}");
     for (provider, secret) in OTHERS.into_iter().filter(|(provider, _)| *provider != "telnyx") {
-        // The server has already read the right one.
+        // The server has already read the right secret.
         let file = board.site.config().with_file_name(format!("{provider}.secret"));
         std::fs::write(
             &file,

@@ -14,14 +14,15 @@ const RATE: u32 = 500;
 const BATCHES: u32 = 1_000;
 const SENDERS: u32 = 50;
 
-/// The times of what was sent in one span, each from its due time: a late sender has waited too.
+/// The times of requests in one interval, each from its due time: a late sender has waited too.
 #[derive(Default)]
 struct Times {
     calls: Vec<Duration>,
     batches: Vec<Duration>,
 }
 
-/// Sends `calls` and `batches` a second, each at its time, whether or not those before were answered.
+/// Sends `calls` and `batches` a second, each at its time, whether or not earlier ones were
+/// answered.
 fn measure(board: &Switchboard, span: Duration, calls: u32, batches: u32) -> Times {
     static SERIES: AtomicU64 = AtomicU64::new(0);
     let series = SERIES.fetch_add(1, Ordering::Relaxed);
@@ -77,7 +78,7 @@ fn every_call_is_connected_at_500_a_second() {
     measure(&Switchboard::new(""), Duration::from_secs(1), RATE, 0);
 }
 
-/// Batches alone and beside calls, in turns: what the machine does meanwhile meets both.
+/// Batches alone and beside calls, in turns, so that other load affects both.
 #[test]
 #[ignore = "measures: run alone, with --ignored --nocapture"]
 fn a_document_is_out_soon_at_500_calls_a_second() {

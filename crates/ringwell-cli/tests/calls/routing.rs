@@ -77,7 +77,7 @@ fn settings(port: u16) -> String {
 }
 
 #[test]
-fn a_program_decides_where_calls_go_and_the_default_holds_when_it_does_not() {
+fn a_program_decides_the_destination_of_calls_and_the_default_applies_if_it_fails() {
     let (port, questions) = program(|place| match place {
         0 => {
             let two = r#"{"to":["+18005550001","sip:desk@pbx.example"],"timeout":12}"#;
@@ -126,7 +126,7 @@ fn a_program_decides_where_calls_go_and_the_default_holds_when_it_does_not() {
 }
 
 #[test]
-fn sighup_brings_other_accounts_destinations_and_secrets() {
+fn sighup_reloads_accounts_destinations_and_secrets() {
     let board = Switchboard::new("");
     let number = board.visitor("17");
     let ring = |call: &str| {

@@ -10,7 +10,7 @@ use super::support::server::ringwell;
 use super::support::site::{Pool, Site};
 
 #[test]
-fn a_log_of_a_day_says_what_would_be_attributed() {
+fn a_log_of_a_day_yields_the_expected_attributions() {
     let site = Site::new(vec![Pool::new(16, 40, LIFETIME), Pool::new(17, 2, LIFETIME)], "");
     let log = site.config().with_file_name("access.log");
     let mut text = String::new();

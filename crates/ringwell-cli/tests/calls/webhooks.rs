@@ -217,7 +217,7 @@ fn every_event_arrives_signed_at_a_receiver_that_fails() {
 }
 
 #[test]
-fn an_endpoint_that_hangs_delays_no_other() {
+fn a_hanging_endpoint_delays_no_other() {
     let (hangs, well) = (Receiver::start(|_| None), Receiver::start(|_| Some(200)));
     let board = board(&[&hangs, &well]);
     let _ = board.endpoint(&hangs);

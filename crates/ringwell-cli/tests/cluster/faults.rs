@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_node_that_hangs_costs_its_own_rows_their_numbers_and_nobody_time() {
+fn a_hanging_node_affects_only_its_own_rows_and_delays_no_other() {
     let deadline = Duration::from_secs(5);
     let cluster = Cluster::quick("5s", 400, HALF_AN_HOUR);
     let servers = cluster.start_both();
@@ -14,14 +14,14 @@ fn a_node_that_hangs_costs_its_own_rows_their_numbers_and_nobody_time() {
     for round in 0..60 {
         let begun = Instant::now();
         let rows = cluster.ask(&mut client, &format!("stopped{round}"));
-        assert!(begun.elapsed() < deadline / 2, "links judge by their own deadline");
+        assert!(begun.elapsed() < deadline / 2, "links use their own deadline");
         for (pool, row) in (1..).zip(&rows) {
             assert_eq!(row.overflow, Cluster::owner(pool) == 1, "{row:?}");
         }
     }
-    // The slow answers reveal it; then the link is shut, and its rows overflow at once.
+    // The slow answers reveal it; then the link is closed, and its rows overflow at once.
     let asked = link(&mut client, "requests") - asked_before;
-    assert!(asked <= 10, "{asked} of 60 batches waited for the node that hangs");
+    assert!(asked <= 10, "{asked} of 60 batches waited for the hanging node");
     assert_eq!(shards(&mut client)["shards"][0]["links"][0]["state"], "shut");
     let paced = metrics::labelled(&servers[0], "ringwell_overflow_rows_total", "\"paced\"");
     assert!(paced > 0);
@@ -55,7 +55,7 @@ fn windows_around_pauses(cluster: &Cluster, servers: &[Server; 2]) -> [f64; 2] {
 }
 
 #[test]
-fn a_caller_that_hung_itself_does_not_blame_the_other_node() {
+fn a_caller_that_hung_does_not_blame_the_other_node() {
     let cluster = Cluster::quick("10s", 90_000, HALF_AN_HOUR);
     let servers = cluster.start_both();
     // On a busy machine the other node is occasionally slow too, and its window reacts to that.
@@ -67,7 +67,7 @@ fn a_caller_that_hung_itself_does_not_blame_the_other_node() {
 }
 
 #[test]
-fn a_node_that_is_killed_comes_back_with_all_that_was_answered() {
+fn a_killed_node_returns_with_all_answered_allocations() {
     let lifetime = Duration::from_secs(2);
     let cluster = Cluster { deadline: "200ms", ..Cluster::new(300, lifetime) };
     let [first, second] = cluster.start_both();
@@ -123,7 +123,7 @@ fn a_node_that_is_killed_comes_back_with_all_that_was_answered() {
 }
 
 #[test]
-fn numbers_that_come_too_late_are_given_back() {
+fn late_numbers_are_returned() {
     let cluster = Cluster { deadline: "1s", ..Cluster::new(40, HALF_AN_HOUR) };
     let servers = cluster.start_both();
     let mut client = servers[0].client();
@@ -163,7 +163,7 @@ fn numbers_that_come_too_late_are_given_back() {
 }
 
 #[test]
-fn a_client_that_hangs_up_leaves_nothing_on_the_link() {
+fn a_disconnecting_client_leaves_nothing_on_the_link() {
     let cluster = Cluster { deadline: "1s", ..Cluster::new(6, HALF_AN_HOUR) };
     let servers = cluster.start_both();
     let mut client = servers[0].client();
@@ -185,7 +185,7 @@ fn a_client_that_hangs_up_leaves_nothing_on_the_link() {
 }
 
 #[test]
-fn a_panic_on_another_node_costs_its_own_rows_and_nothing_else() {
+fn a_panic_on_another_node_affects_only_its_own_rows() {
     let cluster = Cluster { deadline: "1s", ..Cluster::new(20, HALF_AN_HOUR) };
     let first = cluster.start(0);
     let mut command = cluster.command(1, "cluster.toml");

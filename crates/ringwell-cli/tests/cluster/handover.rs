@@ -27,7 +27,7 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
 }
 
 #[test]
-fn a_batch_sent_again_after_a_move_gets_no_number_that_somebody_else_has() {
+fn a_batch_repeated_after_a_move_gets_no_number_of_another_visitor() {
     let cluster = Cluster::new(1, HALF_AN_HOUR);
     let servers = cluster.start_both();
     let [mut a, mut b] = servers.each_ref().map(Server::client);
@@ -46,7 +46,7 @@ fn a_batch_sent_again_after_a_move_gets_no_number_that_somebody_else_has() {
 }
 
 #[test]
-fn pools_that_are_held_stay_held_where_they_move() {
+fn held_pools_stay_held_when_they_move() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     // Data directories that begin with a later map have no known lockouts, so all pools are held.
     cluster.write_map("cluster.toml", 2, SECRET, [&[0, 2], &[1]]);
@@ -65,7 +65,7 @@ fn pools_that_are_held_stay_held_where_they_move() {
 }
 
 #[test]
-fn a_batch_sent_again_gets_its_answer_after_a_move_within_the_node() {
+fn a_batch_repeated_after_a_move_within_the_node_gets_its_answer() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     cluster.write_map("cluster.toml", 1, SECRET, [&[0, 2], &[1]]);
     let servers = cluster.start_both();
@@ -80,7 +80,7 @@ fn a_batch_sent_again_gets_its_answer_after_a_move_within_the_node() {
 
 /// The giver may be killed while it waits.
 #[test]
-fn a_hand_over_whose_caller_hangs_up_is_done_whole_or_not_at_all() {
+fn a_hand_over_whose_caller_disconnects_is_completed_or_not_done_at_all() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let a = cluster.start(0);
     let take = |bucket: u16| {
@@ -111,7 +111,7 @@ fn a_hand_over_whose_caller_hangs_up_is_done_whole_or_not_at_all() {
 }
 
 #[test]
-fn buckets_that_have_moved_on_since_hold_up_no_later_move() {
+fn buckets_that_have_moved_on_do_not_block_a_later_move() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let mut servers = cluster.start_both();
     for (from, to) in [(1, 0), (0, 1)] {
@@ -125,15 +125,14 @@ fn buckets_that_have_moved_on_since_hold_up_no_later_move() {
         map["leaving"] = serde_json::json!([{"to": 0, "buckets": buckets, "holds": []}]);
     });
     servers = [a, cluster.start(1)];
-    wait_until("the move has come to its end", || !is_leaving(&cluster.sites[1]));
+    wait_until("the move has ended", || !is_leaving(&cluster.sites[1]));
     let moved = move_buckets(&mut servers[1].client(), "512-600", 0);
     assert_eq!(moved.status, 200, "{}", moved.body);
 }
 
-/// The list of pools changes while buckets are on their way: removed numbers still have their state
-/// sent.
+/// The list of pools changes while buckets are moving: removed numbers still have their state sent.
 #[test]
-fn lockouts_of_numbers_that_left_their_pool_on_the_way_go_along() {
+fn lockouts_of_numbers_that_left_their_pool_during_the_move_are_moved_too() {
     let mut cluster = Cluster::new(2, HALF_AN_HOUR);
     let [a, b] = cluster.start_both();
     let given = numbers_of(&cluster.ask(&mut a.client(), "first"));

@@ -44,7 +44,7 @@ fn succeed(args: &[&str]) {
 }
 
 #[test]
-fn rows_of_a_node_that_hangs_overflow_with_cause_and_without_the_fault_they_would_not() {
+fn rows_of_a_hanging_node_overflow_with_a_cause_and_would_be_violations_without_the_fault() {
     let cluster = Cluster::quick("10s", 500, HALF_AN_HOUR);
     let [first, second] = cluster.start_both();
     let file = |name: &str| cluster.path(name).to_str().unwrap().to_owned();

@@ -23,7 +23,7 @@ fn assert_holds(cluster: &Cluster, server: &Server, node: usize) {
 }
 
 #[test]
-fn a_node_that_lost_its_disk_hands_out_nothing_that_it_may_have_answered() {
+fn a_node_that_lost_its_disk_hands_out_no_number_that_it_may_have_answered() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let [first, second] = cluster.start_both();
     let rows = cluster.ask(&mut first.client(), "before");
@@ -42,7 +42,7 @@ fn a_node_that_lost_its_disk_hands_out_nothing_that_it_may_have_answered() {
 }
 
 #[test]
-fn a_copy_of_a_data_directory_that_is_put_back_hands_out_nothing_that_was_answered_since() {
+fn a_restored_data_directory_hands_out_no_number_answered_since_the_copy() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let [first, second] = cluster.start_both();
     second.stop();
@@ -59,7 +59,7 @@ fn a_copy_of_a_data_directory_that_is_put_back_hands_out_nothing_that_was_answer
 
 /// The other node was down when this one started without its disk, and comes up later.
 #[test]
-fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_hears_of_it() {
+fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_learns_of_it() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let [first, second] = cluster.start_both();
     cluster.ask(&mut first.client(), "before");

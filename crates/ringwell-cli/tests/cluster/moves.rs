@@ -22,7 +22,7 @@ pub(super) fn numbers_of(rows: &[Row]) -> Vec<u64> {
     rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
-/// Asks until no row overflows any more, or gives up if `all` numbers are out.
+/// Sends batches until no row overflows any more, or gives up if `all` numbers are out.
 fn ask_all_there(cluster: &Cluster, client: &mut Client, id: &str) -> Vec<u64> {
     let until = Instant::now() + PATIENCE;
     let mut numbers = Vec::new();
@@ -46,7 +46,7 @@ fn assert_each_once(mut numbers: Vec<u64>, wanted: usize) {
 }
 
 #[test]
-fn buckets_move_with_lockouts_history_visitors_and_answers_and_come_back_after_restarts() {
+fn buckets_move_with_lockouts_history_visitors_and_answers_and_return_after_restarts() {
     let cluster = Cluster::new(6, HALF_AN_HOUR);
     let mut servers = cluster.start_both();
     let [mut a, mut b] = servers.each_ref().map(Server::client);
@@ -85,7 +85,7 @@ fn buckets_move_with_lockouts_history_visitors_and_answers_and_come_back_after_r
     for number in &given {
         let held = attribution(&mut b, *number, now_ms()).unwrap();
         assert_eq!(held["outcome"], "allocated", "{held}");
-        assert!(held["parameters"]["id"].is_string(), "the record is where it was: {held}");
+        assert!(held["parameters"]["id"].is_string(), "the record is in its old place: {held}");
     }
     for (node, is_killed) in [(0, true), (1, false)] {
         servers = restart(&cluster, servers, node, is_killed);
@@ -169,7 +169,7 @@ fn under_load_no_row_is_lost_and_no_number_goes_out_twice() {
 }
 
 #[test]
-fn a_move_that_was_cut_off_by_a_hang_and_a_kill_goes_on_after_the_restart() {
+fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
     let cluster = Cluster::new(4, HALF_AN_HOUR);
     let [a, b] = cluster.start_both();
     let mut given = numbers_of(&cluster.ask(&mut a.client(), "first"));
@@ -177,7 +177,7 @@ fn a_move_that_was_cut_off_by_a_hang_and_a_kill_goes_on_after_the_restart() {
         let map = fs::read_to_string(cluster.sites[1].data().join("cluster-map.json"));
         map.is_ok_and(|map| map.contains("leaving"))
     };
-    // A few milliseconds pass between giving up and handing over; node a hangs in that time.
+    // A few milliseconds pass between giving up and handing over; node a hangs in that interval.
     for attempt in 0.. {
         assert!(attempt < 50, "the moment was never met");
         let mut client = b.client();
@@ -220,7 +220,7 @@ fn a_move_that_was_cut_off_by_a_hang_and_a_kill_goes_on_after_the_restart() {
 /// The taker hangs when it is about to take over. After it returns, while the giver waits for its
 /// next attempt, the operator cancels the move.
 #[test]
-fn buckets_that_are_on_their_way_can_be_taken_back() {
+fn moving_buckets_can_be_taken_back() {
     let cluster = Cluster::new(6, HALF_AN_HOUR);
     let [a, b] = cluster.start_both();
     let mut given = numbers_of(&cluster.ask(&mut a.client(), "first"));
@@ -252,7 +252,7 @@ fn buckets_that_are_on_their_way_can_be_taken_back() {
         assert_eq!(moving.join().unwrap(), 200);
         assert_eq!(move_buckets(&mut a.client(), "512-1023", 1).status, 200);
     }
-    assert_eq!(abort().status, 409, "node a cannot say that it has not taken them");
+    assert_eq!(abort().status, 409, "node a cannot report that it has not received them");
     let attempts = || b.log().matches("are not taken yet").count();
     let (before, until) = (attempts(), Instant::now() + PATIENCE);
     while attempts() == before {
@@ -278,7 +278,7 @@ fn buckets_that_are_on_their_way_can_be_taken_back() {
     let [mut a, mut b] = servers.each_ref().map(Server::client);
     given.extend(ask_all_there(&cluster, &mut a, "restarted"));
     if is_back {
-        assert_eq!(drain(&mut b, 1).status, 200, "the next move is another one");
+        assert_eq!(drain(&mut b, 1).status, 200, "the next move is a different one");
     }
     while given.len() < 6 * 8 {
         let more = numbers_of(&cluster.ask(&mut a, "rest"));
@@ -309,7 +309,7 @@ fn buckets_move_whatever_the_limits_of_batches_are() {
 }
 
 #[test]
-fn what_cannot_move_is_refused_and_stays() {
+fn invalid_moves_are_refused_and_change_nothing() {
     let mut cluster = Cluster::new(4, HALF_AN_HOUR);
     let a = cluster.start(0);
     let mut pools = cluster.pools().to_vec();

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn who_does_not_know_the_secret_gets_nothing_and_does_no_harm() {
+fn a_client_without_the_secret_gets_nothing_and_does_no_harm() {
     let cluster = Cluster { deadline: "1s", ..Cluster::new(40, HALF_AN_HOUR) };
     cluster.write_map("stranger.toml", 1, "another-secret-of-16", [&[0], &[1]]);
     let servers = [cluster.start(0), Server::start(cluster.command(1, "stranger.toml"))];
@@ -18,9 +18,9 @@ fn who_does_not_know_the_secret_gets_nothing_and_does_no_harm() {
     }
 }
 
-/// One warning for each once filled a disk at 18 MB a second.
+/// One warning for each connection filled a disk at 18 MB a second.
 #[test]
-fn a_crowd_that_does_not_know_the_secret_is_counted_closed_and_logged_once_a_second() {
+fn many_clients_without_the_secret_are_counted_closed_and_logged_once_a_second() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
     let server = cluster.start(0);
     let begun = Instant::now();
@@ -47,7 +47,7 @@ fn sockets(pid: u32) -> usize {
 
 /// Formerly, clients that had not yet presented a certificate were not counted.
 #[test]
-fn connections_without_a_handshake_take_no_more_descriptors_than_others() {
+fn connections_without_a_handshake_use_no_more_descriptors_than_others() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
     certificates(cluster.folder.path(), "ours");
     let plain = fs::read_to_string(cluster.path("cluster.toml")).unwrap();
@@ -70,7 +70,7 @@ fn connections_without_a_handshake_take_no_more_descriptors_than_others() {
 }
 
 #[test]
-fn a_link_takes_nothing_that_is_no_frame() {
+fn a_link_accepts_only_valid_frames() {
     let cluster = Cluster::new(40, HALF_AN_HOUR);
     let server = cluster.start(0);
     let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
@@ -120,7 +120,7 @@ fn nonsense(answer: &'static [u8]) -> (u16, std::sync::mpsc::Receiver<()>) {
 }
 
 #[test]
-fn an_answer_that_makes_no_sense_costs_the_connection_and_the_rows_of_its_node() {
+fn a_nonsensical_answer_costs_the_connection_and_the_rows_of_its_node() {
     let answers: [&[u8]; 4] = [
         b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n{\"no\":1}\n",
         b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n",
@@ -171,7 +171,7 @@ fn certificates(folder: &Path, authority: &str) {
 }
 
 #[test]
-fn links_over_tcp_need_a_certificate_of_the_clusters_if_it_has_any() {
+fn links_over_tcp_require_a_certificate_of_the_cluster_if_it_has_any() {
     let cluster = Cluster { deadline: "2s", ..Cluster::new(40, HALF_AN_HOUR) };
     let folder = cluster.folder.path();
     for authority in ["ours", "theirs"] {

@@ -1,4 +1,4 @@
-//! Fifty people look at pages that change while numbers are given.
+//! Fifty users view pages that change while numbers are allocated.
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
@@ -14,8 +14,7 @@ const BATCHES: u32 = 1_000;
 const ROUNDS: usize = 7;
 const SECONDS: u32 = 7;
 
-/// The times of batches sent at their times, from due time to answer: those of one percent are
-/// longer.
+/// The latencies of batches sent on schedule, from due time to answer, that 1 % of them exceed.
 fn p99(place: &Place, seconds: u32) -> Duration {
     let mut client = place.server.client();
     let began = Instant::now();
@@ -48,7 +47,7 @@ fn open(place: &Place) -> Vec<TcpStream> {
     (0..PAGES).map(open).collect()
 }
 
-/// What the page has received, which fits into its socket's buffer, is a stream of changes.
+/// The page receives a stream of changes that fits into its socket's buffer.
 fn check(mut page: TcpStream) {
     let mut received = vec![0; 1 << 20];
     let length = page.read(&mut received).unwrap();

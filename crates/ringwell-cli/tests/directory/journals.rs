@@ -39,12 +39,12 @@ fn a_lost_disk_is_noticed(rig: Rig) {
 }
 
 #[test]
-fn a_lost_disk_is_noticed_by_sqlite() {
+fn sqlite_detects_a_lost_disk() {
     a_lost_disk_is_noticed(Rig::sqlite());
 }
 
 #[test]
-fn a_lost_disk_is_noticed_by_postgres() {
+fn postgres_detects_a_lost_disk() {
     a_lost_disk_is_noticed(Rig::postgres());
 }
 
@@ -65,7 +65,7 @@ fn a_second_server_does_not_serve_the_pools_of_a_sqlite_directory() {
 
 /// Data that are not kept cannot be lost, so the recorded name is empty.
 #[test]
-fn a_server_that_keeps_nothing_names_no_data_directory() {
+fn a_server_without_stored_data_records_no_data_directory() {
     let rig = Rig::sqlite();
     let managed = Managed::with(
         rig,

@@ -71,7 +71,7 @@ fn ask(server: &Server, method: &'static str) -> JoinHandle<(u16, String, Durati
 }
 
 #[test]
-fn a_database_that_stands_still_costs_management_an_error_and_nobody_a_number() {
+fn a_stopped_database_causes_management_errors_and_no_loss_of_numbers() {
     let postgres = rig::Server::start();
     let pools = vec![Pool::new(1, 9_000, LONG)];
     let managed = Managed::new(Rig::on(&postgres), pools.clone());
@@ -93,7 +93,7 @@ fn a_database_that_stands_still_costs_management_an_error_and_nobody_a_number() 
         assert!(body.contains("the directory's database does not answer"), "{body}");
         assert!(took < BOUND, "{took:?}");
     }
-    assert!(age_ms(&mut client) > 5_000, "it says how old its pools are");
+    assert!(age_ms(&mut client) > 5_000, "it reports the age of its pools");
     server.says("the server continues with its present pools");
     drop(stopped);
     soon("it is there again", || age_ms(&mut client) < 1_000);

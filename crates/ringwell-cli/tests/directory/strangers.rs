@@ -1,4 +1,4 @@
-//! Strangers at the management address, who never present a valid token.
+//! Clients at the management address that never present a valid token.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -30,7 +30,7 @@ fn converse(server: &Server, bytes: &[u8]) -> (String, Duration) {
 }
 
 #[test]
-fn strangers_who_are_silent_slow_or_long_are_cut_and_management_goes_on_beside_them() {
+fn unauthenticated_clients_that_are_silent_slow_or_long_are_disconnected_while_management_continues() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
     let server = managed.start();
     let head = "GET /v1/pools HTTP/1.1\r\nhost: x\r\n";
@@ -64,9 +64,9 @@ fn token() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// Formerly, they took all the places, and other clients waited until their heads timed out.
+/// Formerly, they used up all connections, and other clients waited until their heads timed out.
 #[test]
-fn silent_strangers_make_way_for_each_other_and_for_those_with_a_token() {
+fn silent_clients_are_displaced_by_each_other_and_by_those_with_a_token() {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
     let server = managed.start();
     let token = token();
@@ -85,7 +85,7 @@ fn silent_strangers_make_way_for_each_other_and_for_those_with_a_token() {
 }
 
 #[test]
-fn strangers_who_ask_too_much_take_nothing_of_those_with_a_token() {
+fn unauthenticated_clients_with_too_many_requests_take_nothing_from_those_with_a_token() {
     let managed = Managed::with(
         Rig::sqlite(),
         vec![Pool::new(1, 2, LONG)],
@@ -115,7 +115,7 @@ fn strangers_who_ask_too_much_take_nothing_of_those_with_a_token() {
 
 /// A page whose name was redirected to this machine uses that name.
 #[test]
-fn an_address_of_this_machine_alone_answers_to_no_other_name_and_nothing_is_to_be_kept() {
+fn a_loopback_address_accepts_no_other_host_name_and_no_answer_may_be_cached() {
     let managed = Managed::with(
         Rig::sqlite(),
         vec![Pool::new(1, 2, LONG)],
@@ -149,9 +149,10 @@ fn an_address_of_this_machine_alone_answers_to_no_other_name_and_nothing_is_to_b
     server.stop();
 }
 
-/// The published API allows a token in the body, so the body is read before its sender is known.
+/// The published API allows a token in the body, so the body is read before its sender is
+/// authenticated.
 #[test]
-fn bodies_of_strangers_take_no_more_memory_than_they_may() {
+fn bodies_of_unauthenticated_clients_stay_within_their_memory_limit() {
     let managed = Managed::with(
         Rig::sqlite(),
         vec![Pool::new(1, 2, LONG)],

@@ -21,7 +21,7 @@ use crate::trial::wait_until;
 
 const NAMES: [&str; 2] = ["a", "b"];
 const POOLS: u64 = 8;
-/// More connections than are opened by the links.
+/// More connections than the links open.
 const NUMBERS: u64 = 20_000;
 const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 
@@ -29,7 +29,7 @@ const HALF_AN_HOUR: Duration = Duration::from_mins(30);
 struct Nodes {
     folder: TempDir,
     sites: [Site; 2],
-    /// Numbers that have gone out.
+    /// Allocated numbers.
     given: BTreeSet<u64>,
 }
 
@@ -87,8 +87,8 @@ impl Nodes {
         rows
     }
 
-    /// Waits until one batch gets a number for each row: ways open, and a busy machine takes more than
-    /// 250 ms for a group. No number of these goes out twice.
+    /// Waits until one batch gets a number for each row, because connections must be opened, and a
+    /// busy machine takes more than 250 ms for a group. No number of these goes out twice.
     fn wait_for_all(&mut self, server: &Server) {
         let mut client = server.client();
         let mut given = Vec::new();
@@ -104,7 +104,7 @@ impl Nodes {
 }
 
 #[test]
-fn nodes_share_a_log_and_one_that_lost_its_disk_goes_on_where_it_was() {
+fn nodes_share_a_log_and_one_that_lost_its_disk_resumes_where_it_was() {
     let Some(nats) = Nats::start(1) else { return };
     let mut nodes = Nodes::new(&nats, "");
     let first = nodes.start(0);
@@ -122,7 +122,7 @@ fn nodes_share_a_log_and_one_that_lost_its_disk_goes_on_where_it_was() {
 }
 
 #[test]
-fn a_node_that_stops_hands_its_shards_to_the_one_that_stands_by_for_it() {
+fn a_stopping_node_hands_its_shards_to_its_standby() {
     let Some(nats) = Nats::start(3) else { return };
     let mut nodes = Nodes::new(&nats, "journal.standby = true\n");
     let first = nodes.start(0);
@@ -130,7 +130,7 @@ fn a_node_that_stops_hands_its_shards_to_the_one_that_stands_by_for_it() {
     nodes.wait_for_all(&second);
     let command = nodes.start_elsewhere(0, "a2");
     let waiting = thread::spawn(|| (Server::start(command), Instant::now()));
-    // It would have taken over by now if it listened to node b, or to none.
+    // It would have taken over by now if it obeyed node b, or no node.
     sleep(Duration::from_secs(5));
     assert!(!waiting.is_finished(), "the owner lives");
     let stopping = Instant::now();
@@ -146,7 +146,7 @@ fn a_node_that_stops_hands_its_shards_to_the_one_that_stands_by_for_it() {
 }
 
 #[test]
-fn a_log_that_has_lost_its_end_is_noticed_by_the_other_nodes() {
+fn the_other_nodes_detect_a_log_that_has_lost_its_end() {
     let Some(nats) = Nats::start(1) else { return };
     let mut nodes = Nodes::new(&nats, "");
     let first = nodes.start(0);
@@ -170,7 +170,7 @@ fn a_log_that_has_lost_its_end_is_noticed_by_the_other_nodes() {
     let owned = (1..).zip(&rows).filter(|(pool, _)| placement.shard(PoolId(*pool)) == 1);
     let owned: Vec<&Row> = owned.map(|(_, row)| row).collect();
     assert!(!owned.is_empty() && owned.iter().all(|row| row.overflow), "{rows:?}");
-    // It says so, and stays in the rotation: no other node could serve these pools.
+    // It reports this, and stays in the rotation, because no other node could serve these pools.
     let mut held = serde_json::Value::Null;
     wait_until("the hold is not reported, or the node is not ready", || {
         let ready = client.get("/readyz", &[]).unwrap();
@@ -202,7 +202,7 @@ fn a_cluster_file_that_places_pools_elsewhere_is_refused() {
 }
 
 #[test]
-fn a_message_that_is_not_ours_ends_the_shard_and_is_never_followed() {
+fn a_foreign_message_ends_the_shard_and_is_never_followed() {
     let Some(nats) = Nats::start(1) else { return };
     let mut nodes = Nodes::new(&nats, "");
     let first = nodes.start(0);
@@ -210,7 +210,7 @@ fn a_message_that_is_not_ours_ends_the_shard_and_is_never_followed() {
     nodes.wait_for_all(&first);
     nats.publish("ringwell_1.groups", "not a group");
     let mut client = second.client();
-    wait_until("its place is taken, and the shard hands numbers out", || {
+    wait_until("its lock is taken, and the shard hands numbers out", || {
         nodes.ask(&mut client, "taken").iter().any(|row| row.overflow)
     });
     second.says("message");

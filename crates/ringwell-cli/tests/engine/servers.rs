@@ -114,7 +114,7 @@ impl Nats {
         )
     }
 
-    /// Publishes something that is not Ringwell's.
+    /// Publishes a message that Ringwell did not write.
     pub(crate) fn publish(&self, subject: &str, body: &str) {
         let mut server = TcpStream::connect(("127.0.0.1", self.servers[0].clients)).unwrap();
         let text = format!(
@@ -138,7 +138,7 @@ impl Nats {
         }
     }
 
-    /// Kills the server that leads a stream; returns which one that was.
+    /// Kills the server that leads a stream; returns its index.
     pub(crate) fn kill_leader(&mut self, stream: &str) -> usize {
         let until = Instant::now() + PATIENCE;
         loop {
@@ -171,7 +171,7 @@ impl Nats {
         (0..self.servers.len()).for_each(|index| self.kill(index));
     }
 
-    /// Starts a server that was killed; returns when all are there and in step.
+    /// Starts a killed server; returns when all are up and in step.
     pub(crate) fn restart(&mut self, index: usize) {
         self.begin(index);
         if self.servers.iter().all(|one| one.child.is_some()) {
@@ -252,7 +252,7 @@ fn the_programs_read_the_configurations_of_deploy() {
         let output = check.output().unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     }
-    // They differ in what must differ, and in nothing else.
+    // They differ only in their own names and addresses.
     let plain = |text: &str, n: usize| {
         let settings = text.lines().filter(|line| !line.starts_with('#'));
         let settings: String = settings.map(|line| format!("{line}\n")).collect();

@@ -1,7 +1,7 @@
 //! The machine's clock is changed, while the server runs and between two starts.
 //!
-//! libfaketime shows the wall clock that a test sets, and may change while the server runs; a time
-//! namespace has a separate clock since boot, as after a restart of the machine.
+//! libfaketime shows a wall clock that the test sets, and that may change while the server runs; a
+//! time namespace has a separate clock since boot, as after a restart of the machine.
 
 use std::fs;
 use std::path::PathBuf;
@@ -56,7 +56,7 @@ fn ahead(server: &Server) -> i64 {
 }
 
 #[test]
-fn a_wall_clock_that_is_set_while_the_server_runs_changes_nothing() {
+fn setting_the_wall_clock_while_the_server_runs_changes_nothing() {
     let mut trial = Trial::new("");
     let Some(wall) = Wall::new(&trial.site) else { return };
     let server = Server::start(wall.shown_to(trial.serve()));
@@ -72,7 +72,7 @@ fn a_wall_clock_that_is_set_while_the_server_runs_changes_nothing() {
 }
 
 #[test]
-fn a_wall_clock_that_was_set_back_before_a_start_opens_no_lockout_and_shuts_no_pool() {
+fn a_wall_clock_set_back_before_a_start_ends_no_lockout_and_closes_no_pool() {
     let mut trial = Trial::new("");
     let Some(wall) = Wall::new(&trial.site) else { return };
     let mut server = Server::start(wall.shown_to(trial.serve()));
@@ -92,7 +92,7 @@ fn a_wall_clock_that_was_set_back_before_a_start_opens_no_lockout_and_shuts_no_p
 
 /// It can be distinguished from a long stop only by its length.
 #[test]
-fn a_wall_clock_that_was_set_ahead_before_a_start_opens_no_lockout() {
+fn a_wall_clock_set_ahead_before_a_start_ends_no_lockout() {
     let mut trial = Trial::new("");
     let Some(wall) = Wall::new(&trial.site) else { return };
     let mut server = Server::start(wall.shown_to(trial.serve()));
@@ -110,7 +110,7 @@ fn a_wall_clock_that_was_set_ahead_before_a_start_opens_no_lockout() {
 }
 
 #[test]
-fn a_machine_that_was_started_again_has_another_clock_and_the_same_lockouts() {
+fn a_rebooted_machine_has_another_clock_and_the_same_lockouts() {
     let boot = ["--time", "--boottime", "1000000"];
     if !can_run("unshare", &["--time", "--boottime", "1000000", "true"], "time namespace") {
         return;

@@ -41,7 +41,7 @@ fn ten_thousand_kept_connections_are_served_beside_a_load() {
     let mut crowd: Vec<Client> = Vec::new();
     for place in 0..room {
         let mut client = Client::connect(server.address()).unwrap();
-        // Some of them ask, and are still there afterwards.
+        // Some of them send requests, and are still connected afterwards.
         if place % 50 == 0 {
             let pool = &pools[usize::try_from(place / 50 % 20).unwrap()];
             assert_ne!(batch::one(&mut client, pool, "crowd").number, 0);

@@ -8,8 +8,8 @@ use super::support::client::Client;
 use super::support::server::Server;
 use super::trial::{Trial, wait_until, within};
 
-/// The loads and some more fit beside the descriptors that the process needs for itself; the crowd
-/// does not.
+/// The loads and a few more clients fit beside the descriptors that the process needs for itself;
+/// the crowd does not.
 const DESCRIPTORS: usize = 160;
 const CROWD: usize = 300;
 
@@ -49,7 +49,7 @@ fn a_crowd_beyond_the_descriptors_is_refused_and_costs_nobody_a_number() {
 }
 
 #[test]
-fn a_process_that_may_open_no_more_files_goes_on_when_it_may() {
+fn a_process_without_free_file_descriptors_resumes_when_it_has_some() {
     let mut trial = Trial::new("");
     let server = trial.start();
     trial.load(&server);

@@ -10,7 +10,7 @@ use super::trial::{PATIENCE, Trial, can_run, wait_until};
 struct Injected(Child);
 
 impl Injected {
-    /// From now on system calls fail as `rules` say (strace(1), "Tampering").
+    /// Makes system calls fail from now on as `rules` specify (strace(1), "Tampering").
     fn into(server: &Server, rules: &[&str]) -> Self {
         let mut strace = Command::new("strace");
         strace.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=pwrite64,fdatasync,fsync"]);
@@ -46,8 +46,8 @@ fn readiness(server: &Server) -> (u16, String) {
     (answer.status, answer.body)
 }
 
-/// The disk fails by `rules`: nothing is stored any more, numbers overflow, the process lives, and
-/// the next one has all answers.
+/// The disk fails by `rules`: nothing is stored any more, numbers overflow, the process survives,
+/// and the next one has all answered allocations.
 fn fail(rules: &[&str]) {
     let mut trial = Trial::new("");
     let server = trial.start();
@@ -74,7 +74,7 @@ fn fail(rules: &[&str]) {
 }
 
 #[test]
-fn a_write_that_fails_ends_the_journal_until_a_restart_and_loses_nothing() {
+fn a_failed_write_ends_the_journal_until_a_restart_and_loses_nothing() {
     if has_strace() {
         fail(&["pwrite64:error=EIO"]);
     }
@@ -84,14 +84,14 @@ fn a_write_that_fails_ends_the_journal_until_a_restart_and_loses_nothing() {
 /// separate flushes. A segment that begins in this time is opened for such writes again, and needs
 /// a flush to begin, too.
 #[test]
-fn a_flush_that_fails_ends_the_journal_until_a_restart_and_loses_nothing() {
+fn a_failed_flush_ends_the_journal_until_a_restart_and_loses_nothing() {
     if has_strace() {
         fail(&["pwrite64:error=EINVAL:when=1", "fdatasync:error=EIO:when=5+", "fsync:error=EIO"]);
     }
 }
 
 #[test]
-fn a_disk_that_says_it_is_full_costs_numbers_until_it_has_room_again() {
+fn a_full_disk_costs_numbers_until_it_has_room_again() {
     if !has_strace() {
         return;
     }
@@ -100,7 +100,7 @@ fn a_disk_that_says_it_is_full_costs_numbers_until_it_has_room_again() {
     trial.load(&server);
     for error in ["ENOSPC", "EDQUOT"] {
         trial.fault("the disk is full");
-        // Each thread tries again four times a second, and finds room after some seconds.
+        // Each thread retries four times a second, and finds room after some seconds.
         let injected = Injected::into(&server, &[&format!("pwrite64:error={error}:when=1..16")]);
         trial.wait_for_overflow(&server);
         wait_until("not both journals are full", || {
@@ -117,7 +117,7 @@ fn a_disk_that_says_it_is_full_costs_numbers_until_it_has_room_again() {
 }
 
 #[test]
-fn writes_that_are_interrupted_or_late_are_made_again_and_nobody_notices() {
+fn interrupted_or_late_writes_are_repeated_without_visible_effect() {
     if !has_strace() {
         return;
     }
@@ -125,8 +125,8 @@ fn writes_that_are_interrupted_or_late_are_made_again_and_nobody_notices() {
     let mut server = trial.start();
     trial.load(&server);
     trial.unnoticed();
-    // Every other write of each thread. It has made them all before this ends: a call that is in
-    // progress when strace leaves would fail for another reason.
+    // Every other write of each thread. All of them are complete before this returns: a call in
+    // progress when strace detaches would fail for another reason.
     let injected = Injected::into(&server, &["pwrite64:error=EINTR:when=1..21+2"]);
     trial.wait_for_answers(400);
     injected.end();

@@ -1,5 +1,5 @@
-//! A process that may not have more memory, or whose files may not grow: it ends, and the next one
-//! has all answers.
+//! A process that may not get more memory, or whose files may not grow: it ends, and the next one
+//! has all answered allocations.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -24,7 +24,7 @@ fn mapped(server: &Server) -> u64 {
 }
 
 #[test]
-fn a_process_without_memory_says_so_and_the_next_one_forgets_nothing() {
+fn a_process_without_memory_reports_it_and_the_next_one_forgets_nothing() {
     let mut trial = Trial::new("");
     let mut server = trial.start();
     trial.load(&server);
@@ -52,15 +52,15 @@ fn a_process_without_memory_says_so_and_the_next_one_forgets_nothing() {
     server.stop();
 }
 
-/// The write that reaches the limit is short, and the process ends: a frame that is torn in its
-/// midst, by the real file system.
+/// The write that reaches the limit is short, and the process ends: the real file system tears a
+/// frame in its middle.
 #[test]
-fn a_frame_that_was_written_in_part_is_cut_and_nothing_answered_is_lost() {
+fn a_partly_written_frame_is_cut_off_and_no_answered_allocation_is_lost() {
     let mut trial = Trial::new("");
     let mut server = trial.start();
     trial.load(&server);
     for kib in [300, 301, 514, 770] {
-        trial.fault("files may not grow beyond a point");
+        trial.fault("files may not grow beyond a limit");
         limit(&server, &format!("--fsize={}", kib * 1024 + 512));
         let status = server.wait(PATIENCE);
         assert_eq!(status.signal(), Some(SIGXFSZ), "{status}: {}", server.log());

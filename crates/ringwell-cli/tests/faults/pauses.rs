@@ -1,4 +1,4 @@
-//! A server that stands still for a while, and clients that do.
+//! A server that is stopped for a while, and clients that are.
 
 use std::thread;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use super::trial::Trial;
 const STILL: Duration = Duration::from_millis(2_500);
 
 #[test]
-fn a_server_that_stands_still_goes_on_where_it_was() {
+fn a_stopped_server_continues_where_it_was() {
     let mut trial = Trial::new("");
     let server = trial.start();
     trial.load(&server);
@@ -26,7 +26,7 @@ fn a_server_that_stands_still_goes_on_where_it_was() {
 }
 
 #[test]
-fn clients_that_stand_still_cost_themselves_their_connections_and_nobody_a_number() {
+fn stopped_clients_lose_only_their_connections_and_no_number_is_lost() {
     let mut trial = Trial::new("limits.write_timeout = \"300ms\"\nlimits.body_timeout = \"300ms\"");
     let server = trial.start();
     trial.load(&server);

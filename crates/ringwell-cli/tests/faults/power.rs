@@ -39,7 +39,7 @@ fn succeeds(command: &mut Command) -> bool {
 }
 
 impl Disk {
-    /// Makes and mounts one; nothing, and a word about it, where that is not permitted.
+    /// Creates and mounts one; prints a message and returns nothing if that is not permitted.
     fn mount_new(folder: &Path) -> Option<Self> {
         let disk = Self { image: folder.join("image"), at: folder.join("disk") };
         std::fs::create_dir(&disk.at).unwrap();
@@ -48,7 +48,7 @@ impl Disk {
         if made && disk.mount() && succeeds(Command::new("python3").args(["-c", "import fcntl"])) {
             return Some(disk);
         }
-        println!("SKIPPED: no right to mount an ext4 image here, or no python3");
+        println!("SKIPPED: no permission to mount an ext4 image here, or no python3");
         None
     }
 
@@ -70,7 +70,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily: a process that a failing test has left may still look at it.
+        // Lazily, because a process left over from a failed test may still use it.
         let _ = Command::new("umount").arg("-l").arg(&self.at).output();
     }
 }
@@ -81,7 +81,7 @@ fn power_cuts(count: usize, settings: &str) -> Option<Outcome> {
     let disk = Disk::mount_new(folder.path())?;
     let mut trial = Trial::with_data(folder, disk.at.join("data"), settings);
     let outcome = cut_under_load(count, &disk, &mut trial);
-    // Before the folder is removed in which it is mounted.
+    // Before its mount point is removed.
     drop(disk);
     Some(outcome)
 }
@@ -107,7 +107,7 @@ fn cut_under_load(count: usize, disk: &Disk, trial: &mut Trial) -> Outcome {
 }
 
 #[test]
-fn what_was_answered_survives_power_cuts() {
+fn answered_allocations_survive_power_cuts() {
     match power_cuts(4, "") {
         Some(Outcome::Judged(verdict)) => verdict.assert_clean(),
         Some(Outcome::Refused(log)) => panic!("it does not start again:\n{log}"),
@@ -117,7 +117,7 @@ fn what_was_answered_survives_power_cuts() {
 
 /// Shows that the test above can fail: without flushes the same cuts lose answers.
 #[test]
-fn what_was_answered_without_a_flush_does_not_survive_a_power_cut() {
+fn allocations_answered_without_a_flush_do_not_survive_a_power_cut() {
     match power_cuts(1, "durability = \"os\"") {
         Some(Outcome::Judged(Verdict(verdict))) => {
             assert!(verdict["violations"]["C2"].as_u64() > Some(0), "{verdict:#}");

@@ -1,8 +1,8 @@
 //! A server under load, and the verdict on its clients' view.
 //!
-//! Numbers are few and lockouts short, so that every number goes out again and again. Two loads
-//! run side by side: one sends a batch again whose answer was lost, under the same key, the other
-//! does not, which lets the checker hold its rows against the journal one by one.
+//! Numbers are few and lockouts short, so that every number is allocated again and again. Two loads
+//! run side by side: one repeats a batch whose answer was lost, under the same key; the other does
+//! not, so the checker can compare its rows with the journal one by one.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -21,17 +21,17 @@ use crate::support::client::Client;
 use crate::support::server::{Server, ringwell, signal};
 use crate::support::site::{Pool, Site, TOKEN};
 
-/// Waiting for something that a busy machine may take long for.
+/// The time limit for events that may be slow on a busy machine.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) const LIFETIME: Duration = Duration::from_secs(2);
 
-/// Segments and snapshots so small that faults hit their changes too.
+/// Segments and snapshots so small that faults also occur during their changes.
 const SETTINGS: &str = "shards = 2\njournal.segment_bytes = \"1MiB\"\n\
     journal.snapshot_every_bytes = \"1MiB\"\n";
 
 const POOLS: u64 = 20;
-/// More than are asked for within a lifetime where nothing goes wrong.
+/// More than are requested within a lifetime without faults.
 const NUMBERS: u64 = 400;
 /// Batches a second of each load, and rows of each.
 const RATE: &str = "80/s";
@@ -39,14 +39,14 @@ const ROWS: &str = "10";
 /// Rows of each load whose numbers are looked up at the end.
 const LOOK_UPS: &str = "400";
 
-/// One test: a site, its clients, and the faults that were made.
+/// One test: a site, its clients, and the injected faults.
 #[derive(Debug)]
 pub(crate) struct Trial {
     pub(crate) site: Site,
     /// The place of histories, the list of pools, and the socket of the server.
     folder: TempDir,
     loads: Vec<Load>,
-    /// Lines of the history that say which faults were made.
+    /// Lines of the history that record the injected faults.
     faults: String,
     made: usize,
 }
@@ -139,12 +139,12 @@ impl Trial {
         self.made += 1;
     }
 
-    /// Counts a hidden event: rows may overflow only with another cause.
+    /// Counts a hidden event: rows may overflow only for another cause.
     pub(crate) fn unnoticed(&mut self) {
         self.made += 1;
     }
 
-    /// Both loads stand still for this long.
+    /// Both loads pause for this long.
     pub(crate) fn pause_loads(&self, length: Duration) {
         for (name, pause) in [("STOP", length), ("CONT", Duration::ZERO)] {
             self.loads.iter().for_each(|load| signal(load.child.id(), name));
@@ -191,13 +191,13 @@ impl Trial {
         rows.iter().filter(|row| row.overflow).count()
     }
 
-    /// Asks until every pool gives a number again.
+    /// Sends batches until every pool hands out a number again.
     pub(crate) fn wait_for_numbers(&self, server: &Server) {
         let mut client = server.client();
         wait_until("rows still overflow", || self.overflow(&mut client, "again") == 0);
     }
 
-    /// Asks until no pool gives a number any more.
+    /// Sends batches until no pool hands out a number any more.
     pub(crate) fn wait_for_overflow(&self, server: &Server) {
         let mut client = server.client();
         let all = self.site.pools.len();
@@ -211,7 +211,7 @@ impl Load {
         text.lines().filter(|line| line.contains("\"k\":\"ret\"")).count()
     }
 
-    /// Ends it as Ctrl-C does.
+    /// Ends it like Ctrl-C.
     fn end(mut self) -> PathBuf {
         signal(self.child.id(), "INT");
         wait_until("the load does not end", || self.child.try_wait().unwrap().is_some());
@@ -227,8 +227,8 @@ impl Verdict {
         assert_eq!(self.0["damaged"], json!([]));
     }
 
-    /// A frame of one block that was cut in its middle looks like one that has rotted: recovery
-    /// holds the pools, and a dump of the journal reports it.
+    /// A one-block frame that was cut in its middle looks like a rotten one: recovery holds the
+    /// pools, and a dump of the journal reports it.
     #[track_caller]
     pub(crate) fn assert_clean_but_for_cuts(&self) {
         assert_eq!(self.0["clean"], true, "{:#}", self.0);
@@ -238,7 +238,7 @@ impl Verdict {
     }
 }
 
-/// The file that `ringwell load` knows the pools from.
+/// The list of pools for `ringwell load`.
 fn write_list(path: &Path, pools: &[Pool]) {
     let header = "id,ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers\n";
     let mut list = header.to_owned();
@@ -254,7 +254,7 @@ fn url(server: &Server) -> String {
     if address.starts_with("unix:") { address.to_owned() } else { format!("http://{address}") }
 }
 
-/// `CLOCK_MONOTONIC`, as histories have it.
+/// `CLOCK_MONOTONIC`, as in histories.
 fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::Monotonic);
     u64::try_from(now.tv_sec).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec).unwrap()

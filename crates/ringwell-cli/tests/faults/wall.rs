@@ -38,7 +38,7 @@ fn named(server: &Server, number: u64, at_ms: u64) -> Value {
 }
 
 #[test]
-fn lockouts_outlast_a_stop_in_which_the_wall_clock_was_set() {
+fn lockouts_survive_a_stop_in_which_the_wall_clock_was_set() {
     for by in [13, HOUR, 20 * HOUR, -HOUR, 40 * DAY] {
         for is_killed in [true, false] {
             let (site, pool) = site(3, Duration::from_mins(2));
@@ -49,13 +49,14 @@ fn lockouts_outlast_a_stop_in_which_the_wall_clock_was_set() {
             server.end(is_killed);
             let server = start(&site, &wall, by);
             let again = one(&mut server.client(), &pool, "again");
-            assert!(again.overflow, "{by} s, killed {is_killed}: {again:?} is somebody else's");
+            assert!(again.overflow, "{by} s, killed {is_killed}: {again:?} belongs to another \
+                visitor");
         }
     }
 }
 
 #[test]
-fn a_wall_clock_that_was_wrong_and_is_corrected_spoils_no_look_up() {
+fn a_wrong_wall_clock_that_is_corrected_does_not_affect_later_look_ups() {
     for wrong in [HOUR, 10 * HOUR, -30, -HOUR] {
         let (site, pool) = site(1, Duration::from_millis(500));
         let Some(wall) = Wall::new(&site) else { return };

@@ -51,7 +51,7 @@ fn pass(near: &TcpStream, far: &UnixStream, rate: &Arc<AtomicU64>) {
     });
 }
 
-/// Runs until one of the two ends.
+/// Runs until one of the two ends closes.
 fn copy(mut from: impl Read, mut to: impl Write, rate: &AtomicU64) {
     let mut piece = [0; 64];
     while let Ok(length @ 1..) = from.read(&mut piece) {

@@ -49,7 +49,7 @@ pub(crate) fn refused_batches() -> Vec<Vector> {
 }
 
 #[test]
-fn what_is_no_batch_is_refused_whole_and_the_connection_goes_on() {
+fn a_malformed_batch_is_refused_as_a_whole_and_the_connection_continues() {
     let (site, server) = start("");
     check(&server, &site.pools[0], &refused_batches());
 }

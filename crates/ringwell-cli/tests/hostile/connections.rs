@@ -30,7 +30,7 @@ fn resident(pid: u32) -> u64 {
 
 /// Bodies are read before their senders are known.
 #[test]
-fn stalled_bodies_take_no_more_memory_than_they_may_and_small_ones_are_served() {
+fn stalled_bodies_stay_within_their_memory_limit_and_small_ones_are_served() {
     let (site, server) = start(
         "limits.body_bytes = \"256KiB\"\nlimits.bodies_bytes = \"2MiB\"\n\
          limits.body_timeout = \"3s\"",
@@ -76,7 +76,7 @@ fn stalled_bodies_take_no_more_memory_than_they_may_and_small_ones_are_served() 
 }
 
 #[test]
-fn slow_clients_are_cut_and_the_others_served() {
+fn slow_clients_are_disconnected_and_the_others_served() {
     let (site, server) = start(
         "limits.head_timeout = \"300ms\"\nlimits.body_timeout = \"300ms\"\n\
          limits.idle_timeout = \"600ms\"\nlimits.write_timeout = \"300ms\"",
@@ -87,7 +87,7 @@ fn slow_clients_are_cut_and_the_others_served() {
         let silent = |bytes: &'static [u8]| {
             let mut raw = Raw::connect(&server);
             raw.send(bytes);
-            scope.spawn(move || assert_eq!(raw.rest(), 0, "it is cut without a word"));
+            scope.spawn(move || assert_eq!(raw.rest(), 0, "it is cut off without an answer"));
         };
         silent(b"");
         silent(b"POST /api/2013-07-01/bulk.json HT");
@@ -142,7 +142,7 @@ fn slow_clients_are_cut_and_the_others_served() {
 }
 
 #[test]
-fn a_client_that_does_not_read_its_answers_is_cut() {
+fn a_client_that_does_not_read_its_answers_is_disconnected() {
     let (site, server) = start("limits.write_timeout = \"300ms\"");
     let mut deaf = Raw::connect(&server);
     // Answers of many megabytes: no socket buffer holds them.
@@ -186,7 +186,7 @@ fn a_request_that_stops_after_any_byte_leaves_nothing_behind() {
 }
 
 #[test]
-fn a_client_that_has_sent_all_still_gets_its_answers() {
+fn a_client_that_has_sent_everything_still_gets_its_answers() {
     let (site, server) = start("");
     let bytes = good(&site.pools[0]);
     for requests in [1, 2, 8] {
@@ -227,7 +227,7 @@ fn pipelined_requests_are_answered_in_their_order() {
 }
 
 #[test]
-fn who_comes_when_all_connections_are_taken_is_told_to_come_again() {
+fn a_client_beyond_the_connection_limit_is_asked_to_retry() {
     let (site, server) = start("shards = 1\nlimits.connections = 4");
     let greeted = || {
         let mut raw = Raw::connect(&server);
@@ -239,14 +239,14 @@ fn who_comes_when_all_connections_are_taken_is_told_to_come_again() {
     assert!(open.iter().all(|(_, reply)| reply.status == 200));
     let mut refused = Raw::connect(&server);
     let reply = refused.reply(true).unwrap();
-    assert_eq!(reply.status, 503, "also who has said nothing yet");
+    assert_eq!(reply.status, 503, "including silent clients");
     assert_eq!(reply.header("retry-after"), Some("1"));
     assert!(reply.body.contains("\"class\":\"ServiceUnavailable\""), "{}", reply.body);
     assert_eq!(refused.rest(), 0);
     open.truncate(2);
     let until = Instant::now() + CUT_WITHIN;
     while greeted().1.status != 200 {
-        assert!(Instant::now() < until, "there is room again, and nobody gets in");
+        assert!(Instant::now() < until, "there is room again, but no client is admitted");
     }
     assert!(metrics::sum(&server, "ringwell_connections_refused_total") >= 1);
 }

@@ -61,7 +61,7 @@ fn a_panic_costs_one_batch_and_nothing_else() {
     handles.push(handle.unwrap().parse().unwrap());
     handles.sort_unstable();
     handles.dedup();
-    assert_eq!(handles.len(), 4, "each fault has a handle of its own");
+    assert_eq!(handles.len(), 4, "each fault has its own handle");
 
     // Both pools still have all their numbers, and no batch was partly served.
     assert_eq!(metrics::sum(&server, "ringwell_allocations_total"), 0);
@@ -77,7 +77,7 @@ fn a_panic_costs_one_batch_and_nothing_else() {
 }
 
 #[test]
-fn a_panic_in_the_owner_of_a_row_costs_that_row_and_nothing_else() {
+fn a_panic_in_the_owner_of_a_row_costs_only_that_row() {
     let site = site("");
     let server = drilled(&site);
     let mut client = server.client();
@@ -95,7 +95,7 @@ fn a_panic_in_the_owner_of_a_row_costs_that_row_and_nothing_else() {
 }
 
 #[test]
-fn a_late_row_of_a_pool_without_overflow_does_not_say_that_its_numbers_are_in_use() {
+fn a_late_row_of_a_pool_without_overflow_does_not_report_that_its_numbers_are_in_use() {
     let site = site(
         "[[ring_pool]]\nid = 9\nring_pool_key = \"key-of-nine\"\nlifetime = \"30m\"\n\
          numbers = [\"8885550100\"]\nallow_overflow = false",
@@ -116,7 +116,7 @@ fn a_late_row_of_a_pool_without_overflow_does_not_say_that_its_numbers_are_in_us
 }
 
 #[test]
-fn neither_keys_nor_tokens_get_into_logs_metrics_or_health() {
+fn neither_keys_nor_tokens_appear_in_logs_metrics_or_health() {
     let site = site("log.level = \"trace\"");
     let server = drilled(&site);
     let mut client = server.client();

@@ -118,8 +118,7 @@ pub(crate) fn chunked_bodies(pool: &Pool) -> Vec<Vector> {
         broken("a long extension", &chunks(&body, &format!(";a={}", "b".repeat(20_000)), "")),
         broken("many trailers", &chunks(&body, "", &"x-t: 1\r\n".repeat(2_000))),
         broken("a trailer", &chunks(&body, "", "x-sum: 1\r\n")),
-        // The end for parsers that accept LF as a line end; the library read on, up to an empty
-        // line.
+        // The end for parsers that accept LF as a line end; the library continued to an empty line.
         broken("LF alone after the last chunk", &format!("0\r\n\n{SMUGGLED}")),
         broken("a trailer that ends with LF alone", &format!("0\r\nx: 1\n\n{SMUGGLED}")),
         broken("a size that is none", "zz\r\nhello\r\n0\r\n\r\n"),
@@ -157,7 +156,7 @@ pub(crate) fn unread_chunks() -> Vec<Vector> {
 }
 
 #[test]
-fn nothing_is_served_behind_chunks_that_nobody_reads() {
+fn nothing_is_served_behind_unread_chunks() {
     let (site, server) = start("");
     check(&server, &site.pools[0], &unread_chunks());
 }
@@ -175,7 +174,7 @@ fn a_request_behind_an_ambiguous_body_is_never_served() {
 }
 
 #[test]
-fn chunked_bodies_are_taken_when_they_are_whole() {
+fn chunked_bodies_are_accepted_when_they_are_complete() {
     let (site, server) = start("");
     check(&server, &site.pools[0], &chunked_bodies(&site.pools[0]));
     wait_until_nobody_is_connected(&server);

@@ -180,7 +180,7 @@ fn header_fields_are_read_strictly() {
 }
 
 #[test]
-fn what_is_no_request_is_answered_with_400_and_closed() {
+fn a_malformed_request_is_answered_with_400_and_closed() {
     let (site, server) = start("");
     check(&server, &site.pools[0], &request_lines());
 }
@@ -214,7 +214,7 @@ fn the_limits_of_heads_are_those_of_the_configuration() {
 }
 
 #[test]
-fn a_body_that_nobody_wants_is_read_and_thrown_away() {
+fn an_unused_body_is_read_and_discarded() {
     let (site, server) = start("");
     let body = good_body(&site.pools[0]);
     let with_body = |line: &str| {
@@ -222,7 +222,7 @@ fn a_body_that_nobody_wants_is_read_and_thrown_away() {
     };
     let vectors = [
         closed(
-            "a wrong method with a body that does not come",
+            "a wrong method with a body that does not arrive",
             format!("PUT {BULK} HTTP/1.1\r\nhost: x\r\ncontent-length: 5000\r\n\r\nhello"),
             &[405],
             "allow: POST",
@@ -243,7 +243,7 @@ fn a_body_that_nobody_wants_is_read_and_thrown_away() {
 /// No page of another site can read an answer, no cache stores one, and no answer names the
 /// program.
 #[test]
-fn no_answer_is_to_be_stored_shared_or_says_what_serves_it() {
+fn no_answer_may_be_cached_or_shared_and_none_names_the_program() {
     let (site, server) = start("");
     let mut client = server.client();
     let single = format!("/api/2013-07-01/ring_pools/{}", site.pools[0].suffix("a=1"));

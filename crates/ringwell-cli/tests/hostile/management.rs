@@ -15,7 +15,7 @@ fn bearer() -> String {
     format!("Bearer {TOKEN}")
 }
 
-/// The status, after a check of the form: problem details, and no part of the client's input.
+/// The status, after a check of the form: problem details, without any part of the client's input.
 fn problem(answer: &Answer, sent: &str) -> u16 {
     let kind = answer.headers.iter().find(|(name, _)| name == "content-type").unwrap();
     assert_eq!(kind.1, "application/problem+json", "{sent}: {}", answer.body);
@@ -27,7 +27,7 @@ fn problem(answer: &Answer, sent: &str) -> u16 {
 }
 
 #[test]
-fn without_the_token_nothing_under_v1_is_told() {
+fn without_the_token_v1_returns_no_data() {
     let (_site, server) = start("");
     let mut client = server.client();
     let bare = TOKEN.to_owned();
@@ -106,7 +106,7 @@ fn no_path_under_v1_does_anything_for_a_stranger_whatever_the_method() {
 }
 
 #[test]
-fn bad_attribution_requests_are_told_what_is_wrong() {
+fn bad_attribution_requests_get_an_explanation() {
     let (_site, server) = start("");
     let mut client = server.client();
     let token = bearer();
@@ -152,7 +152,7 @@ fn bad_attribution_requests_are_told_what_is_wrong() {
 }
 
 #[test]
-fn bad_releases_are_told_what_is_wrong() {
+fn bad_releases_get_an_explanation() {
     let (site, server) = start("limits.body_bytes = \"1KiB\"");
     let mut client = server.client();
     client.send(good(&site.pools[0]).as_bytes()).unwrap();

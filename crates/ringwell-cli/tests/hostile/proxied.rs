@@ -89,7 +89,7 @@ impl Drop for Proxy {
     }
 }
 
-/// Another client asks for two numbers on a separate connection.
+/// Another client requests two numbers on a separate connection.
 fn check_bystander(proxy: &Proxy, pool: &Pool, after: &str, place: usize) {
     let mut client = Client::connect(&proxy.address).unwrap();
     for turn in 0..2 {
@@ -121,7 +121,7 @@ fn status(stream: &mut TcpStream) -> Option<u16> {
 }
 
 #[test]
-fn whatever_is_sent_through_the_proxy_everybody_else_gets_their_own_answers() {
+fn requests_through_the_proxy_never_affect_other_clients_answers() {
     let (site, server) = start("limits.connections = 400");
     let Some(proxy) = Proxy::start(&site, &server) else { return };
     let pool = &site.pools[0];

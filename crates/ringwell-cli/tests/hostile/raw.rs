@@ -191,7 +191,7 @@ fn run(server: &Server, pool: &Pool, vector: &Vector) -> Result<(), String> {
         };
         last = format!("{}{}", reply.head, reply.body);
         if reply.status != *wanted {
-            return Err(format!("{name}: {wanted} was wanted, not {last}"));
+            return Err(format!("{name}: expected {wanted}, not {last}"));
         }
     }
     if !last.contains(says) {

@@ -1,4 +1,4 @@
-//! Clients that do not escape their query, and clients that look for an answer only after sending
+//! Clients that do not escape their query, and clients that read an answer only after sending
 //! everything.
 
 use super::raw::{Raw, good_body, start};
@@ -56,7 +56,7 @@ fn a_raw_query_behind_another_request_is_refused() {
 }
 
 #[test]
-fn who_sends_a_body_that_is_too_large_sees_the_answer_after_all_was_sent() {
+fn a_client_with_an_oversized_body_sees_the_answer_after_sending_everything() {
     let (site, server) = start("limits.body_bytes = \"4KiB\"");
     let body = format!("{}{}", good_body(&site.pools[0]), " ".repeat(6 << 20));
     let head = |fields: &str| format!("POST {BULK} HTTP/1.1\r\nhost: x\r\n{fields}\r\n");

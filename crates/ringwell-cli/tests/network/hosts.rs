@@ -65,7 +65,7 @@ impl Hosts {
         there
     }
 
-    /// Makes a host; returns our socket to it, and the address at which its card receives.
+    /// Creates a host; returns our socket to it, and the address at which its card receives.
     fn make(&self, host: usize) -> Result<(UdpSocket, SocketAddr), String> {
         let name = &self.names[host];
         let (ours, theirs) = below(host);

@@ -33,7 +33,7 @@ fn all_below(path: &Path) -> Vec<PathBuf> {
 
 /// Formerly, the next process had a separate lock, and both served.
 #[test]
-fn a_server_whose_lock_was_removed_ends_and_lets_no_other_in_before() {
+fn a_server_whose_lock_was_removed_ends_and_admits_no_other_before() {
     let site = Site::new(pools(1, 3, LONG), "");
     let mut server = Server::start(site.serve(&[]));
     let number = batch::one(&mut server.client(), &site.pools[0], "a").number;
@@ -62,7 +62,7 @@ fn a_server_whose_lock_was_replaced_ends() {
 }
 
 #[test]
-fn what_is_no_lock_in_the_place_of_the_lock_is_neither_followed_nor_changed() {
+fn a_foreign_file_in_place_of_the_lock_is_neither_followed_nor_changed() {
     let site = Site::new(pools(1, 3, LONG), "");
     let (lock, other) = (site.data().join("LOCK"), site.config().with_file_name("precious"));
     fs::create_dir(site.data()).unwrap();
@@ -82,13 +82,13 @@ fn what_is_no_lock_in_the_place_of_the_lock_is_neither_followed_nor_changed() {
     assert_eq!(fs::read_to_string(&other).unwrap(), "1234");
     assert_eq!(fs::read_to_string(&lock).unwrap(), "what somebody wrote down");
 
-    // In the form that an earlier version wrote.
+    // In an earlier version's form.
     fs::write(&lock, "4242\n").unwrap();
     Server::start(site.serve(&[])).stop();
 }
 
 #[test]
-fn others_can_use_nothing_in_the_data_directory_whatever_the_umask() {
+fn other_users_cannot_use_anything_in_the_data_directory_whatever_the_umask() {
     let site = Site::new(pools(1, 3, LONG), "[directory]\ndatabase = \"sqlite:data/directory.db\"");
     for umask in ["000", "022"] {
         let server = Server::start(with_umask(umask, &site.serve(&[])));
@@ -104,7 +104,7 @@ fn others_can_use_nothing_in_the_data_directory_whatever_the_umask() {
 }
 
 #[test]
-fn a_data_directory_that_others_can_use_is_warned_of() {
+fn a_data_directory_accessible_to_others_causes_a_warning() {
     let site = Site::new(pools(1, 3, LONG), "");
     fs::create_dir(site.data()).unwrap();
     for (mode, words) in [(0o755, Some("has mode 0755")), (0o700, None)] {

@@ -98,7 +98,7 @@ fn a_number_with_more_than_100_000_keep_alives_is_looked_up_in_bounded_time() {
         assert!(rows.iter().all(|row| row.number == pool.first), "{rows:?}");
         kept_at = if round == 0 { now_ms() } else { kept_at };
     }
-    // The process knows the allocation of the newest keep-alive, or has to find it.
+    // The process has the allocation of the newest keep-alive in memory, or has to find it.
     for restarted in [false, true] {
         if restarted {
             server.stop();

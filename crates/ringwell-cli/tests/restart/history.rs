@@ -72,7 +72,7 @@ fn damage_behind_the_snapshot_is_found_after_the_start_and_said_everywhere() {
 }
 
 #[test]
-fn a_history_that_is_whole_is_said_to_be() {
+fn a_complete_history_is_reported_as_complete() {
     let site = Site::new(pools(1, 2, LONG), "shards = 1");
     let server = Server::start(site.serve(&[]));
     batch::one(&mut server.client(), &site.pools[0], "a");

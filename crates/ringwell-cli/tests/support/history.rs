@@ -77,14 +77,14 @@ fn describe_double(first: &Event, second: &Event, lockout_ns: u64) -> String {
 /// The faults in the rows of one answered batch.
 pub(crate) fn rows(asks: &[Ask], rows: &[Row], pools: &BTreeMap<u64, Pool>) -> Vec<String> {
     if asks.len() != rows.len() {
-        return vec![format!("{} rows were asked, {} came back", asks.len(), rows.len())];
+        return vec![format!("{} rows were requested, {} returned", asks.len(), rows.len())];
     }
     let mut wrong = Vec::new();
     for (place, (ask, row)) in asks.iter().zip(rows).enumerate() {
         let pool = &pools[&ask.pool];
         let range = pool.first..pool.first + pool.numbers;
         if ask.id != row.id {
-            wrong.push(format!("row {place} was {:?}, and {:?} came back", ask.id, row.id));
+            wrong.push(format!("row {place} was {:?}, and {:?} was returned", ask.id, row.id));
         } else if row.overflow && row.number != pool.overflow {
             wrong.push(format!("{:?} got {} as overflow of pool {}", row.id, row.number, pool.id));
         } else if !row.overflow && !range.contains(&row.number) {
@@ -111,7 +111,7 @@ pub(crate) fn attributed(
         return wrong("it is lost");
     }
     if found["parameters"]["id"] != id.as_str() {
-        return wrong("it is said to be another's");
+        return wrong("it is attributed to another row");
     }
     if found["ring_pool_id"] != *pool {
         return wrong("another pool is named");
@@ -174,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn every_pair_is_compared_not_only_neighbours() {
+    fn every_pair_is_compared_and_not_only_neighbours() {
         // The second one may be at either end of its interval; the first and third conflict.
         let three = [event("a", 7, 0, 1), event("b", 7, 1, 9_000), event("c", 7, 500, 600)];
         assert_eq!(doubles(&three, &pools()).len(), 1);
     }
 
     #[test]
-    fn numbers_that_may_have_waited_long_enough_are_not_found() {
+    fn numbers_that_may_have_waited_long_enough_are_not_reported() {
         let late = [event("a", 7, 0, 1), event("b", 7, 100, 2_000), event("c", 7, 4_000, 4_001)];
         assert_eq!(doubles(&late, &pools()), Vec::<String>::new());
         let unsure_order = [event("a", 7, 0, 5_000), event("b", 7, 100, 200)];

@@ -110,7 +110,7 @@ impl Site {
     }
 
     /// The file to which shard 0 writes its journal.
-    #[allow(dead_code, reason = "not every test looks at files")]
+    #[allow(dead_code, reason = "some tests do not look at files")]
     pub(crate) fn newest_segment(&self) -> PathBuf {
         let files = fs::read_dir(self.data.join("journal/0")).unwrap();
         let paths = files.map(|file| file.unwrap().path());

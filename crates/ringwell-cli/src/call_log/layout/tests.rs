@@ -40,7 +40,7 @@ fn the_columns_of_calls_are_an_interface() {
 }
 
 #[test]
-fn conversions_are_written_as_each_system_reads_them() {
+fn conversions_have_the_form_that_each_system_reads() {
     let sale = json!({
         "type": "Sale", "value": "129.50", "currency": "EUR", "external_id": "order-7",
         "at": "2026-11-22T00:05:09.000Z", "call": call(),
@@ -71,7 +71,7 @@ fn conversions_are_written_as_each_system_reads_them() {
 }
 
 #[test]
-fn what_no_system_could_match_is_left_out() {
+fn conversions_that_no_system_could_match_are_left_out() {
     let mut withheld = call();
     withheld["from"] = json!({ "withheld": true });
     withheld["attribution"]["parameters"] = json!({ "gclid": "=HYPERLINK(1)" });
