@@ -107,7 +107,7 @@ mod tests {
     use super::{AnswerCounts, count, parse_head};
 
     #[test]
-    fn status_and_length_are_read_whatever_the_case_of_names() {
+    fn status_and_length_are_read_in_any_case_of_header_names() {
         let head = b"HTTP/1.1 200 OK\r\nContent-Length: 12\r\nx: y";
         assert_eq!(parse_head(head).unwrap(), (200, 12));
         assert!(parse_head(b"HTTP/1.1 200 OK").is_err());

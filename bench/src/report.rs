@@ -84,7 +84,7 @@ mod tests {
     use std::time::Duration;
 
     #[test]
-    fn percentiles_come_out_in_microseconds() {
+    fn percentiles_are_printed_in_microseconds() {
         let mut recorder = Recorder::new().unwrap();
         (1..=1_000).for_each(|n| recorder.add(Duration::from_micros(n)));
         let latency = recorder.latency();

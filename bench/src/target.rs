@@ -63,7 +63,7 @@ mod tests {
     use super::Target;
 
     #[test]
-    fn an_address_is_tcp_unless_it_says_unix() {
+    fn an_address_is_tcp_unless_it_begins_with_unix() {
         assert!(matches!("127.0.0.1:80".parse(), Ok(Target::Tcp(_))));
         assert_eq!("unix:/tmp/x".parse::<Target>().unwrap(), Target::Unix("/tmp/x".into()));
         assert!("nowhere".parse::<Target>().is_err());

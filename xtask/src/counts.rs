@@ -26,7 +26,7 @@ const ROWS: u32 = 40;
 const ENGINE_BATCHES: [u32; 2] = [200, 600];
 const PATH_BATCHES: [u32; 2] = [20, 60];
 /// The test of `ringwell-node` that is counted, and the variable for the count of batches.
-const PATH_TEST: &str = "bulk::tests::counted::what_is_counted_is_batches_that_get_their_numbers";
+const PATH_TEST: &str = "bulk::tests::counted::the_counted_batches_get_their_numbers";
 const PATH_VARIABLE: &str = "RINGWELL_COUNTED_BATCHES";
 
 /// Like [`PATH_VARIABLE`], for the style of batches; and the styles that are counted in addition to

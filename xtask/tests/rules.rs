@@ -158,7 +158,7 @@ fn a_decision_fits_on_a_page() {
 }
 
 #[test]
-fn no_file_names_a_folder_of_somebody_s_machine() {
+fn no_file_contains_a_folder_of_a_personal_machine() {
     // Split in two, so that this file obeys its own rule.
     let folders = [["/ho", "me/"], ["/ro", "ot/"], ["/wo", "rk/"], ["/Us", "ers/"]];
     let folders = folders.map(|parts| parts.concat());
@@ -169,7 +169,7 @@ fn no_file_names_a_folder_of_somebody_s_machine() {
 }
 
 #[test]
-fn no_file_names_the_host_of_a_package_registry() {
+fn no_file_contains_the_host_of_a_package_registry() {
     let hosts = [
         ["crates", ".io"],
         ["rubygems", ".org"],
@@ -200,7 +200,7 @@ fn relative_links_in_documents_lead_somewhere() {
 }
 
 #[test]
-fn crates_name_only_the_crates_below_them() {
+fn crates_depend_only_on_the_crates_below_them() {
     let mut broken = Vec::new();
     for package in packages() {
         let name = package["name"].as_str().unwrap();
@@ -220,7 +220,7 @@ fn crates_name_only_the_crates_below_them() {
 }
 
 #[test]
-fn the_core_depends_on_nothing() {
+fn the_core_has_no_dependency() {
     let packages = packages();
     let core = packages.iter().find(|package| package["name"] == "ringwell-core").unwrap();
     let dependencies = core["dependencies"].as_array().unwrap();
@@ -264,7 +264,7 @@ fn dependencies_come_from_the_registry_under_licences_that_deny_toml_allows() {
 /// The fuzzer is a separate workspace, so no other check notices entries missing from its lock
 /// file.
 #[test]
-fn the_fuzzer_s_lock_file_knows_what_our_crates_depend_on() {
+fn the_fuzzer_s_lock_file_has_our_crates_dependencies() {
     let file = std::fs::read_to_string(root().join("fuzz/Cargo.lock")).unwrap();
     let fuzzer = locked(&file);
     let mut compared = 0;
@@ -301,7 +301,7 @@ fn locked(file: &str) -> BTreeMap<&str, BTreeSet<&str>> {
 }
 
 #[test]
-fn every_crate_takes_the_lints_of_the_workspace() {
+fn every_crate_uses_the_lints_of_the_workspace() {
     let manifests = files().into_iter().filter(|file| {
         file.file_name() == Some("Cargo.toml".as_ref()) && file.components().count() > 1
     });
@@ -336,7 +336,7 @@ fn unsafe_code_is_in_one_module_of_one_crate() {
 }
 
 #[test]
-fn a_clippy_toml_of_a_crate_repeats_that_of_the_root_which_it_replaces() {
+fn a_clippy_toml_of_a_crate_repeats_the_root_s_which_it_replaces() {
     let shared = std::fs::read_to_string(root().join("clippy.toml")).unwrap();
     let own = files().into_iter().filter(|file| {
         file.file_name() == Some("clippy.toml".as_ref()) && file.components().count() > 1

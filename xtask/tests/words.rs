@@ -54,7 +54,7 @@ fn count(page: &str) -> usize {
 }
 
 #[test]
-fn pages_are_written_without_words_that_read_like_a_translation() {
+fn pages_contain_no_words_that_read_like_a_translation() {
     let mut wrong = Vec::new();
     for page in pages() {
         let most = LEFT.iter().find(|(name, _)| *name == page).map_or(0, |(_, most)| *most);

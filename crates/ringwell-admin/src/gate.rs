@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_address_of_this_machine_alone_answers_to_its_own_names() {
+    fn a_loopback_address_accepts_only_its_own_names() {
         let hosts = vec!["Admin.example".to_owned()];
         for host in [
             "localhost",
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_take_nothing_of_the_known() {
+    fn unauthenticated_clients_take_nothing_from_the_others() {
         let (gate, now) = (Gate::new(None, 4, 0), Millis(1_000_000));
         let passed = |is_known| (0..100).filter(|_| gate.take(is_known, now).is_ok()).count();
         assert_eq!([passed(false), passed(true), passed(false)], [2, 4, 0]);

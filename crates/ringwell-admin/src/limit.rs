@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_s_worth_goes_at_once_and_the_rest_at_the_rate() {
+    fn a_second_s_worth_passes_at_once_and_the_rest_at_the_rate() {
         let limit = Limit::new(2);
         let start = Millis(1_000_000);
         assert_eq!([limit.take(start), limit.take(start)], [Ok(()), Ok(())]);

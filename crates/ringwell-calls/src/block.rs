@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn the_most_exact_entry_counts_and_of_those_the_one_for_the_pool() {
+    fn the_most_exact_entry_wins_and_among_equals_the_one_for_the_pool() {
         let blocks = Blocks::new(vec![
             block("+1415*", None, Refusal::Busy),
             block("+14155551234", Some(16), Refusal::Rejected),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_nobody_is_no_entry() {
+    fn an_entry_that_matches_no_caller_is_invalid() {
         for text in [
             "",
             "*",
@@ -216,7 +216,7 @@ mod tests {
 
     proptest::proptest! {
         #[test]
-        fn no_text_panics_and_what_is_read_is_read_again_as_the_same(text in "\\PC{0,40}") {
+        fn no_text_panics_and_accepted_text_reads_back_as_the_same_entry(text in "\\PC{0,40}") {
             if let Some(pattern) = Pattern::parse(&text) {
                 proptest::prop_assert_eq!(Pattern::parse(pattern.text()), Some(pattern));
             }

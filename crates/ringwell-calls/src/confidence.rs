@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn the_density_is_one_in_all() {
+    fn the_density_integrates_to_one() {
         let sum: f64 = (0..2_000_000).map(|tenth| density(f64::from(tenth) / 10.0) / 10.0).sum();
         assert!((sum - 1.0).abs() < 0.001, "{sum}");
     }
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_before_the_call_makes_its_visitor_the_likelier_one() {
+    fn a_tap_before_the_call_makes_its_visitor_more_likely() {
         let at = Millis(100_000_000);
         let mut all = candidates(&[1_800, 3_600], at);
         let before = confidence(at, &all, false).unwrap();

@@ -89,7 +89,7 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 #[test]
-fn nothing_breaks_out_of_an_attribute() {
+fn no_value_breaks_out_of_an_attribute() {
     let number = Element::new("Number").with("url", "https://h/?a=1&b=\"'<>\n").text("<&>");
     assert_eq!(
         Element::new("Response").child(&number).document(),

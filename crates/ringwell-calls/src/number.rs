@@ -34,7 +34,7 @@ pub fn promo_number(e164: &str) -> Option<PromoNumber> {
 
 #[cfg(test)]
 #[test]
-fn a_filter_may_write_a_number_as_allocations_answer_it() {
+fn a_filter_accepts_a_number_in_the_form_of_allocations() {
     for text in ["+18885550201", " 18885550201", "18885550201", "8885550201", "+1 888-555-0201"] {
         assert_eq!(asked(text).as_deref(), Some("+18885550201"), "{text}");
     }

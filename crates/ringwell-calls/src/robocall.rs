@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn each_sign_counts_as_the_table_says() {
+    fn each_sign_counts_as_in_the_table() {
         let failed = stir("TN-Validation-Failed-B", "");
         assert_eq!(score(Some(&failed), &[], NOW, None).score, 40);
         assert_eq!(score(Some(&stir("", "C")), &[], NOW, None).reasons, ["stir_weak"]);

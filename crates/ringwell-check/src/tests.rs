@@ -50,7 +50,7 @@ fn assert_found(name: &str, rule: Rule, words: &str, proof: &[u64]) {
 }
 
 #[test]
-fn what_was_kept_is_clean_and_all_rules_judged_it() {
+fn a_kept_history_is_clean_and_all_rules_judged_it() {
     let verdict = judged("clean");
     assert_eq!(verdict.first, None);
     assert_eq!(
@@ -77,41 +77,41 @@ fn a_lockout_counts_from_the_first_attempt_that_may_have_been_served() {
 }
 
 #[test]
-fn an_allocation_that_nobody_saw_is_no_holder() {
+fn an_allocation_that_no_visitor_saw_has_no_holder() {
     assert_eq!(judged("clean-allocation-that-nobody-saw").first, None);
 }
 
 #[test]
-fn c1_a_number_that_two_visitors_got_is_found_by_what_clients_saw() {
+fn c1_a_number_given_to_two_visitors_is_found_in_client_histories() {
     assert_found("c1-double-by-clients", Rule::Double, "aaaa0001-2-0", &[5, 6, 9, 10]);
     let fault = judged("c1-double-by-clients").first.unwrap().nearest_fault.unwrap();
     assert!(fault.text.contains("kill9 a"), "{fault:?}");
 }
 
 #[test]
-fn c1_a_number_that_two_visitors_got_is_found_in_the_journal() {
+fn c1_a_number_given_to_two_visitors_is_found_in_the_journal() {
     let words = "allocated 899 ms after it was allocated before";
     assert_found("c1-double-by-journal", Rule::Double, words, &[7, 12]);
 }
 
 #[test]
-fn c2_an_answer_that_no_journal_has_is_found() {
+fn c2_an_answer_missing_in_the_journal_is_found() {
     assert_found("c2-lost", Rule::Lost, "aaaa0001-2-1 got 2000000002", &[8, 9]);
 }
 
 #[test]
-fn c2_a_number_that_was_answered_and_released_is_found() {
+fn c2_an_answered_number_that_was_released_is_found() {
     let words = "its journal released it";
     assert_found("c2-released-though-answered", Rule::Lost, words, &[8, 9, 21]);
 }
 
 #[test]
-fn c3_an_allocation_that_nobody_asked_for_is_found() {
+fn c3_an_allocation_without_a_request_is_found() {
     assert_found("c3-nobody-asked", Rule::Phantom, "aaaa0001-9-0, which was never sent", &[23]);
 }
 
 #[test]
-fn c3_an_allocation_that_nobody_got_and_that_was_kept_is_found() {
+fn c3_an_unanswered_allocation_that_was_kept_is_found() {
     let words = "got ServiceUnavailable, and was not released";
     assert_found("c3-kept-though-not-given", Rule::Phantom, words, &[21, 8, 9]);
 }
@@ -122,13 +122,13 @@ fn c4_a_number_of_another_pool_is_found() {
 }
 
 #[test]
-fn c4_a_row_sent_again_that_gets_a_number_which_has_left_its_pool_is_found() {
+fn c4_a_repeated_row_with_a_number_that_has_left_its_pool_is_found() {
     let name = "c4-number-that-left-the-pool-before-the-attempt";
     assert_found(name, Rule::Pool, "2000000001, which is not one of", &[7, 8]);
 }
 
 #[test]
-fn c4_an_overflow_number_as_somebody_s_own_is_found() {
+fn c4_an_overflow_number_given_as_a_visitor_s_own_is_found() {
     let words = "2999999999, the overflow number, as its own";
     assert_found("c4-overflow-as-its-own", Rule::Pool, words, &[6, 7]);
 }
@@ -144,13 +144,13 @@ fn c5_rows_out_of_order_are_found() {
 }
 
 #[test]
-fn c5_another_number_when_a_batch_is_sent_again_is_found() {
+fn c5_another_number_for_a_repeated_batch_is_found() {
     let words = "got two numbers for aaaa0001-0-1";
     assert_found("c5-another-number-when-sent-again", Rule::Answer, words, &[4, 5, 9, 10]);
 }
 
 #[test]
-fn c5_an_answer_that_cannot_be_read_is_found() {
+fn c5_an_unreadable_answer_is_found() {
     let words = "the body ends too early";
     assert_found("c5-answer-cannot-be-read", Rule::Answer, words, &[4, 5]);
 }
@@ -179,14 +179,14 @@ fn c9_a_late_answer_is_found() {
 }
 
 #[test]
-fn c10_a_look_up_that_finds_somebody_else_or_nobody_is_found() {
+fn c10_a_look_up_that_returns_the_wrong_visitor_or_none_is_found() {
     let words = "the look-up found aaaa0001-2-0";
     assert_found("c10-another-visitor", Rule::Attribution, words, &[24, 5]);
     assert_found("c10-nobody", Rule::Attribution, "said \"none\"", &[24, 5]);
 }
 
 #[test]
-fn c11_a_state_that_the_records_do_not_give_is_found() {
+fn c11_a_state_that_does_not_follow_from_the_records_is_found() {
     assert_found("c11-another-lockout", Rule::Recovery, "2000000002", &[21, 27]);
     assert_found("c11-number-is-missing", Rule::Recovery, "the state does not", &[21]);
 }
@@ -227,7 +227,7 @@ fn several_files_in_any_order_are_one_history() {
 }
 
 #[test]
-fn a_line_that_cannot_be_read_is_named_and_a_torn_last_line_is_passed_over() {
+fn an_unreadable_line_is_named_and_a_torn_last_line_is_skipped() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("h.jsonl");
     let clean = fs::read_to_string(fixtures().join("clean.jsonl")).unwrap();

@@ -74,7 +74,7 @@ fn a_number_returns_when_its_lockout_ends_and_not_before() {
 }
 
 #[test]
-fn the_number_that_has_been_free_longest_goes_out_first() {
+fn the_number_that_has_been_free_longest_is_allocated_first() {
     check(
         "pool size=3 lockout=10s
          0s  -> n1
@@ -157,7 +157,7 @@ fn a_number_is_held_as_long_as_its_pool_is() {
 }
 
 #[test]
-fn the_indices_of_pools_end_after_the_last_one_that_came() {
+fn the_indices_of_pools_end_after_the_last_one() {
     let mut shard = Rebuild::new(vec![spec(1, FIRST, 1, 10), spec(2, FIRST + 9, 1, 10)]).finish();
     assert_eq!(shard.pools_end(), 2);
     shard.put_pool(2, &spec(3, FIRST + 20, 1, 10), None).unwrap();
@@ -166,7 +166,7 @@ fn the_indices_of_pools_end_after_the_last_one_that_came() {
 }
 
 #[test]
-fn a_pool_tells_how_many_of_its_numbers_are_locked() {
+fn a_pool_counts_its_locked_numbers() {
     let mut shard = Rebuild::new(vec![spec(1, FIRST, 3, 10), spec(2, FIRST + 9, 1, 10)]).finish();
     for at in 1..=2 {
         shard.allocate(Millis(100 + at), 0, None, Position(at)).unwrap();
@@ -176,7 +176,7 @@ fn a_pool_tells_how_many_of_its_numbers_are_locked() {
 }
 
 #[test]
-fn a_number_is_found_whatever_the_hint_and_when_its_pool_has_gone() {
+fn a_number_is_found_with_any_hint_and_after_its_pool_has_gone() {
     let [number, unknown] = [FIRST, FIRST + 5].map(|n| PromoNumber::from_e164(n).unwrap());
     let mut shard = Rebuild::new(vec![spec(1, FIRST, 2, 10)]).finish();
     shard.allocate(Millis(100), 0, None, Position(1)).unwrap();
@@ -195,7 +195,7 @@ fn a_number_is_found_whatever_the_hint_and_when_its_pool_has_gone() {
 }
 
 #[test]
-fn what_another_clock_told_of_is_told_also_when_its_pool_has_gone_and_nothing_else_is() {
+fn facts_from_another_clock_are_listed_even_if_their_pool_has_gone_and_nothing_else_is() {
     let number = PromoNumber::from_e164(FIRST).unwrap();
     let mut shard = Rebuild::new(vec![spec(1, FIRST, 1, 10), spec(2, FIRST + 9, 1, 10)]).finish();
     shard.allocate(Millis(100), 1, None, Position(1)).unwrap();
@@ -216,7 +216,7 @@ fn what_another_clock_told_of_is_told_also_when_its_pool_has_gone_and_nothing_el
 }
 
 #[test]
-fn among_numbers_that_come_free_at_once_a_carried_one_goes_out_last() {
+fn among_numbers_that_become_free_at_once_a_carried_one_is_allocated_last() {
     let mut shard = Rebuild::new(vec![spec(1, FIRST, 9, 30_000)]).finish();
     let start = Millis(1_000_000);
     for position in 1..=9 {
@@ -233,7 +233,7 @@ fn among_numbers_that_come_free_at_once_a_carried_one_goes_out_last() {
 }
 
 #[test]
-fn a_pool_without_numbers_may_be_asked_again_after_a_lifetime() {
+fn a_pool_without_numbers_may_be_tried_again_after_a_lifetime() {
     let empty = PoolSpec { numbers: vec![], ..spec(1, FIRST, 1, 30_000) };
     let mut shard = Rebuild::new(vec![empty]).finish();
     let error = shard.allocate(Millis(1_000_000), 0, None, Position(1)).unwrap_err();
@@ -241,7 +241,7 @@ fn a_pool_without_numbers_may_be_asked_again_after_a_lifetime() {
 }
 
 #[test]
-fn a_number_that_left_its_pool_stays_known_and_goes_locked_to_its_new_shard() {
+fn a_number_that_left_its_pool_stays_known_and_moves_locked_to_its_new_shard() {
     let mut old = Rebuild::new(vec![]);
     let mut slot = Rebuild::new(vec![spec(1, FIRST, 1, 10)]).finish().slots()[0];
     (slot.allocated_at, slot.locked_until, slot.position) = (Millis(100), Millis(900), Position(7));
@@ -257,7 +257,7 @@ fn a_number_that_left_its_pool_stays_known_and_goes_locked_to_its_new_shard() {
 }
 
 #[test]
-fn a_lockout_that_another_shard_extended_comes_back_with_the_number() {
+fn a_lockout_extended_by_another_shard_returns_with_the_number() {
     let number = PromoNumber::from_e164(FIRST).unwrap();
     let known = |allocated_at, until, position, visitor| {
         let slot = crate::Slot {
@@ -289,7 +289,7 @@ fn a_lockout_that_another_shard_extended_comes_back_with_the_number() {
 }
 
 #[test]
-fn a_shorter_lifetime_than_before_a_restart_leaves_no_free_number_behind_a_locked_one() {
+fn a_shorter_lifetime_than_before_a_restart_leaves_no_free_number_after_a_locked_one() {
     let mut before = Rebuild::new(vec![spec(1, FIRST, 4, 10)]);
     for (hint, until) in [(0, 1_000), (1, 1_001)] {
         let mut slot = crate::Slot::new(PromoNumber::from_e164(FIRST + u64::from(hint)).unwrap());
@@ -319,7 +319,7 @@ fn a_visitor_of_one_pool_is_not_known_to_another_that_the_number_moves_to() {
 }
 
 #[test]
-fn time_in_doubt_lengthens_the_lockouts_that_ran_and_no_others() {
+fn doubtful_time_lengthens_the_lockouts_that_ran_and_no_others() {
     let mut state = Rebuild::new(vec![spec(1, FIRST, 2, 10)]);
     for (hint, until) in [(0, 50), (1, 150)] {
         let number = PromoNumber::from_e164(FIRST + u64::from(hint)).unwrap();

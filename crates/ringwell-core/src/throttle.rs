@@ -41,7 +41,7 @@ impl Throttle {
 
 #[cfg(test)]
 #[test]
-fn one_line_a_second_says_how_many_were_left_out() {
+fn one_line_a_second_counts_the_omitted_ones() {
     let (throttle, ms) = (Throttle::default(), Duration::from_millis);
     let passed = [0, 1, 999, 1_000, 1_500, 5_000].map(|at| throttle.pass(ms(at)));
     assert_eq!(passed, [Some(0), None, None, Some(2), None, Some(1)]);

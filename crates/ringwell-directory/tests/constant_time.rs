@@ -22,7 +22,7 @@ const PRESENTED: [&str; 4] = [
 ];
 /// Set to the index of the text to present, to make the process call the counted functions.
 const COUNTED: &str = "RINGWELL_COUNTED";
-const TEST: &str = "the_same_work_for_every_key_that_is_presented";
+const TEST: &str = "every_presented_key_causes_the_same_work";
 
 #[inline(never)]
 fn counted_key(key: &RingPoolKey, presented: &[u8]) -> bool {
@@ -84,7 +84,7 @@ fn instructions(function: &str, presented: usize) -> Option<u64> {
 }
 
 #[test]
-fn the_same_work_for_every_key_that_is_presented() {
+fn every_presented_key_causes_the_same_work() {
     if let Ok(presented) = std::env::var(COUNTED) {
         return compare(PRESENTED[presented.parse::<usize>().unwrap()].as_bytes());
     }

@@ -42,7 +42,7 @@ fn answering(
 }
 
 #[test]
-fn rows_that_the_journal_does_not_take_in_time_overflow_and_their_numbers_are_released() {
+fn rows_that_the_journal_does_not_accept_in_time_overflow_and_their_numbers_are_released() {
     let platform = Virtual::default();
     let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
     let answer = platform.run(answering(&shard, 40, 20));
@@ -88,7 +88,7 @@ fn numbers_that_are_ready_long_after_the_deadline_overflow_and_are_free_again() 
 }
 
 #[test]
-fn a_client_that_hangs_up_leaves_its_numbers_free() {
+fn a_client_that_disconnects_leaves_its_numbers_free() {
     let platform = Virtual::default();
     let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
     let waiting = answering(&shard, 40, 60_000);
@@ -100,7 +100,7 @@ fn a_client_that_hangs_up_leaves_its_numbers_free() {
 }
 
 #[test]
-fn a_shard_that_does_not_answer_costs_its_own_rows_their_numbers_and_no_others() {
+fn a_silent_shard_affects_only_the_numbers_of_its_own_rows() {
     let platform = Virtual::default();
     let mut all = shards(&platform, 2, LIFETIME, Durability::Memory);
     let (other, mut queue) = all.remove(1);
@@ -125,7 +125,7 @@ fn a_shard_that_does_not_answer_costs_its_own_rows_their_numbers_and_no_others()
 }
 
 #[test]
-fn an_owner_hands_out_no_number_that_no_batch_waits_for() {
+fn an_owner_hands_out_no_number_without_a_waiting_batch() {
     let platform = Virtual::default();
     let mut all = shards(&platform, 2, LIFETIME, Durability::Memory);
     let (other, mut queue) = all.remove(1);
@@ -142,7 +142,7 @@ fn an_owner_hands_out_no_number_that_no_batch_waits_for() {
 
 /// The thread finds its rows' pools on shard 1 until it gets the newer owners.
 #[test]
-fn rows_that_are_refused_as_moved_are_asked_for_once_more_of_the_new_owner() {
+fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
     let platform = Virtual::default();
     let mut all = shards(&platform, 3, LIFETIME, Durability::Memory);
     let (new, mut new_queue) = all.remove(2);

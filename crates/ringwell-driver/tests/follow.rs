@@ -201,7 +201,7 @@ fn a_shard_that_was_taken_over_is_fenced_wherever_the_other_started() {
 }
 
 #[test]
-fn what_another_process_adds_meanwhile_is_read_before_the_shard_is_taken_over() {
+fn groups_added_by_another_process_are_read_before_a_take_over() {
     let platform = Virtual::default();
     let (log, _data, first) = served(&platform);
     let mut tip = first.read.recovered.tip;
@@ -216,7 +216,7 @@ fn what_another_process_adds_meanwhile_is_read_before_the_shard_is_taken_over() 
 }
 
 #[test]
-fn what_is_missing_damaged_or_not_ours_is_never_skipped() {
+fn missing_damaged_or_foreign_messages_are_never_skipped() {
     let refused = |change: &dyn Fn(&Plain)| {
         let platform = Virtual::default();
         let (log, _data, _owner) = served(&platform);
@@ -254,7 +254,7 @@ fn what_is_missing_damaged_or_not_ours_is_never_skipped() {
 }
 
 #[test]
-fn a_message_that_one_server_has_lost_is_read_from_another() {
+fn a_message_lost_by_one_server_is_read_from_another() {
     for leaders in 1..5 {
         for has in [None, Some(Bytes::new())] {
             let platform = Virtual::default();
@@ -274,7 +274,7 @@ fn a_message_that_one_server_has_lost_is_read_from_another() {
 }
 
 #[test]
-fn a_shard_whose_log_has_lost_what_the_copy_has_goes_on_in_doubt() {
+fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     let platform = Virtual::default();
     let (log, data, _first) = served(&platform);
     // The copy of this start has all four groups, and its own.

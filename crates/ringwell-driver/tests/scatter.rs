@@ -20,7 +20,7 @@ fn cpu() -> Duration {
 
 /// The longest of some batches of 500 rows: reading, planning, asking 255 other shards, and rendering.
 #[test]
-fn a_batch_of_500_rows_over_256_shards_keeps_its_thread_for_little_time() {
+fn a_batch_of_500_rows_over_256_shards_blocks_its_thread_for_little_time() {
     let platform = Virtual::default();
     let mut all = shards(&platform, 256, Millis(60_000), Durability::Memory);
     let (shard, _queue) = all.remove(0);

@@ -277,7 +277,7 @@ fn a_machine_without_a_copy_begins_with_the_newest_snapshot() {
 }
 
 #[test]
-fn a_torn_or_rotten_snapshot_is_passed_over_for_the_one_before() {
+fn a_torn_or_rotten_snapshot_is_skipped_for_the_previous_one() {
     let rot = |servers: &Servers, which: usize, is_torn: bool| {
         let piece = servers.indexes()[which].pieces[0];
         servers.with(|kept| {
@@ -377,7 +377,7 @@ fn a_log_that_only_seems_to_end_early_has_lost_nothing() {
 }
 
 #[test]
-fn no_snapshot_is_put_beside_a_log_that_does_not_have_its_groups() {
+fn no_snapshot_is_stored_beside_a_log_without_its_groups() {
     let (servers, data) = (Servers::default(), folder());
     let mut owner = start(&servers, data.path(), ALL).unwrap();
     owner.allocate(3);
@@ -389,7 +389,7 @@ fn no_snapshot_is_put_beside_a_log_that_does_not_have_its_groups() {
 }
 
 #[test]
-fn a_copy_that_was_begun_and_not_completed_is_begun_anew() {
+fn an_incomplete_copy_is_started_again() {
     let (servers, data) = (Servers::default(), folder());
     let slots = served(&servers, data.path());
     let elsewhere = folder();
@@ -409,7 +409,7 @@ fn a_copy_that_was_begun_and_not_completed_is_begun_anew() {
 }
 
 #[test]
-fn the_beginning_of_the_log_is_given_up_once_no_snapshot_needs_it() {
+fn the_beginning_of_the_log_is_trimmed_once_no_snapshot_needs_it() {
     let limits = HistoryLimits { bytes: 256 << 10, age: None };
     let (servers, data, old) = (Servers::default(), folder(), folder());
     // A copy that will be older than the log's beginning.

@@ -115,7 +115,7 @@ async fn at(platform: &Virtual, ms: u64) {
 }
 
 #[test]
-fn rows_overflow_at_once_while_a_group_takes_long_and_are_served_again_after_it() {
+fn rows_overflow_at_once_during_a_slow_group_and_are_served_again_afterwards() {
     let platform = Virtual::default();
     let (shard, _queue) = hanging(&platform, 700, None);
     platform.run(async {
@@ -133,7 +133,7 @@ fn rows_overflow_at_once_while_a_group_takes_long_and_are_served_again_after_it(
 }
 
 #[test]
-fn a_shard_that_was_taken_over_hands_nothing_out() {
+fn a_shard_that_was_taken_over_hands_out_nothing() {
     let platform = Virtual::default();
     let (shard, _queue) = hanging(&platform, 10, Some(Appended::Taken { epoch: 7 }));
     platform.run(async {

@@ -42,7 +42,7 @@ fn held(shard: &Shard<Virtual>) -> usize {
 }
 
 #[test]
-fn rows_with_keys_or_visitors_that_are_late_hold_no_number_that_nobody_was_shown() {
+fn late_rows_with_keys_or_visitors_hold_no_unseen_number() {
     for (retry, has_visitors) in [(Some(KEY), false), (None, true), (Some(KEY), true)] {
         let platform = Virtual::default();
         let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
@@ -56,7 +56,7 @@ fn rows_with_keys_or_visitors_that_are_late_hold_no_number_that_nobody_was_shown
 }
 
 #[test]
-fn what_another_shard_hands_out_too_late_is_withdrawn_there() {
+fn a_late_allocation_of_another_shard_is_withdrawn_there() {
     for (retry, has_visitors) in [(Some(KEY), false), (None, true)] {
         let platform = Virtual::default();
         let mut all = shards(&platform, 2, LIFETIME, Durability::Disk);
@@ -84,7 +84,7 @@ fn what_another_shard_hands_out_too_late_is_withdrawn_there() {
 
 /// The second request is answered while the first one still waits for the journal.
 #[test]
-fn a_number_that_a_repeated_row_was_answered_with_stays_when_the_first_answer_is_late() {
+fn a_number_given_to_a_repeated_row_stays_when_the_first_answer_is_late() {
     let platform = Virtual::default();
     let (shard, _queue) = shards(&platform, 1, LIFETIME, Durability::Disk).remove(0);
     let bulk = |ms| {

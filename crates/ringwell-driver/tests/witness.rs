@@ -112,7 +112,7 @@ async fn remembered(platform: &Virtual, node: &Node) -> Vec<JournalWord> {
 }
 
 #[test]
-fn a_disk_that_takes_no_note_of_a_lost_journal_hands_out_nothing_and_is_not_believed() {
+fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_not_trusted() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())
@@ -164,7 +164,7 @@ fn two_nodes(pools: u32, folder: &FilePath) -> (Arc<Node>, Arc<Node>) {
 }
 
 #[test]
-fn a_large_list_waits_once_for_a_node_that_does_not_answer() {
+fn a_large_list_waits_once_for_a_silent_node() {
     let folder = tempfile::tempdir().unwrap();
     let (own, other) = two_nodes(10, folder.path());
     let platform = Virtual::default();
@@ -189,7 +189,7 @@ fn a_large_list_waits_once_for_a_node_that_does_not_answer() {
 }
 
 #[test]
-fn a_first_start_with_many_pools_waits_once_for_a_node_that_does_not_answer() {
+fn a_first_start_with_many_pools_waits_once_for_a_silent_node() {
     let folder = tempfile::tempdir().unwrap();
     let (own, other) = two_nodes(20_000, folder.path());
     let platform = Virtual::default();

@@ -291,7 +291,7 @@ proptest! {
     }
 
     #[test]
-    fn a_snapshot_taken_while_the_shard_goes_on_and_the_tail_give_the_same_state(
+    fn a_snapshot_taken_during_operation_and_the_tail_give_the_same_state(
         inputs in inputs(), from in 0..100_usize, pause in 1..10_usize
     ) {
         let mut rig = Rig::new();
@@ -344,7 +344,7 @@ proptest! {
     }
 
     #[test]
-    fn the_newest_allocation_of_each_number_outlives_the_groups_that_are_dropped(
+    fn the_newest_allocation_of_each_number_survives_dropped_groups(
         inputs in inputs()
     ) {
         let mut rig = Rig::new();
@@ -375,7 +375,7 @@ proptest! {
 }
 
 #[test]
-fn a_snapshot_holds_all_numbers_that_are_in_no_pool_any_more_in_several_pieces() {
+fn a_snapshot_contains_all_numbers_without_a_pool_in_several_pieces() {
     let mut restore = Restore::new(vec![], 1);
     for i in 1..=3000 {
         let number = PromoNumber::from_e164(FIRST + 1000 + i).unwrap();
@@ -443,7 +443,7 @@ fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
 }
 
 #[test]
-fn an_allocation_that_nobody_saw_is_no_holder() {
+fn an_allocation_that_no_visitor_saw_has_no_holder() {
     let mut rig = Rig::new();
     let Outcome::Allocated { number } = rig.allocate(1, None, None) else { panic!() };
     let (seen_at, seen_until) = (rig.now, rig.now + Millis(15));
@@ -483,7 +483,7 @@ fn a_group_whose_numbers_have_all_gone_out_again_need_not_be_read() {
 }
 
 #[test]
-fn a_journal_that_is_full_refuses_rows_and_serves_again_on_request() {
+fn a_full_journal_refuses_rows_and_serves_again_on_request() {
     let mut rig = Rig::new();
     rig.engine.refuse(Some(Refusal::JournalFull));
     assert_eq!(rig.allocate(0, None, None), Outcome::Refused(Refusal::JournalFull));
@@ -492,7 +492,7 @@ fn a_journal_that_is_full_refuses_rows_and_serves_again_on_request() {
 }
 
 #[test]
-fn a_batch_that_is_longer_than_a_group_fills_several() {
+fn a_batch_longer_than_a_group_fills_several() {
     let mut rig = Rig::new();
     let params = vec![b'x'; 16_000];
     let mut outcomes = Vec::new();
@@ -518,7 +518,7 @@ fn a_batch_that_is_longer_than_a_group_fills_several() {
 }
 
 #[test]
-fn after_damage_to_answered_groups_nothing_goes_out_for_the_longest_lifetime() {
+fn after_damage_to_answered_groups_nothing_is_allocated_for_the_longest_lifetime() {
     let (engine, doubts) = Restore::new(specs(), 9).finish(Tip::FIRST.raise_epoch(), START, true);
     assert_eq!(doubts.held_until, Some(START + Millis(40)));
     let mut rig =
@@ -532,7 +532,7 @@ fn after_damage_to_answered_groups_nothing_goes_out_for_the_longest_lifetime() {
 }
 
 #[test]
-fn a_pool_that_another_node_may_have_served_hands_nothing_out_for_its_lifetime() {
+fn a_pool_that_another_node_may_have_served_allocates_nothing_for_its_lifetime() {
     let mut rig = Rig::new();
     let (pool, lifetime) = (specs()[1].id, specs()[1].lifetime);
     assert!(rig.engine.hold_pool(START, pool, START + lifetime));
@@ -547,7 +547,7 @@ fn a_pool_that_another_node_may_have_served_hands_nothing_out_for_its_lifetime()
 }
 
 #[test]
-fn a_clock_far_ahead_of_the_journal_lengthens_lockouts_and_one_behind_does_not_turn_back() {
+fn a_clock_far_ahead_of_the_journal_lengthens_lockouts_and_one_behind_does_not_turn_time_back() {
     let mut rig = Rig::new();
     for _ in 0..2 {
         rig.allocate(1, None, None);

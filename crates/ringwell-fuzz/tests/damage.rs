@@ -40,7 +40,7 @@ fn headers(sample: &Sample) -> Vec<(u64, usize, usize)> {
 }
 
 #[test]
-fn a_bit_of_a_header_that_turned_over_loses_nothing_in_silence() {
+fn a_flipped_bit_of_a_header_loses_nothing_silently() {
     let (sample, mut tally) = (sample(), Tally::default());
     for (segno, start, bytes) in headers(&sample) {
         for bit in 0..8 * bytes {
@@ -79,7 +79,7 @@ fn damage_at_and_beside_every_boundary_is_reported() {
 }
 
 #[test]
-fn several_faults_at_once_lose_nothing_in_silence() {
+fn several_faults_at_once_lose_nothing_silently() {
     let (sample, mut tally) = (sample(), Tally::default());
     let mut state = 0x5DEE_CE66_D1CE_4E5B_u64;
     let mut random = || {

@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_answer_is_whole_when_its_last_byte_is_there_and_not_before() {
+    fn an_answer_is_complete_with_its_last_byte_and_not_before() {
         let bytes = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nx: y\r\n\r\nabcHTTP";
         let whole = ParsedAnswer { status: 200, body: 44..47, closes: false };
         for end in 0..47 {
@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_closes_says_so() {
+    fn a_closed_connection_is_reported() {
         let closes = |head: &str| read(head.as_bytes()).unwrap().unwrap().closes;
         assert!(closes("HTTP/1.1 503 x\r\nconnection: Close\r\ncontent-length: 0\r\n\r\n"));
         assert!(closes("HTTP/1.0 200 OK\r\ncontent-length: 0\r\n\r\n"));
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_that_are_no_answer_are_refused() {
+    fn malformed_answers_are_refused() {
         let why = |bytes: &str| read(bytes.as_bytes()).unwrap_err().0;
         assert_eq!(why("SSH-2.0-x\r\n"), "this is not HTTP/1.1");
         assert_eq!(why("HTTP/1.1 200 OK\r\n\r\n"), "no content-length");

@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_that_was_cut_off_is_taken_off_before_something_is_added() {
+    fn a_truncated_last_line_is_removed_before_something_is_added() {
         let file = history(&[json!({"k": "run"})]);
         let cut = format!("{}{{\"k\":\"in", std::fs::read_to_string(file.path()).unwrap());
         std::fs::write(file.path(), cut).unwrap();

@@ -259,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_taken_over_as_the_format_says() {
+    fn rows_are_recorded_in_the_documented_format() {
         let body = br#"{"responses":[
             {"request_id":"a-0","promo_number_formatted":"200-000-0000",
              "promo_number":"2000000000","tracking_url":""},

@@ -197,7 +197,7 @@ mod tests {
     use crate::tally::latencies;
 
     #[test]
-    fn percentiles_and_curve_are_those_of_what_was_recorded() {
+    fn percentiles_and_curve_match_the_recorded_values() {
         let mut all = latencies();
         for ms in 1..=1000_u64 {
             all.record(ms * 1_000_000).unwrap();

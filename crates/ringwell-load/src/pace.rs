@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn lengths_and_rates_need_what_makes_them_clear() {
+    fn durations_and_rates_need_a_unit() {
         assert_eq!(parse_duration("250ms"), Some(Duration::from_millis(250)));
         assert_eq!(parse_duration("1.5s"), Some(Duration::from_millis(1500)));
         assert_eq!(parse_duration("2m"), Some(Duration::from_mins(2)));
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_spike_that_cannot_be_read_says_how_it_is_written() {
+    fn an_unreadable_spike_is_answered_with_the_right_form() {
         for wrong in ["", "1s,2s", "1s,2s,5", "1s,2s,x-1", "1,2s,x5", "1s,2s,x5,x", "1s,2s,xNaN"] {
             let message = wrong.parse::<Spike>().unwrap_err();
             assert!(message.contains("AT,FOR,xN"), "{wrong}: {message}");

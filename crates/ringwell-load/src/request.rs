@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn together_the_ready_batches_touch_every_pool_and_one_batch_as_many_as_it_has_rows() {
+    fn together_the_ready_batches_use_every_pool_and_one_batch_as_many_as_it_has_rows() {
         let ready = Batches::new(&pools(20_000), Spread::Pools, 40, "h:1", None).ready();
         assert_eq!(ready.len(), 500);
         assert_eq!(met(&ready).len(), 20_000);

@@ -147,7 +147,7 @@ fn an_open_loop_shows_a_server_that_stops_for_a_second_and_a_closed_one_hides_it
 }
 
 #[test]
-fn failures_are_counted_by_kind_and_connections_are_opened_again() {
+fn failures_are_counted_by_kind_and_connections_are_reopened() {
     let address = serve(|number| match number % 5 {
         0 => Some(answer("503 Service Unavailable", "{}")),
         1 => None,
@@ -169,7 +169,7 @@ fn failures_are_counted_by_kind_and_connections_are_opened_again() {
 }
 
 #[test]
-fn batches_that_could_not_be_sent_are_reported() {
+fn unsent_batches_are_reported() {
     let address = serve(|_| {
         thread::sleep(Duration::from_secs(30));
         None
@@ -183,7 +183,7 @@ fn batches_that_could_not_be_sent_are_reported() {
 }
 
 #[test]
-fn answers_in_pieces_and_connections_that_close_are_understood() {
+fn answers_in_pieces_and_closed_connections_are_handled() {
     let closing = ROWS.len();
     let address = serve(move |_| {
         Some(format!(
@@ -201,7 +201,7 @@ fn answers_in_pieces_and_connections_that_close_are_understood() {
 }
 
 #[test]
-fn a_run_without_a_server_does_not_take_place() {
+fn without_a_server_there_is_no_run() {
     let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let error = run(&plan(address), &AtomicBool::new(false), &mut |_| {}).unwrap_err();
     assert!(matches!(error, LoadError::Connect { .. }), "{error}");
@@ -209,7 +209,7 @@ fn a_run_without_a_server_does_not_take_place() {
 }
 
 #[test]
-fn a_run_that_is_stopped_ends_soon_and_keeps_its_figures() {
+fn a_stopped_run_ends_soon_and_keeps_its_figures() {
     let address = serve(|_| Some(answer("200 OK", ROWS)));
     let stop = AtomicBool::new(false);
     let plan = LoadPlan { duration: Duration::from_mins(1), ..plan(address) };
@@ -225,7 +225,7 @@ fn a_run_that_is_stopped_ends_soon_and_keeps_its_figures() {
 }
 
 #[test]
-fn a_lost_batch_is_sent_again_under_its_key_and_the_history_says_so() {
+fn a_lost_batch_is_repeated_under_its_key_and_the_history_records_it() {
     let address = serve(|number| (number % 3 != 0).then(|| answer("200 OK", ROWS)));
     let folder = tempfile::tempdir().unwrap();
     let history: PathBuf = folder.path().join("run.jsonl");
@@ -253,7 +253,7 @@ fn a_lost_batch_is_sent_again_under_its_key_and_the_history_says_so() {
 }
 
 #[test]
-fn connections_go_round_all_endpoints_and_threads() {
+fn connections_use_all_endpoints_and_threads_in_turn() {
     let counted = || {
         let count = Arc::new(AtomicU64::new(0));
         let counter = Arc::clone(&count);

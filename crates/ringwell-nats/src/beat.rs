@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_beat_names_the_time_and_the_epochs_or_nothing() {
+    fn a_beat_has_the_time_and_the_epochs_or_is_invalid() {
         let sign = Sign { at: Millis(1_700_000_000_123), epochs: vec![3, 12] };
         assert_eq!(text(&sign), "at 1700000000123 epochs 3,12");
         assert_eq!(parse(text(&sign).as_bytes()), Some(sign));

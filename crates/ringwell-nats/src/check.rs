@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_that_were_not_tested_are_refused() {
+    fn untested_versions_are_refused() {
         for fit in ["2.15.2", "2.15.10", "2.15.3-RC.1"] {
             assert!(version("a", fit).is_ok(), "{fit}");
         }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_that_forgets_is_refused() {
+    fn a_stream_with_retention_limits_is_refused() {
         let settings = Replicated { replicas: 3, ..Replicated::default() };
         let subjects = ["r_0.groups".to_owned()];
         let wanted = config("R_0", &subjects, &settings);

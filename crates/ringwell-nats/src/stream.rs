@@ -387,7 +387,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_to_an_append_mean_what_they_say_and_no_more() {
+    fn answers_to_an_append_have_exactly_their_documented_meaning() {
         let judged = |answer: &str| judge(7, answer.as_bytes());
         assert_eq!(judged(r#"{"stream":"R_0","seq":7}"#), Ok(()));
         // Answers to another message, or from something else.

@@ -41,7 +41,7 @@ mod tests {
     use super::fitting;
 
     #[test]
-    fn clients_get_what_the_process_and_its_shards_leave() {
+    fn clients_get_the_descriptors_that_the_process_and_its_shards_do_not_need() {
         assert_eq!(fitting(1_024, 2), 944);
         assert_eq!(fitting(1_024, 60), 16);
         assert_eq!(fitting(1_024, 61), 1, "at least one, so that an operator can connect");

@@ -94,7 +94,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_taken_comes_back_when_a_body_is_gone() {
+    fn memory_is_returned_when_a_body_is_dropped() {
         let bodies = Bodies::new(100);
         let (mut first, mut second) = (bodies.room(), bodies.room());
         assert!(first.take(60) && !second.take(50) && second.take(30) && first.take(10));

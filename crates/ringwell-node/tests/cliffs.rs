@@ -48,7 +48,7 @@ fn resident_bytes() -> u64 {
 }
 
 #[test]
-fn no_row_that_is_remembered_moves_all_others() {
+fn remembering_one_row_does_not_move_all_others() {
     const ROWS: u64 = 1_000_000;
     let mut engine = engine(1);
     allocate(&mut engine, START, None);

@@ -42,7 +42,7 @@ pub fn kept_secret(path: &Path) -> io::Result<Vec<u8>> {
 
 #[cfg(test)]
 #[test]
-fn a_secret_is_made_once_and_what_is_no_secret_is_refused() {
+fn a_secret_is_created_once_and_an_invalid_one_is_refused() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("site-secret");

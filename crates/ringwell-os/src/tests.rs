@@ -166,7 +166,7 @@ fn names(settings: &Settings) -> Vec<String> {
 }
 
 #[test]
-fn what_was_stored_is_found_again_after_a_kill() {
+fn stored_groups_are_found_after_a_kill() {
     for durability in [Durability::Disk, Durability::Os] {
         for write_mode in [WriteMode::Buffered, WriteMode::Direct] {
             let data = TempDir::new().unwrap();
@@ -201,7 +201,7 @@ fn each_start_raises_the_epoch_and_leaves_no_empty_segments() {
 }
 
 #[test]
-fn a_frame_longer_than_a_segment_gets_one_of_its_own() {
+fn a_frame_longer_than_a_segment_gets_its_own_segment() {
     let data = TempDir::new().unwrap();
     let settings = settings(data.path());
     let mut shard = open(&settings);
@@ -214,7 +214,7 @@ fn a_frame_longer_than_a_segment_gets_one_of_its_own() {
 }
 
 #[test]
-fn a_torn_frame_is_cut_and_the_journal_goes_on() {
+fn a_torn_frame_is_cut_off_and_the_journal_continues() {
     let data = TempDir::new().unwrap();
     let settings = settings(data.path());
     let mut shard = open(&settings);
@@ -300,7 +300,7 @@ fn after_a_failure_nothing_is_stored() {
 }
 
 #[test]
-fn a_data_directory_serves_one_process() {
+fn a_data_directory_is_used_by_one_process() {
     let data = TempDir::new().unwrap();
     let directory = data.path().join("a/b");
     let lock = DataLock::acquire(&directory).unwrap();
@@ -323,7 +323,7 @@ fn the_probe_measures_and_leaves_nothing() {
 }
 
 #[test]
-fn a_data_directory_keeps_its_name_and_another_gets_another() {
+fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     let [one, other] = [(); 2].map(|()| TempDir::new().unwrap());
     assert_eq!(Identity::read(&OsFiles, one.path()).unwrap(), None);
     let drawn = Identity::read_or_draw(&OsFiles, one.path()).unwrap();
@@ -338,7 +338,7 @@ fn a_data_directory_keeps_its_name_and_another_gets_another() {
 }
 
 #[test]
-fn what_was_served_is_read_again_and_damage_is_reported() {
+fn the_served_state_is_read_back_and_damage_is_reported() {
     let data = TempDir::new().unwrap();
     assert_eq!(ServedMap::read(&OsFiles, data.path()).unwrap(), None);
     for version in 1..3 {

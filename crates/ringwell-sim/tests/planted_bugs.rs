@@ -24,17 +24,17 @@ fn passed(arguments: &[&str]) -> u32 {
 }
 
 #[test]
-fn bugs_that_are_planted_in_the_rules_are_found() {
+fn bugs_planted_in_the_rules_are_found() {
     // A filter that matches nothing succeeds as well.
     assert_eq!(passed(&["--lib", "bugs_in_the_rules"]), 1);
 }
 
 #[test]
-fn bugs_that_are_planted_in_the_log_are_found() {
+fn bugs_planted_in_the_log_are_found() {
     assert_eq!(passed(&["--test", "log_bugs"]), 1);
 }
 
 #[test]
-fn bugs_that_are_planted_in_the_driver_are_found() {
+fn bugs_planted_in_the_driver_are_found() {
     assert_eq!(passed(&["--test", "bugs"]), 1);
 }

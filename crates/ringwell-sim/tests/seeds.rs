@@ -46,7 +46,7 @@ fn the_same_seed_is_the_same_run_to_the_last_bit() {
 /// Calls while nodes crash, buckets move and clocks step. Not in every run: the look-ups change the
 /// order of all other events, and planted bugs are known to be found by the seeds without them.
 #[test]
-fn a_call_that_rings_while_faults_happen_names_who_was_shown_its_number() {
+fn a_call_during_faults_is_attributed_to_the_visitor_who_was_shown_its_number() {
     let mut calls = 0;
     for seed in 0..60 {
         let on = match seed % 4 {

@@ -48,7 +48,7 @@ impl Default for Repeated {
 
 #[cfg(test)]
 #[test]
-fn one_line_a_minute_says_how_many_were_left_out() {
+fn one_line_a_minute_counts_the_omitted_ones() {
     let (repeated, start) = (Repeated::new(), Instant::now());
     let at = |seconds| repeated.pass_at(start + Duration::from_secs(seconds));
     assert_eq!([0, 1, 59, 60, 61].map(at), [Some(0), None, None, Some(2), None]);

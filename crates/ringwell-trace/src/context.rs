@@ -137,7 +137,7 @@ fn bytes<const N: usize>(text: &str) -> Option<[u8; N]> {
 
 #[cfg(test)]
 #[test]
-fn a_header_is_read_as_the_standard_has_it_and_written_the_same() {
+fn a_header_is_read_by_the_standard_and_written_the_same() {
     let text = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let context = Context::parse(text).unwrap();
     assert_eq!(context.to_string(), text);

@@ -117,7 +117,7 @@ async fn post(collector: &str, body: &str) -> Result<(), String> {
 
 #[cfg(test)]
 #[test]
-fn lost_spans_have_one_line_a_minute_which_counts_them_all() {
+fn one_line_a_minute_counts_all_lost_spans() {
     let (mut lost, start) = (Lost::default(), Instant::now());
     let lines = [(0, 1), (11, 2), (59, 3), (60, 4), (61, 5)];
     let lines = lines.map(|(at, spans)| lost.count(spans, start + Duration::from_secs(at)));

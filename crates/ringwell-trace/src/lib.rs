@@ -202,7 +202,7 @@ fn now() -> u64 {
 
 #[cfg(test)]
 #[test]
-fn a_trace_is_kept_as_its_header_says_and_one_in_so_many_without_one() {
+fn a_trace_is_kept_if_its_header_says_so_or_once_in_so_many() {
     let (spans, mut waiting) = mpsc::channel(2);
     let tracer: &'static Tracer = Box::leak(Box::new(Tracer {
         spans,

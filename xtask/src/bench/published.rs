@@ -126,7 +126,7 @@ mod tests {
     use super::line;
 
     #[test]
-    fn a_figure_of_an_example_is_read_with_what_was_published() {
+    fn a_figure_of_an_example_is_read_with_the_published_one() {
         let text = "10 requests,  5 at a time, evented:   4.20 s   (published:  4.21)";
         let wanted = ["Ruby: 10 requests, 5 at a time, evented", "4.21", "4.20 s"];
         assert_eq!(line(text), Some(wanted.map(str::to_owned)));

@@ -25,7 +25,7 @@ fn results() -> Results {
 }
 
 #[test]
-fn each_server_stands_beside_ours_that_keeps_as_much() {
+fn each_server_is_compared_with_ours_of_the_same_durability() {
     let text = results().markdown();
     assert!(text.contains("| ringwell | nothing | 1000 | 1.0 times as many | 1000 us | 1.50 ms |"));
     assert!(text.contains("| go & co | nothing | 250 | 4.0 times as many |"), "{text}");
@@ -44,7 +44,7 @@ fn bars_are_as_long_as_their_figures_and_text_is_escaped() {
 }
 
 #[test]
-fn the_readme_keeps_what_is_around_the_table() {
+fn the_readme_keeps_the_text_around_the_table() {
     let page = "a\n<!-- cargo xtask chart -->\nold\n<!-- end of chart -->\nb\n";
     let new = placed(page, "new\n").unwrap();
     assert_eq!(new, "a\n<!-- cargo xtask chart -->\nnew\n<!-- end of chart -->\nb\n");
@@ -52,7 +52,7 @@ fn the_readme_keeps_what_is_around_the_table() {
 }
 
 #[test]
-fn page_and_chart_say_what_the_newest_results_say() {
+fn page_and_chart_match_the_newest_results() {
     let page = std::fs::read_to_string(root().join(super::PAGE)).unwrap();
     let Some(results) = newest().unwrap() else {
         assert!(placed(&page, "").is_ok(), "there is a place for them");

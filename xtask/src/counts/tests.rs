@@ -20,20 +20,20 @@ fn a_rise_of_three_percent_passes_and_a_larger_one_does_not() {
 }
 
 #[test]
-fn one_more_allocation_of_few_is_a_rise() {
+fn one_more_allocation_of_a_few_is_a_rise() {
     assert_eq!(check(8.0, 9.0), Compared::Risen(vec!["path".to_owned()]));
     assert_eq!(check(0.0, 1.0), Compared::Risen(vec!["path".to_owned()]));
 }
 
 #[test]
-fn a_figure_that_nobody_has_accepted_is_a_rise() {
+fn an_unaccepted_figure_is_a_rise() {
     let last = counts("1", "m", &[]);
     let now = counts("1", "m", &[("path", 1.0)]);
     assert_eq!(compare(&last, &now), Compared::Risen(vec!["path".to_owned()]));
 }
 
 #[test]
-fn counts_of_another_compiler_or_machine_are_told_from_a_rise() {
+fn counts_of_another_compiler_or_machine_are_distinguished_from_a_rise() {
     let now = counts("2", "m", &[("path", 9.0)]);
     assert_eq!(compare(&counts("1", "m", &[("path", 1.0)]), &now), Compared::OtherCompiler);
     assert_eq!(compare(&counts("2", "n", &[("path", 1.0)]), &now), Compared::OtherMachine);

@@ -1,7 +1,7 @@
 //! The last line of `JMeter`, as versions 5.6 print it.
 
 #[test]
-fn batches_and_failures_are_read_from_what_jmeter_says_last() {
+fn batches_and_failures_are_read_from_jmeter_s_last_lines() {
     let line = "summary =    474 in 00:00:08 =   62.0/s Avg:    41 Min:     0 Max:   302 \
                 Err:    26 (5.49%)";
     assert_eq!(super::counts(line), Some((474, 26)));

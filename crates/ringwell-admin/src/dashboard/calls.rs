@@ -376,6 +376,6 @@ fn of_call(asked: &Asked<'_>, call: &CallRow) -> serde_json::Value {
 
 #[cfg(test)]
 #[test]
-fn a_caller_is_masked_so_that_nobody_can_be_called_back() {
+fn a_masked_caller_cannot_be_called_back() {
     assert_eq!([masked("+14155551234"), masked("+4912345")], ["+1415***1234", "***"]);
 }

@@ -238,7 +238,7 @@ fn of_line(asked: &Asked<'_>, line: &PoolLine) -> serde_json::Value {
 
 #[cfg(test)]
 #[test]
-fn a_part_of_a_name_is_found_whatever_its_case() {
+fn a_part_of_a_name_is_found_in_any_case() {
     assert!(holds("Spring Sale", "sale") && holds("Äpfel", "äpf") && holds("a", "a"));
     assert!(!holds("Spring", "springs") && !holds("", "a"));
 }

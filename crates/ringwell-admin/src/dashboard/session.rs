@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn links_that_nobody_follows_are_bounded_and_so_are_sessions() {
+    fn unused_links_and_sessions_are_limited_in_number() {
         let (sessions, token) = (Sessions::default(), TokenHash::of(b"a token of the tests"));
         let made = (0..LINKS_MAX + 5).filter_map(|_| sessions.link(visitor(), token)).count();
         assert_eq!(made, LINKS_MAX);

@@ -168,7 +168,7 @@ fn harmless(text: &str) -> String {
 
 #[cfg(test)]
 #[test]
-fn a_field_that_a_spreadsheet_would_run_is_text() {
+fn a_field_that_a_spreadsheet_would_run_becomes_text() {
     let mut table = Table::new("names", &[("name", "Name"), ("count", "Count")]);
     for name in ["=1+1", "@SUM(A1)", "+12125550100", "-1", "<script>", "a,\"b\""] {
         table.rows.push(vec![Cell::text(name), Cell::figure("1", 1)]);

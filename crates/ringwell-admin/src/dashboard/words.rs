@@ -136,7 +136,7 @@ pub(super) fn moment(at: Millis) -> Markup {
 
 #[cfg(test)]
 #[test]
-fn figures_are_written_as_people_read_them() {
+fn figures_are_written_for_people() {
     assert_eq!(
         [count(0), count(999), count(1000), count(1_234_567)],
         ["0", "999", "1,000", "1,234,567"]

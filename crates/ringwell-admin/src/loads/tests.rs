@@ -18,7 +18,7 @@ fn watch(loads: &mut Loads, from: u64, steps: u64, rate: u32, counted: &mut u32)
 }
 
 #[test]
-fn the_load_is_what_was_asked_in_the_last_lifetime() {
+fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
     let mut loads = Loads::default();
     let mut counted = u32::MAX - 100;
     loads.take(START, &[asked(100, counted, 0)]);
@@ -60,7 +60,7 @@ fn a_pool_is_busy_when_its_rows_overflow_or_would() {
 }
 
 #[test]
-fn a_pool_that_begins_anew_on_another_shard_is_no_flood() {
+fn a_pool_that_restarts_on_another_shard_is_not_a_flood() {
     let mut loads = Loads::default();
     loads.take(START, &[asked(100, 1_000_000, 50)]);
     loads.take(START + STEP, &[asked(100, 7, 0)]);
@@ -71,7 +71,7 @@ fn a_pool_that_begins_anew_on_another_shard_is_no_flood() {
 }
 
 #[test]
-fn the_night_is_as_the_day_before_times_how_today_goes() {
+fn the_night_equals_the_day_before_scaled_by_today() {
     const HOUR_STEPS: u64 = HOUR.0 / STEP.0;
     let mut loads = Loads::default();
     let (mut counted, mut step) = (0, 0);

@@ -17,7 +17,7 @@ fn numbers_are_valid_by_the_plan_of_their_country() {
 }
 
 #[test]
-fn a_number_is_written_as_in_its_country() {
+fn a_number_is_written_in_its_country_s_form() {
     let check = |text: &str, national: &str, country: Option<&str>| {
         let Written { e164, national: found, country: of } = written(number(text));
         assert_eq!((found.as_str(), of.as_deref()), (national, country));

@@ -283,7 +283,7 @@ pub(crate) fn parse_moment(text: &str) -> Option<Millis> {
 
 #[cfg(test)]
 #[test]
-fn a_moment_that_was_printed_can_be_read_back() {
+fn a_printed_time_can_be_read_back() {
     let at = Millis(1_763_707_803_042);
     assert_eq!(moment(at), "2025-11-21T06:50:03.042Z");
     for text in ["2025-11-21T06:50:03.042Z", "2025-11-21T07:50:03.042 01:00", "1763707803042"] {
@@ -297,7 +297,7 @@ fn a_moment_that_was_printed_can_be_read_back() {
 
 #[cfg(test)]
 #[test]
-fn a_number_may_be_written_as_people_do() {
+fn a_number_may_be_written_in_usual_forms() {
     let wanted = PromoNumber::parse("2005550142").unwrap();
     for text in [
         "2005550142",

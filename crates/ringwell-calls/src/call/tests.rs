@@ -50,20 +50,20 @@ fn a_destination_that_gives_up_does_not_end_the_call() {
 }
 
 #[test]
-fn an_end_without_a_reason_is_the_callers_if_nobody_answered() {
+fn an_end_without_a_reason_is_the_callers_if_no_destination_answered() {
     check("10 started\n13 ended", "ended caller_gave_up ring=3 talk=0");
     check("10 started\n12 answered\n20 ended", "ended answered ring=2 talk=8");
 }
 
 #[test]
-fn an_end_before_the_beginning_has_no_length() {
+fn an_end_before_the_beginning_has_no_duration() {
     check("10 started\n5 ended:busy", "ended busy ring=0 talk=0");
     check("10 started\n5 ended:answered", "ended answered ring=- talk=-");
     check("10 started\n7 answered\n5 ended:answered", "ended answered ring=0 talk=0");
 }
 
 #[test]
-fn an_end_of_a_call_never_seen_is_a_call() {
+fn an_end_of_an_unknown_call_creates_a_call() {
     check("70 ended:answered 60", "ended answered ring=0 talk=60");
     check("70 ended:busy", "ended busy ring=0 talk=0");
 }
@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn no_length_is_negative_and_a_call_that_ended_stays_so(
+    fn no_duration_is_negative_and_an_ended_call_stays_ended(
         events in prop::collection::vec(event(), 1..8),
     ) {
         let mut facts = Facts::default();

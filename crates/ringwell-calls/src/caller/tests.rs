@@ -34,7 +34,7 @@ fn a_caller_without_a_number_is_withheld() {
 }
 
 #[test]
-fn nothing_that_is_shown_has_the_whole_number() {
+fn no_displayed_form_contains_the_whole_number() {
     let caller = Caller::read("+14155551234");
     assert_eq!(caller.to_string(), "+1415***1234");
 }

@@ -125,7 +125,7 @@ async fn changes_that_wait_together_are_all_stored() {
 }
 
 #[tokio::test]
-async fn a_result_is_kept_once_and_told_of() {
+async fn a_result_is_recorded_and_reported_once() {
     let (log, _folder) = log().await;
     let writer = writer(&log);
     let mut first = change("CA1", 10, EventKind::Started);
@@ -184,7 +184,7 @@ async fn each_list_of_calls_has_an_index_that_finds_few_among_many() {
 }
 
 #[tokio::test]
-async fn a_number_that_nobody_can_have_seen_is_reported_once_a_week() {
+async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     // Times are in seconds.
     const DAY: u64 = 24 * 60 * 60;
     let (log, _folder) = log().await;
@@ -235,7 +235,7 @@ async fn a_number_that_nobody_can_have_seen_is_reported_once_a_week() {
 
 /// A visitor who had the number before is a candidate of later calls by others.
 #[tokio::test]
-async fn an_erased_visitor_is_forgotten_where_others_may_have_called_too() {
+async fn an_erased_visitor_is_also_removed_where_others_may_have_called() {
     let (log, _folder) = log().await;
     let writer = writer(&log);
     let shown = |ms: u64, id: &str| Allocation {
@@ -282,7 +282,7 @@ async fn an_erased_visitor_is_forgotten_where_others_may_have_called_too() {
 }
 
 #[tokio::test]
-async fn a_robots_calls_get_a_score_and_a_persons_none() {
+async fn a_robots_calls_get_a_score_and_a_persons_do_not() {
     let (log, _folder) = log().await;
     let writer = writer(&log);
     for at in 0..8_u64 {

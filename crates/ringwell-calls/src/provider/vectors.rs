@@ -150,7 +150,7 @@ fn the_vectors_of_plivo_are_accepted() {
 }
 
 #[test]
-fn the_body_of_a_get_which_no_signature_covers_counts_for_nothing() {
+fn the_unsigned_body_of_a_get_is_ignored() {
     let account = account(CallProvider::Plivo, "https://h", "my_auth_token");
     let forged = "CallUUID=abc&From=15550000000&To=18005550100&Event=StartApp";
     let request = request(Method::GET, "/t/main/answer", forged);
@@ -158,7 +158,7 @@ fn the_body_of_a_get_which_no_signature_covers_counts_for_nothing() {
 }
 
 #[test]
-fn plivo_s_reports_and_documents_are_its_own() {
+fn plivo_s_reports_and_documents_have_its_own_form() {
     let account = account(CallProvider::Plivo, "https://h", "my_auth_token");
     let report =
         |hook, target: &str, body: &str| read(&account, hook, &post(target, body)).unwrap();
@@ -244,7 +244,7 @@ fn the_vectors_of_vonage_are_accepted() {
 }
 
 #[test]
-fn vonage_s_events_and_actions_are_its_own() {
+fn vonage_s_events_and_actions_have_its_own_form() {
     let account = account(CallProvider::Vonage, "https://h", VONAGE);
     let of = |query: &str, fields: &str| {
         let body = format!(r#"{{"conversation_uuid":"CON-1","uuid":"u1",{fields}}}"#);
@@ -277,7 +277,7 @@ fn vonage_s_events_and_actions_are_its_own() {
 }
 
 #[test]
-fn bandwidth_is_known_by_name_and_password() {
+fn bandwidth_is_identified_by_name_and_password() {
     let account = account(CallProvider::Bandwidth, "https://h", "user:password-0123");
     let check = |value: &str| {
         verify(&account, &post("/t/main/initiate", "{}").with("authorization", value)).is_ok()
@@ -355,7 +355,7 @@ fn any_other_switch_sends_events_as_json_or_as_a_form() {
 
 proptest! {
     #[test]
-    fn no_request_panics_and_none_without_a_secret_is_believed(
+    fn no_request_panics_and_none_without_a_secret_is_trusted(
         provider in 0..7_usize, hook in 0..4_usize, target in "/t/main/[a-z?=&%0-9]{0,40}",
         body in prop_oneof![".{0,200}", r#"\{"data":\{"payload":.{0,40}\}\}"#],
         header in "[ -~]{0,80}",

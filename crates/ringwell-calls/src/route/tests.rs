@@ -27,7 +27,7 @@ fn goes_to(rules: &[DestinationRule], number: &str, pool: u64, at: u64) -> Optio
 }
 
 #[test]
-fn a_rule_for_the_number_goes_before_one_for_the_pool_and_that_before_the_default() {
+fn a_rule_for_the_number_precedes_one_for_the_pool_and_both_precede_the_default() {
     let default = rule("+1");
     let pool = DestinationRule { ring_pools: [PoolId(7)].into(), ..rule("+2") };
     let number = DestinationRule { numbers: ["+18005550100".to_owned()].into(), ..rule("+3") };

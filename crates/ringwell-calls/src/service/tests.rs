@@ -140,7 +140,7 @@ async fn callers_are_stored_hashed_or_not_at_all() {
 }
 
 #[tokio::test]
-async fn what_is_erased_is_found_nowhere_in_the_files() {
+async fn erased_data_is_found_nowhere_in_the_files() {
     let (service, folder) = service(&settings(), watch::channel(true).1).await;
     for call in ["CA1", "CA2", "CA3"] {
         service.incoming(ring(call, "+14155551234")).await;

@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn a_signature_is_believed_for_five_minutes_and_among_others() {
+    fn a_signature_is_valid_for_five_minutes_and_among_others() {
         let at = 1_649_367_553;
         let check =
             |presented: &str, now: u64| verify(&[SECRET], ID, "1649367553", presented, BODY, now);

@@ -237,7 +237,7 @@ proptest! {
 }
 
 #[test]
-fn the_second_opinion_agrees_on_random_histories_with_and_without_lies() {
+fn the_second_implementation_agrees_on_random_histories_with_and_without_faults() {
     let folder = tempfile::tempdir().unwrap();
     let mut runner = TestRunner::deterministic();
     let mut histories = Vec::new();

@@ -8,7 +8,7 @@ fn allocated(at: u64) -> Slot {
 }
 
 #[test]
-fn an_allocation_that_another_clock_told_has_a_time_by_this_one_until_the_next() {
+fn a_foreign_allocation_has_a_local_time_until_the_next_one() {
     let (first, next) = (allocated(90), allocated(120));
     let mut times = ForeignTimes::default();
     assert_eq!(times.local_at(&first), Millis(90), "no other clock has dated it");
@@ -20,7 +20,7 @@ fn an_allocation_that_another_clock_told_has_a_time_by_this_one_until_the_next()
 }
 
 #[test]
-fn only_those_allocations_are_kept_of_which_the_clocks_differ() {
+fn only_allocations_with_different_clocks_are_kept() {
     let slot = allocated(90);
     let mut times = ForeignTimes::default();
     times.note(slot.number, Millis(90), Millis(90));

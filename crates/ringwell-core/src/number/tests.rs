@@ -140,7 +140,7 @@ fn a_range_holds_its_first_and_last_number_and_those_between() {
 }
 
 #[test]
-fn a_range_is_not_empty_and_ends_with_the_last_number_there_is() {
+fn a_range_is_not_empty_and_ends_with_the_last_number_of_its_length() {
     assert_eq!(NumberRange::new(number(18_885_550_100), 0), None);
     assert!(NumberRange::new(number(19_999_999_999), 1).is_some());
     assert_eq!(NumberRange::new(number(19_999_999_999), 2), None);

@@ -24,7 +24,7 @@ fn first(slots: &[Slot]) -> u32 {
 
 proptest! {
     #[test]
-    fn whatever_changes_the_first_is_the_one_whose_turn_it_is(
+    fn the_first_is_always_the_one_that_is_next_in_order(
         untils in proptest::collection::vec(any::<u8>(), 1..70),
         changes in proptest::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 0..200)
     ) {

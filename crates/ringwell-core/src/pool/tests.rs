@@ -45,7 +45,7 @@ fn given(shard: &mut Shard, now: u64) -> Vec<u32> {
 
 /// An order costs memory for each number, and time at each allocation.
 #[test]
-fn a_pool_whose_lockouts_run_their_length_needs_no_order_of_its_own() {
+fn a_pool_whose_lockouts_run_to_their_end_needs_no_separate_order() {
     let mut shard = Rebuild::new(specs(10)).finish();
     let mut now = 1_000;
     for position in 1..40 {
@@ -56,7 +56,7 @@ fn a_pool_whose_lockouts_run_their_length_needs_no_order_of_its_own() {
 }
 
 #[test]
-fn after_a_restart_the_ring_goes_on_where_it_stood() {
+fn after_a_restart_the_ring_continues_where_it_was() {
     for (untils, order) in [
         ([0, 0, 0, 0], [0, 1, 2, 3]),
         ([5, 0, 0, 0], [1, 2, 3, 0]),
@@ -73,7 +73,7 @@ fn after_a_restart_the_ring_goes_on_where_it_stood() {
 }
 
 #[test]
-fn after_a_restart_the_one_free_longest_goes_first_also_if_no_ring_has_that_order() {
+fn after_a_restart_the_one_free_longest_goes_first_even_if_no_ring_has_that_order() {
     for (untils, order) in [
         ([6, 5, 7, 8], [1, 0, 2, 3]),
         ([5, 6, 8, 7], [0, 1, 3, 2]),
@@ -101,7 +101,7 @@ fn a_ring_stays_one_until_a_lockout_ends_before_an_older_one() {
 
 /// Batches prefetch the memory that their rows will need, so that they wait for it once.
 #[test]
-fn what_is_read_ahead_is_the_number_that_goes_out_next() {
+fn the_number_read_ahead_is_the_one_allocated_next() {
     let mut shard = restarted(10, [41, 42, 43, 44]);
     for at in 0..SIZE {
         let next = shard.slots()[shard.find(number(at)).unwrap() as usize];

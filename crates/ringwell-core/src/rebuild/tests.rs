@@ -195,7 +195,7 @@ fn assert_same(mut rebuilt: Shard, rig: &mut Rig, pools: std::ops::Range<u32>) {
 proptest! {
     /// The result does not depend on the hints, or on records that are read twice.
     #[test]
-    fn replaying_what_was_recorded_gives_the_same_shard(
+    fn replaying_the_records_gives_the_same_shard(
         steps in steps(), again in 0..80_usize, wrong in 0..40_u32
     ) {
         let mut rig = Rig::new();
@@ -214,7 +214,7 @@ proptest! {
 
     /// A snapshot taken while the shard goes on reads some numbers later than others.
     #[test]
-    fn a_snapshot_and_the_records_since_it_began_give_the_same_shard(
+    fn a_snapshot_and_the_records_after_its_beginning_give_the_same_shard(
         steps in steps(), began in 0..80_usize, ended in 0..80_usize
     ) {
         let last = steps.len() - 1;
@@ -247,7 +247,7 @@ proptest! {
 
     /// Numbers of a removed pool keep their known state when they return to rotation.
     #[test]
-    fn what_was_recorded_of_a_pool_that_is_gone_comes_back_with_it(steps in steps()) {
+    fn the_records_of_a_removed_pool_return_with_it(steps in steps()) {
         let mut rig = Rig::new();
         // A hold of all pools covers only pools that exist.
         let is_of_all = |step: &&Step| matches!(step, Step::Hold { pool: None, .. });
@@ -273,7 +273,7 @@ proptest! {
 }
 
 #[test]
-fn holds_are_told_with_their_latest_end() {
+fn holds_are_reported_with_their_latest_end() {
     let mut rebuild = Rebuild::new(vec![spec(0)]);
     for (pool, until) in [(Some(PoolId(1)), 5), (None, 9), (Some(PoolId(1)), 8), (None, 3)] {
         rebuild.hold(pool, Millis(until));
@@ -283,7 +283,7 @@ fn holds_are_told_with_their_latest_end() {
 }
 
 #[test]
-fn time_in_doubt_lengthens_the_holds_that_ran_and_no_others() {
+fn doubtful_time_lengthens_the_holds_that_ran_and_no_others() {
     let mut rebuild = Rebuild::new(vec![spec(0)]);
     for (pool, until) in [(PoolId(1), 99), (PoolId(2), 100), (PoolId(3), 101)] {
         rebuild.hold(Some(pool), Millis(until));
@@ -294,7 +294,7 @@ fn time_in_doubt_lengthens_the_holds_that_ran_and_no_others() {
 }
 
 #[test]
-fn what_another_shard_knows_no_better_changes_nothing() {
+fn a_report_without_newer_data_changes_nothing() {
     let mut rebuild = Rebuild::new(vec![spec(0)]);
     let slot = Slot {
         number: number(0, 0),
@@ -333,7 +333,7 @@ fn after_a_restart_a_carried_number_goes_to_the_end_of_its_equals() {
 /// A shard handed out a number at 100. Another shard of the node received it at 150, and then it
 /// came back and was kept until 400. The node stops when the pool moves to the other shard again.
 #[test]
-fn of_one_allocation_the_shard_counts_that_knows_the_longer_lockout() {
+fn for_one_allocation_the_shard_with_the_longer_lockout_wins() {
     let pool = spec(0).id;
     let known = |locked_until, position| Slot {
         number: number(0, 0),
@@ -372,7 +372,7 @@ fn an_older_allocation_lengthens_a_lockout_and_changes_nothing_else() {
 }
 
 #[test]
-fn the_later_end_of_a_lockout_counts_whichever_shard_knows_it() {
+fn the_later_end_of_a_lockout_wins_whichever_shard_reports_it() {
     let known = |allocated_at, locked_until, position| Slot {
         number: number(0, 0),
         allocated_at: Millis(allocated_at),
@@ -390,7 +390,7 @@ fn the_later_end_of_a_lockout_counts_whichever_shard_knows_it() {
 /// Time in doubt and other shards lengthen lockouts without a record. A snapshot knows that; the
 /// record of the allocation, which may be read after it, does not.
 #[test]
-fn a_record_that_is_read_again_does_not_shorten_what_a_snapshot_knows() {
+fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
     let pool = spec(0).id;
     let slot = |number, until| Slot {
         number,
@@ -433,7 +433,7 @@ fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
 }
 
 #[test]
-fn when_an_allocation_was_by_this_clock_is_known_again_from_a_record_and_from_a_snapshot() {
+fn the_local_time_of_an_allocation_is_restored_from_a_record_and_from_a_snapshot() {
     // One number in rotation, one of a removed pool.
     for number in [number(0, 0), number(1, 0)] {
         let slot = Slot {
@@ -457,7 +457,7 @@ fn when_an_allocation_was_by_this_clock_is_known_again_from_a_record_and_from_a_
 }
 
 #[test]
-fn of_two_shards_the_one_whose_allocation_is_later_by_this_clock_is_right() {
+fn of_two_shards_the_one_with_the_later_allocation_by_this_clock_wins() {
     let known = |allocated_at, locked_until, position| Slot {
         number: number(0, 0),
         allocated_at: Millis(allocated_at),

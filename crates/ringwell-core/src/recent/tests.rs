@@ -8,7 +8,7 @@ fn slot(at: u64) -> Slot {
 }
 
 #[test]
-fn the_last_allocations_are_known_and_older_ones_are_not() {
+fn the_last_allocations_are_kept_and_older_ones_are_not() {
     let mut recent = Recent::default();
     let more = 3;
     for at in 0..(RECENT_MAX + more) as u64 {
@@ -25,7 +25,7 @@ fn the_last_allocations_are_known_and_older_ones_are_not() {
 }
 
 #[test]
-fn what_another_clock_told_keeps_its_time_by_this_one() {
+fn a_foreign_allocation_keeps_its_local_time() {
     let mut recent = Recent::default();
     recent.push(Position(7), &slot(3));
     recent.foreign_time(Position(7), Millis(2));

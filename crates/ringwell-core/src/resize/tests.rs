@@ -271,7 +271,7 @@ fn visitors_keep_their_numbers_when_the_pool_grows() {
 }
 
 #[test]
-fn room_that_a_pool_has_left_is_used_again() {
+fn room_left_by_a_pool_is_reused() {
     let mut shard = Rebuild::new(vec![spec(0, 0b1111, 0, 50)]).finish();
     for turn in 0..100 {
         let bits = if turn % 2 == 0 { 0b11_1111 } else { 0b1111 };
@@ -289,7 +289,7 @@ fn a_number_that_is_in_another_pool_changes_nothing() {
 }
 
 #[test]
-fn a_hold_waits_for_its_pool_and_stays_when_the_pool_goes_and_comes_back() {
+fn a_hold_waits_for_its_pool_and_survives_its_removal_and_return() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();
     let (id, until) = (PoolId(101), Millis(500));
     shard.hold(Some(id), until);
@@ -307,7 +307,7 @@ fn a_hold_waits_for_its_pool_and_stays_when_the_pool_goes_and_comes_back() {
 }
 
 #[test]
-fn a_hold_of_all_pools_waits_for_those_that_come_later_too() {
+fn a_hold_of_all_pools_applies_to_later_pools_too() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();
     let until = Millis(500);
     shard.hold(None, until);
@@ -334,7 +334,7 @@ fn a_change_of_the_lifetime_alone_leaves_every_number_where_it_is() {
 
 /// An application's pools come and go all day; holds of removed pools must not accumulate.
 #[test]
-fn holds_of_pools_that_are_gone_are_forgotten_when_they_are_over_and_many() {
+fn holds_of_removed_pools_are_dropped_when_they_are_over_and_many() {
     let mut shard = Rebuild::new(Vec::new()).finish();
     let many = 3 * u64::try_from(crate::shard::HOLDS_KEPT_MIN).unwrap();
     for pool in 0..many {
@@ -374,7 +374,7 @@ fn counts_holds_and_visitors_stay_when_the_numbers_change() {
 }
 
 #[test]
-fn numbers_that_a_change_moves_are_told_if_something_is_known_of_them() {
+fn moved_numbers_are_reported_if_they_have_state() {
     let mut shard = Rebuild::new(vec![spec(0, 0b111, 0, 50), spec(1, 0b1000, 0, 50)]).finish();
     for position in 1..=2 {
         shard.allocate(Millis(10), 0, None, Position(position)).unwrap();
@@ -411,7 +411,7 @@ fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
 
 /// Pools come and go for years; only the holds of removed pools are remembered.
 #[test]
-fn of_a_pool_that_is_gone_and_was_never_held_nothing_is_kept() {
+fn a_removed_pool_that_was_never_held_leaves_nothing_behind() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();
     shard.remove_pool(0, None);
     assert!(shard.holds_elsewhere.is_empty() && shard.retired.is_empty());

@@ -44,7 +44,7 @@ fn wanted() -> impl Strategy<Value = Vec<(u8, u8, u32)>> {
 
 proptest! {
     #[test]
-    fn each_number_is_found_where_its_run_has_it_and_no_other_is(wanted in wanted()) {
+    fn each_number_is_found_in_its_run_and_no_other_is(wanted in wanted()) {
         let (mut runs, all) = runs(&wanted);
         for at in 0..=NUMBERS {
             let known = all.iter().find(|known| known.0 == number(at));

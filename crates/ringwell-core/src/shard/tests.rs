@@ -18,7 +18,7 @@ fn shard() -> Shard {
 }
 
 #[test]
-fn while_a_pool_is_held_its_visitors_keep_nothing_and_afterwards_what_is_still_theirs() {
+fn while_a_pool_is_held_its_visitors_keep_nothing_and_afterwards_only_their_own_numbers() {
     for (now, is_kept) in [(119, false), (120, true), (121, true), (149, true), (150, false)] {
         let mut shard = shard();
         shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();
@@ -29,7 +29,7 @@ fn while_a_pool_is_held_its_visitors_keep_nothing_and_afterwards_what_is_still_t
 }
 
 #[test]
-fn numbers_that_left_are_told_in_rising_order_from_after_any_of_them_and_by_range() {
+fn numbers_that_left_are_listed_in_rising_order_from_any_of_them_and_by_range() {
     let mut shard = shard();
     for at in 1..=3 {
         shard.allocate(Millis(100 + at), 0, None, Position(at)).unwrap();

@@ -22,7 +22,7 @@ fn runs(free: &BTreeSet<u32>) -> Vec<(u32, u32)> {
 
 proptest! {
     #[test]
-    fn what_is_given_back_is_found_again_in_runs_as_long_as_they_go(
+    fn returned_room_is_found_again_in_the_longest_possible_runs(
         steps in proptest::collection::vec((any::<bool>(), 0..SLOTS, 1..9_u32), 0..60)
     ) {
         let (mut vacant, mut free) = (Vacant::default(), BTreeSet::new());

@@ -5,7 +5,7 @@ use alloc::string::ToString;
 use super::*;
 
 #[test]
-fn a_time_never_passes_the_end_of_time_nor_its_beginning() {
+fn a_time_is_limited_to_its_range_at_both_ends() {
     assert_eq!(Millis(7) + Millis(5), Millis(12));
     assert_eq!(Millis(u64::MAX - 1) + Millis(5), Millis(u64::MAX), "such a lockout never ends");
     assert_eq!(Millis(7) - Millis(5), Millis(2));
@@ -15,7 +15,7 @@ fn a_time_never_passes_the_end_of_time_nor_its_beginning() {
 }
 
 #[test]
-fn a_time_reads_with_its_unit_and_a_pool_as_its_id() {
+fn a_time_prints_with_its_unit_and_a_pool_as_its_id() {
     assert_eq!(Millis(1500).to_string(), "1500 ms");
     assert_eq!(PoolId(4711).to_string(), "4711");
 }

@@ -9,7 +9,7 @@ const SLOTS: u32 = 6;
 
 proptest! {
     #[test]
-    fn a_visitor_has_the_number_given_last_and_a_number_the_visitor_who_got_it_last(
+    fn a_visitor_has_the_last_number_and_a_number_its_last_visitor(
         steps in proptest::collection::vec((0..SLOTS, proptest::option::of(0..4_u8)), 0..40)
     ) {
         // Two pools with half of the slots each; they may know visitors by the same name.

@@ -70,7 +70,7 @@ fn a_pool_that_changes_its_owner_brings_no_numbers() {
 }
 
 #[test]
-fn what_is_left_of_a_range_is_every_other_number() {
+fn the_rest_of_a_range_is_every_other_number() {
     let known = [range(3, 2), range(8, 4)];
     assert_eq!(without(range(0, 10), &known), [range(0, 3), range(5, 3)]);
     assert_eq!(without(range(3, 2), &known), []);

@@ -58,7 +58,7 @@ fn pools_that_stay_keep_their_indices_and_a_free_index_is_used_again() {
 }
 
 #[test]
-fn only_what_concerns_the_shard_is_a_change() {
+fn only_facts_about_the_shard_are_changes() {
     let first = one_shard();
     let (shorter, renamed) = (pool(1, 0, 5, 9), pool(2, 10, 5, 10));
     let mut renamed_fields = renamed.fields().clone();
@@ -86,7 +86,7 @@ fn a_pool_that_moves_between_shards_leaves_one_and_enters_the_other() {
 }
 
 #[test]
-fn a_list_that_is_the_same_changes_nothing_and_shares_its_pools() {
+fn an_equal_list_changes_nothing_and_shares_its_pools() {
     let first = one_shard();
     let copy = |pool: &Arc<RingPool>| Arc::new((**pool).clone());
     let mut list: Vec<_> = first.pools().map(copy).collect();
@@ -120,7 +120,7 @@ fn a_change() -> impl Strategy<Value = (u64, Option<(u64, u32, Option<u64>)>)> {
 proptest! {
     /// Regardless of its history, a state equals one built from its list.
     #[test]
-    fn a_state_that_changes_made_is_as_one_that_is_made_of_its_pools(
+    fn a_changed_state_equals_one_built_from_its_pools(
         changes in proptest::collection::vec(proptest::collection::vec(a_change(), 1..4), 1..12),
         shards in 1_u16..4,
     ) {

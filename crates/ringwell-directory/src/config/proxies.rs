@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn the_header_is_believed_as_far_as_known_proxies_have_written_it() {
+    fn the_header_is_trusted_as_far_as_known_proxies_have_written_it() {
         let trusted = proxies(&["10.0.0.0/8", "unix"]);
         let cases: [(&str, &[&str], &str); 9] = [
             ("192.0.2.1", &["203.0.113.5"], "192.0.2.1"),

@@ -67,7 +67,7 @@ pub(super) fn check_line(line: &str, said: &str) {
 }
 
 #[test]
-fn what_is_not_written_has_its_default() {
+fn missing_settings_have_their_defaults() {
     let (config, directory) = load_files(GOOD, "", &[], Overrides::default()).unwrap();
     assert_eq!(config, Config::new("/data".into(), 3));
     assert_eq!((config.shards, directory.shards()), (3, 3));
@@ -100,7 +100,7 @@ fn relative_paths_start_where_the_file_is() {
 }
 
 #[test]
-fn variables_stand_above_the_file_and_flags_above_variables() {
+fn variables_override_the_file_and_flags_override_variables() {
     let toml = format!("shards = 1\ndeadline = \"1s\"\ndurability = \"os\"{GOOD}");
     let hash = "ab".repeat(32);
     let variables = [
@@ -152,7 +152,7 @@ RINGWELL_LOG_LEVEL: must be error, warn, info, debug or trace, or directives; wr
 }
 
 #[test]
-fn every_variable_that_is_documented_is_read() {
+fn every_documented_variable_is_read() {
     for (name, _) in VARIABLES {
         let read = Overrides::from_variables(|asked| (asked == name).then(|| "\n".to_owned()));
         let accepts_anything = name == "RINGWELL_DATA";
@@ -161,7 +161,7 @@ fn every_variable_that_is_documented_is_read() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_named() {
+fn an_unreadable_file_is_named() {
     let faults = load(Path::new("/nowhere/r.toml"), |_| None, Overrides::default(), 1).unwrap_err();
     assert_eq!(
         lines(&faults),
@@ -170,7 +170,7 @@ fn a_file_that_cannot_be_read_is_named() {
 }
 
 #[test]
-fn what_is_not_toml_is_placed_by_line_and_column_and_not_shown() {
+fn malformed_toml_is_reported_by_line_and_column_and_not_shown() {
     let faults = load_files(
         "data = \"/data\"\n[[ring_pool]]\nring_pool_key = top-secret-key\n",
         "",
@@ -212,7 +212,7 @@ ringwell.toml:12: journaal: there is no such field; did you mean journal?
 }
 
 #[test]
-fn types_are_told_apart() {
+fn types_are_distinguished() {
     check(
         &format!(
             "listen = \"here\"\nshards = \"2\"\ndeadline = 100\ndurability = true\nlimits = 1\n\
@@ -246,7 +246,7 @@ ringwell.toml:15: ring_pool[0].lifetime: must be text, is a date; write it in qu
 }
 
 #[test]
-fn addresses_stand_for_themselves_in_the_list() {
+fn addresses_in_the_list_are_read_as_they_are() {
     check_line(
         "listen = [\"127.0.0.1:80\",\n \"unix:\", \"[1:80\"]",
         "\
@@ -310,7 +310,7 @@ fn no_configuration_shows_its_keys() {
 }
 
 #[test]
-fn no_two_listeners_have_one_address() {
+fn no_two_listeners_have_the_same_address() {
     let calls = "[calls]\nlisten = \"127.0.0.1:8080\"\n";
     let with = |more: &str, said: &str| check(&format!("{GOOD}{more}"), said);
     with(calls, "ringwell.toml: calls.listen: must not be an address of listen\n");
@@ -338,7 +338,7 @@ fn no_two_listeners_have_one_address() {
 }
 
 #[test]
-fn a_swap_to_a_pool_that_is_nowhere_is_a_fault() {
+fn a_swap_to_a_missing_pool_is_a_fault() {
     let site = "[[site]]\nkey = \"pk_shop\"\norigins = [\"https://shop.example\"]\n\
         [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 16\n\
         [[site.swap]]\nnumber = \"+18005550101\"\nring_pool = 99\n";

@@ -38,7 +38,7 @@ fn ten_million_numbers_make_a_directory() {
 }
 
 #[test]
-fn a_demo_that_cannot_be_is_refused() {
+fn an_impossible_demo_is_refused() {
     let fault = |pools, numbers, lifetime| {
         demo_pools(pools, numbers, Millis(lifetime)).unwrap_err().to_string()
     };

@@ -38,7 +38,7 @@ fn faults(pools: Vec<RingPool>) -> String {
 }
 
 #[test]
-fn a_pool_is_found_with_its_shard_and_its_place_there() {
+fn a_pool_is_found_with_its_shard_and_its_index_there() {
     let pools =
         (1..=200).map(|id| pool(id, 12_000_000_000 + id * 10, 10, 19_000_000_000)).collect();
     let directory = directory(pools, 4);
@@ -74,7 +74,7 @@ fn a_placement_moves_pools_to_other_shards() {
 }
 
 #[test]
-fn an_entry_says_what_an_answer_needs() {
+fn an_entry_has_the_data_of_an_answer() {
     let tracking = Tracking {
         base_url: "http://a.example".into(),
         destination_url: "http://b.example".into(),
@@ -106,7 +106,7 @@ fn both_keys_of_a_pool_open_it_and_no_other() {
 }
 
 #[test]
-fn nothing_opens_a_pool_that_does_not_exist() {
+fn no_key_opens_a_missing_pool() {
     let directory = directory(vec![], 1);
     let unknown = directory.lookup(PoolId(1));
     for key in [&b""[..], &[0; 64], &[0; 255], &[0; 300], b"key-of-pool-1"] {
@@ -185,7 +185,7 @@ fn a_directory_has_1_to_256_shards() {
 
 proptest! {
     #[test]
-    fn overlaps_are_found_as_comparing_all_with_all_finds_them(
+    fn the_overlaps_found_equal_those_of_a_full_comparison(
         runs in prop::collection::vec((0_u64..60, 1_u32..12), 1..8),
     ) {
         let overlap = runs.iter().enumerate().any(|(place, (first, count))| {

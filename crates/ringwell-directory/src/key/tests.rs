@@ -33,7 +33,7 @@ fn the_longest_key_matches_only_in_full_length() {
 }
 
 #[test]
-fn a_key_is_never_shown() {
+fn a_key_is_never_printed() {
     let ours = key("very-secret");
     assert_eq!(format!("{ours} {ours:?}"), "*** ***");
     assert_eq!(ours.reveal(), "very-secret");

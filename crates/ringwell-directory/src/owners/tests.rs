@@ -40,7 +40,7 @@ proptest! {
 }
 
 #[test]
-fn a_shard_does_not_believe_hearsay_that_it_owns_a_bucket() {
+fn a_shard_does_not_trust_hearsay_about_its_own_buckets() {
     let (mut giver, mut taker) = (owners(), owners());
     giver.give(0, 1);
     assert!(!taker.learn(&giver, |shard| shard == 1));
@@ -54,7 +54,7 @@ fn a_shard_does_not_believe_hearsay_that_it_owns_a_bucket() {
 }
 
 #[test]
-fn what_is_stored_is_checked() {
+fn stored_data_is_checked() {
     let mut some = owners();
     some.give(7, 2);
     let text = serde_json::to_string(&some).unwrap();

@@ -53,7 +53,7 @@ fn buckets_are_shared_evenly_between_any_number_of_shards() {
 }
 
 #[test]
-fn a_table_says_who_owns_each_bucket() {
+fn a_table_has_the_owner_of_each_bucket() {
     let mut owners = [0; BUCKETS as usize];
     owners[usize::from(bucket(PoolId(16)))] = 2;
     let placement = Placement::from_owners(&owners, 3).unwrap();

@@ -42,33 +42,33 @@ fn area_codes_within_the_radius_come_by_distance() {
 }
 
 #[test]
-fn a_search_within_the_state_leaves_out_what_is_near_across_its_border() {
+fn a_search_within_the_state_excludes_near_places_across_its_border() {
     check("93101", 3000, true, &[], &[805, 213, 415]);
     check("89101", 3000, true, &[], &[702]);
 }
 
 #[test]
-fn the_area_code_that_was_asked_for_comes_first_even_if_nobody_knows_where_it_is() {
+fn the_requested_area_code_comes_first_even_if_its_place_is_unknown() {
     check("213", 100, true, &[], &[213, 805]);
     check("213", 0, true, &[], &[213]);
     check("303", 240, true, &[], &[303]);
 }
 
 #[test]
-fn a_point_lies_in_the_state_of_the_nearest_place() {
+fn a_point_is_in_the_state_of_the_nearest_place() {
     check("34.0 -118.5", 240, true, &[], &[213, 805]);
     check("36.2 -115.2", 3000, true, &[], &[702]);
 }
 
 #[test]
-fn a_list_of_area_codes_bounds_the_search_or_stands_alone() {
+fn a_list_of_area_codes_limits_the_search_or_is_used_alone() {
     check("93101", 3000, false, &[212, 213], &[213, 212]);
     check("213", 240, true, &[805], &[805]);
     check("", 0, true, &[415, 212], &[415, 212]);
 }
 
 #[test]
-fn a_zip_code_that_nobody_knows_is_near_nothing() {
+fn an_unknown_zip_code_is_near_nothing() {
     check("00000", 3000, false, &[], &[]);
 }
 

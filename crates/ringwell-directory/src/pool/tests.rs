@@ -33,7 +33,7 @@ fn check(change: impl FnOnce(&mut PoolFields)) -> String {
 }
 
 #[test]
-fn a_good_pool_tells_its_shard_what_it_needs() {
+fn a_valid_pool_has_the_settings_that_its_shard_needs() {
     let pool = RingPool::new(good()).unwrap();
     assert_eq!(pool.number_count(), 51);
     assert_eq!(

@@ -28,7 +28,7 @@ fn faults(put: Vec<RingPool>) -> String {
 }
 
 #[test]
-fn a_pool_that_comes_has_no_number_of_another() {
+fn a_new_pool_has_no_number_of_another() {
     let hint = "a number can be in one pool only";
     assert_eq!(
         faults(vec![pool(7, 14_000_000_000, 1, 0), pool(8, 12_000_000_099, 5, 0)]),
@@ -47,7 +47,7 @@ fn a_pool_that_comes_has_no_number_of_another() {
 }
 
 #[test]
-fn neither_an_overflow_number_nor_a_rotation_takes_from_the_other() {
+fn neither_an_overflow_number_nor_a_rotation_may_take_from_the_other() {
     let hint = "an overflow number belongs to no single visitor: take it out of rotation";
     assert_eq!(
         faults(vec![pool(7, 14_000_000_000, 1, 12_000_000_050)]),
@@ -62,7 +62,7 @@ fn neither_an_overflow_number_nor_a_rotation_takes_from_the_other() {
 }
 
 #[test]
-fn two_pools_that_come_have_ids_of_their_own() {
+fn two_new_pools_have_different_ids() {
     assert_eq!(
         faults(vec![pool(7, 14_000_000_000, 1, 0), pool(7, 15_000_000_000, 1, 0)]),
         "ring_pool[1].id: another pool has the id 7 already; give each pool a different id\n"

@@ -11,7 +11,7 @@ fn all(set: &Sorted<u32>) -> Vec<u32> {
 }
 
 #[test]
-fn a_large_set_is_split_and_joined_by_its_values_alone() {
+fn splitting_and_joining_a_large_set_depends_only_on_its_values() {
     let mut set = Sorted::default();
     for value in 0..10_000_u32 {
         set.insert(value * 7919 % 10_007);
@@ -39,7 +39,7 @@ fn a_change_copies_one_chunk_and_shares_the_others() {
 
 proptest! {
     #[test]
-    fn it_has_what_was_put_in_and_not_taken_out(
+    fn it_contains_the_numbers_that_were_added_and_not_removed(
         first in prop::collection::vec(0_u32..2000, 0..1500),
         changes in prop::collection::vec((any::<bool>(), 0_u32..2000), 0..1500),
         asked in 0_u32..2000,

@@ -19,7 +19,7 @@ fn state(ids: &[u64]) -> Directory {
 }
 
 #[test]
-fn neighbouring_ids_stand_where_they_are_looked_for_first() {
+fn neighbouring_ids_are_in_the_first_cell_of_their_search() {
     let ids: Vec<u64> = (1..=50_000).collect();
     let state = state(&ids);
     let is_home = |id: &&u64| {

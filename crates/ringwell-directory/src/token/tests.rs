@@ -13,7 +13,7 @@ fn a_token_is_accepted_by_its_hash_and_no_other_is() {
 }
 
 #[test]
-fn a_token_reads_back_and_is_not_shown() {
+fn a_token_reads_back_and_is_not_printed() {
     let token = Token::from_random([0xA5; 32]);
     assert_eq!(token.reveal(), format!("rw_{}", "a5".repeat(32)));
     assert_eq!(Token::parse(token.reveal()), Some(token.clone()));
@@ -33,7 +33,7 @@ fn a_hash_is_the_sha_256_in_hexadecimal_digits() {
 }
 
 #[test]
-fn what_is_no_hash_is_refused() {
+fn an_invalid_hash_is_refused() {
     for text in ["", "b5d4", &"x".repeat(64), &"é".repeat(32), &"a".repeat(65)] {
         assert_eq!(TokenHash::parse(text), Err(TokenHashError));
     }

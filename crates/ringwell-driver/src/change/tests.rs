@@ -11,7 +11,7 @@ fn ranges(text: &str) -> Vec<NumberRange> {
 }
 
 #[test]
-fn what_two_lists_share_is_in_the_order_of_the_first() {
+fn the_common_part_of_two_lists_has_the_order_of_the_first() {
     let check =
         |one, other, wanted| assert_eq!(common(&ranges(one), &ranges(other)), ranges(wanted));
     check("0-9", "3-4", "3-4");

@@ -13,7 +13,7 @@ macro_rules! poll {
 }
 
 #[test]
-fn who_waits_for_a_group_goes_on_when_it_is_durable() {
+fn a_waiter_continues_when_its_group_is_durable() {
     let commit = Commit::new(3);
     assert_eq!(poll!(pin!(commit.wait(3))), Poll::Ready(Ok(())));
     let mut waiter = pin!(commit.wait(5));
@@ -25,7 +25,7 @@ fn who_waits_for_a_group_goes_on_when_it_is_durable() {
 }
 
 #[test]
-fn a_journal_that_refuses_turns_away_who_waits_and_who_comes_later() {
+fn a_refusing_journal_refuses_present_and_later_waiters() {
     let commit = Commit::new(0);
     let mut waiter = pin!(commit.wait(1));
     assert!(poll!(waiter).is_pending());
@@ -37,7 +37,7 @@ fn a_journal_that_refuses_turns_away_who_waits_and_who_comes_later() {
 }
 
 #[test]
-fn a_refusal_that_is_over_before_a_waiter_looked_does_not_lose_it() {
+fn a_waiter_does_not_miss_a_refusal_that_ended_before_it_looked() {
     let commit = Commit::new(0);
     let mut waiter = pin!(commit.wait(2));
     assert!(poll!(waiter).is_pending());

@@ -44,7 +44,7 @@ fn tasks_take_turns_in_the_order_in_which_they_were_woken() {
 }
 
 #[test]
-fn timers_wake_in_the_order_of_their_moments_and_equal_ones_as_they_were_made() {
+fn timers_wake_by_time_and_equal_ones_in_order_of_creation() {
     let (executor, log) = (Executor::new(), Log::default());
     for ms in [30, 10, 20, 10] {
         let (sleep, log, mark) = (executor.sleep_until(at(ms)), log.clone(), executor.clone());
@@ -65,7 +65,7 @@ fn timers_wake_in_the_order_of_their_moments_and_equal_ones_as_they_were_made() 
 }
 
 #[test]
-fn a_timer_that_is_dropped_wakes_nobody() {
+fn a_dropped_timer_wakes_no_task() {
     let executor = Executor::new();
     let sleep = executor.sleep_until(at(5));
     assert_eq!(executor.run(sleep), None, "there is nothing but a timer to wait for");
@@ -73,7 +73,7 @@ fn a_timer_that_is_dropped_wakes_nobody() {
 }
 
 #[test]
-fn what_is_run_shares_turns_with_the_tasks_that_it_waits_for() {
+fn run_shares_turns_with_the_tasks_that_it_waits_for() {
     let executor = Executor::new();
     let (ask, mut asked) = mpsc::channel::<oneshot::Sender<u64>>(1);
     executor.spawn(async move {
@@ -104,7 +104,7 @@ impl Drop for Lively {
 }
 
 #[test]
-fn after_the_end_nothing_runs_whatever_destructors_do() {
+fn after_the_end_nothing_runs_even_from_destructors() {
     let (executor, log) = (Executor::new(), Log::default());
     let (sender, mut receiver) = mpsc::channel(4);
     for _ in 0..2 {
@@ -128,7 +128,7 @@ fn after_the_end_nothing_runs_whatever_destructors_do() {
 }
 
 #[test]
-fn a_late_waker_does_not_wake_the_task_that_has_its_place_now() {
+fn a_late_waker_does_not_wake_the_task_that_reused_its_slot() {
     let (executor, polls) = (Executor::new(), Log::default());
     let (send, kept) = oneshot::channel();
     executor.spawn(async move {

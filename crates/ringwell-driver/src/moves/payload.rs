@@ -158,7 +158,7 @@ pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<Ans
 
 #[cfg(test)]
 #[test]
-fn lockouts_end_when_they_would_have_ended_whatever_the_clocks_say() {
+fn lockouts_keep_their_true_ends_whatever_the_clocks() {
     let convert = |until, here, there| in_time_of(Millis(until), Millis(here), Millis(there)).0;
     // Ten seconds remain: with an equal clock, one an hour behind, one an hour ahead.
     for there in [5_000_000, 1_400_000, 8_600_000] {

@@ -290,7 +290,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_number_in_rotation_here_adopts_the_lockout_of_another_pool_s_allocation_alone() {
+    fn a_number_in_rotation_here_adopts_only_the_lockout_of_another_pool_s_allocation() {
         let (now, lifetime) = (Millis(1_000_000), Millis(5_000));
         let directory = Directory::new(1, demo_pools(1, 3, lifetime).unwrap(), 1).unwrap();
         let pool = directory.pools_of(0).next().unwrap();

@@ -15,7 +15,7 @@ fn number() -> Answer {
 }
 
 #[test]
-fn a_pool_that_answers_more_than_all_can_remember_makes_itself_forget() {
+fn a_pool_with_too_many_answers_displaces_its_own() {
     let mut answers = Answers::new(1000);
     let now = Millis(5);
     for n in 0..20 {
@@ -39,7 +39,7 @@ fn a_pool_that_answers_more_than_all_can_remember_makes_itself_forget() {
 }
 
 #[test]
-fn a_walk_meets_every_answer_once_and_ends_while_more_come() {
+fn a_walk_visits_every_answer_once_and_ends_while_more_arrive() {
     let mut answers = Answers::new(10_000);
     let mut next = 0;
     let mut come = |answers: &mut Answers, count: u64| {
@@ -66,7 +66,7 @@ proptest! {
     /// Compares with the simple rule: the newest answer of each row, by age, up to the maximum
     /// count.
     #[test]
-    fn what_is_remembered_is_what_was_answered_last(
+    fn the_remembered_answer_is_the_last_one(
         rows in prop::collection::vec((0..40_u64, 0..4_u64, 0..3_u64), 1..300),
         rows_max in 1..60_usize,
     ) {

@@ -98,7 +98,7 @@ impl Rig {
 }
 
 #[test]
-fn a_clock_that_was_corrected_counts_for_what_was_before() {
+fn a_corrected_clock_applies_to_earlier_times() {
     for wrong in [3_600_000, -1_500, 400 * 86_400_000] {
         let mut rig = Rig::new();
         rig.wall(wrong);
@@ -113,7 +113,7 @@ fn a_clock_that_was_corrected_counts_for_what_was_before() {
 }
 
 #[test]
-fn what_another_shard_told_is_dated_by_the_clocks_of_then() {
+fn a_fact_from_another_shard_is_dated_by_the_clocks_of_its_time() {
     for wrong in [3_600_000, -400 * 86_400_000] {
         let mut rig = Rig::new();
         rig.ask(1_000, "own", None);
@@ -127,7 +127,7 @@ fn what_another_shard_told_is_dated_by_the_clocks_of_then() {
 }
 
 #[test]
-fn what_another_shard_tells_after_a_boot_is_dated_by_the_clocks_before_it() {
+fn a_fact_reported_after_a_boot_is_dated_by_the_clocks_before_it() {
     for wrong in [3_600_000, -60 * 86_400_000] {
         let mut rig = Rig::new();
         rig.ask(1_000, "own", None);
@@ -152,7 +152,7 @@ fn what_another_shard_tells_after_a_boot_is_dated_by_the_clocks_before_it() {
 }
 
 #[test]
-fn where_a_boot_ended_with_a_wrong_clock_only_a_lockout_that_ran_is_named() {
+fn if_a_boot_ended_with_a_wrong_clock_only_a_running_lockout_is_named() {
     let mut rig = Rig::new();
     rig.ask(1_000, "right", None);
     rig.boot();
@@ -167,7 +167,7 @@ fn where_a_boot_ended_with_a_wrong_clock_only_a_lockout_that_ran_is_named() {
 }
 
 #[test]
-fn of_many_keep_alives_a_look_up_reads_one() {
+fn a_look_up_reads_one_of_many_keep_alives() {
     let mut rig = Rig::new();
     rig.ask(0, "first", None);
     let visitor = Some(VisitorId([7; 16]));

@@ -167,7 +167,7 @@ impl Shard {
 }
 
 #[test]
-fn a_row_gets_no_number_again_that_went_to_another_while_it_was_away() {
+fn a_row_does_not_get_back_a_number_that_went_to_another_in_between() {
     for ahead in [-200, -40, 0, 40, 50_000] {
         let (mut a, mut b) = (Shard::new(0), Shard::new(ahead));
         b.enter();
@@ -183,7 +183,7 @@ fn a_row_gets_no_number_again_that_went_to_another_while_it_was_away() {
 }
 
 #[test]
-fn an_old_allocation_of_a_number_that_left_its_pool_does_not_go_along_once_it_is_over() {
+fn an_expired_allocation_of_a_number_that_left_its_pool_is_not_moved() {
     let mut shard = Shard::new(0);
     shard.enter();
     shard.gives(1000, None, Some(1));
@@ -199,7 +199,7 @@ fn an_old_allocation_of_a_number_that_left_its_pool_does_not_go_along_once_it_is
 
 /// The next owner knows an older allocation, and must not report that as the newest.
 #[test]
-fn an_allocation_that_a_move_left_out_stays_the_newest_when_the_pool_comes_back() {
+fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
     for ahead in [-50_000, 0, 50_000] {
         let (mut a, mut b, mut c) = (Shard::new(0), Shard::new(ahead), Shard::new(-ahead));
         b.enter();
@@ -219,7 +219,7 @@ fn an_allocation_that_a_move_left_out_stays_the_newest_when_the_pool_comes_back(
 
 /// Between it and the repeated row another visitor may have had the number elsewhere.
 #[test]
-fn a_row_gets_no_number_again_that_may_have_gone_out_elsewhere_since() {
+fn a_row_does_not_get_back_a_number_that_may_have_gone_out_elsewhere() {
     let (mut a, mut b) = (Shard::new(0), Shard::new(0));
     b.enter();
     b.gives(1000, None, Some(1));
@@ -232,7 +232,7 @@ fn a_row_gets_no_number_again_that_may_have_gone_out_elsewhere_since() {
 }
 
 #[test]
-fn a_visitor_keeps_a_number_that_comes_to_another_shard_of_the_node() {
+fn a_visitor_keeps_a_number_that_moves_to_another_shard_of_the_node() {
     for ahead in [-600, 0, 600] {
         let (mut one, mut two, mut b) = (Shard::new(0), Shard::new(0), Shard::new(ahead));
         one.enter();
@@ -250,7 +250,7 @@ fn a_visitor_keeps_a_number_that_comes_to_another_shard_of_the_node() {
 }
 
 #[test]
-fn of_what_two_shards_of_a_node_know_the_newer_counts_whatever_told_the_older() {
+fn of_facts_from_two_shards_of_a_node_the_newer_wins() {
     let (mut a3, mut a4, mut a5) = (Shard::new(0), Shard::new(0), Shard::new(0));
     let mut b = Shard::new(50_000);
     b.enter();
@@ -271,7 +271,7 @@ fn of_what_two_shards_of_a_node_know_the_newer_counts_whatever_told_the_older() 
 /// The pool moves from `b` to `a` by a new map, and back by a move: the state of `a` is older than
 /// the allocations of `b`.
 #[test]
-fn what_a_hold_has_outlasted_is_not_told_as_the_newest() {
+fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
     for (ahead, is_restarted) in [(-600, false), (0, true), (0, false), (50_000, true)] {
         let (mut a, mut b) = (Shard::new(0), Shard::new(ahead));
         a.enter();
@@ -294,7 +294,7 @@ fn what_a_hold_has_outlasted_is_not_told_as_the_newest() {
 
 /// The pool goes from `b` to `a` by a new map, and back by a move.
 #[test]
-fn an_allocation_that_no_visitor_saw_does_not_replace_the_one_before_in_another_journal() {
+fn an_unseen_allocation_does_not_replace_the_previous_one_in_another_journal() {
     for ahead in [-600, 0, 50_000] {
         let (mut a, mut b) = (Shard::new(ahead), Shard::new(0));
         b.enter();
@@ -333,7 +333,7 @@ fn a_reported_answer_gives_no_row_a_number_that_is_in_rotation_here() {
 }
 
 #[test]
-fn what_went_out_after_a_hold_is_reported() {
+fn an_allocation_after_a_hold_is_reported() {
     let (mut a, mut b) = (Shard::new(0), Shard::new(0));
     a.enter();
     a.gives(1000, None, Some(1));
@@ -350,7 +350,7 @@ fn what_went_out_after_a_hold_is_reported() {
 
 /// By a clock that was set back, an expired lockout seems to run, and the next one has begun.
 #[test]
-fn a_batch_sent_again_gets_nothing_of_a_held_pool_while_a_lockout_runs_either() {
+fn a_repeated_batch_gets_nothing_of_a_held_pool_even_during_a_lockout() {
     let mut a = Shard::new(0);
     a.enter();
     a.gives(1000, None, Some(1));

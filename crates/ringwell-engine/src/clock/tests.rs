@@ -44,7 +44,7 @@ fn within_a_boot_the_wall_clock_does_not_matter() {
 }
 
 #[test]
-fn after_a_boot_the_wall_clock_says_how_long_it_was() {
+fn after_a_boot_the_wall_clock_measures_the_stop() {
     let before = [recorded(10_000, right(BOOT))];
     for (error, wanted) in [(0, 0), (3_600_000, 3_600_000), (-1_000, -1_000)] {
         assert_eq!(ahead(&read(BOOT + 1, 12_000, error), &before), wanted, "{error} ms");
@@ -60,7 +60,7 @@ fn after_a_boot_the_wall_clock_says_how_long_it_was() {
 }
 
 #[test]
-fn shard_time_that_differs_from_the_wall_clock_goes_on_to_differ_after_a_boot() {
+fn a_difference_between_shard_time_and_wall_clock_survives_a_boot() {
     // It had started an hour ahead, and the wall clock was corrected.
     let off = Clocks { shard_offset: right(BOOT).shard_offset + 3_600_000, ..right(BOOT) };
     let reading = read(BOOT + 1, 50_000, 0);
@@ -69,7 +69,7 @@ fn shard_time_that_differs_from_the_wall_clock_goes_on_to_differ_after_a_boot() 
 }
 
 #[test]
-fn all_shards_of_a_process_have_one_time() {
+fn all_shards_of_a_process_have_the_same_time() {
     let early = recorded(1_000, right(BOOT));
     let late = recorded(9_000, right(BOOT));
     let of_another_boot = recorded(2_000, right(BOOT - 1));

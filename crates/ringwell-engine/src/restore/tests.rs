@@ -33,7 +33,7 @@ fn started(restore: Restore, last: &Group) -> (bool, Doubts) {
 }
 
 #[test]
-fn a_leap_within_a_journal_lengthens_lockouts_though_the_snapshot_that_did_is_lost() {
+fn a_leap_within_a_journal_lengthens_lockouts_though_its_snapshot_is_lost() {
     let group = allocation();
     let mut first = restore();
     first.group(&group.header, &group.body).unwrap();
@@ -49,7 +49,7 @@ fn a_leap_within_a_journal_lengthens_lockouts_though_the_snapshot_that_did_is_lo
 }
 
 #[test]
-fn a_shard_far_behind_the_others_has_not_got_over_their_leap() {
+fn a_shard_far_behind_the_others_has_not_recovered_from_their_leap() {
     let group = allocation();
     let mut behind = restore();
     behind.group(&group.header, &group.body).unwrap();
@@ -61,7 +61,7 @@ fn a_shard_far_behind_the_others_has_not_got_over_their_leap() {
 
 /// Otherwise a lockout would be longer by the leap with each start.
 #[test]
-fn a_snapshot_that_was_begun_behind_the_leap_is_believed() {
+fn a_snapshot_begun_after_the_leap_is_trusted() {
     let group = allocation();
     let mut restore = restore();
     restore.group(&group.header, &group.body).unwrap();
@@ -71,7 +71,7 @@ fn a_snapshot_that_was_begun_behind_the_leap_is_believed() {
 }
 
 #[test]
-fn a_number_that_no_visitor_has_seen_does_not_lengthen_a_hold() {
+fn an_unseen_number_does_not_lengthen_a_hold() {
     let number = PromoNumber::from_e164(18_885_550_100).unwrap();
     let entry = |allocated_at, locked_until| NumberEntry {
         number,

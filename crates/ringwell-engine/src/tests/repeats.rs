@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn a_batch_that_is_sent_again_gets_the_same_answer_and_burns_no_number() {
+fn a_repeated_batch_gets_the_same_answer_and_uses_up_no_number() {
     let mut rig = Rig::new();
     let first = rig.allocate(0, None, Some(1));
     let Outcome::Kept { number } = first else { panic!("{first:?}") };
@@ -28,7 +28,7 @@ fn a_repeated_row_of_a_returning_visitor_is_remembered_across_a_restart() {
 }
 
 #[test]
-fn a_row_sent_again_gets_no_number_that_has_gone_to_somebody_else() {
+fn a_repeated_row_gets_no_number_that_has_gone_to_another_visitor() {
     let mut rig = Rig::new();
     let [own, other] = [1, 2].map(|retry| match rig.allocate(1, None, Some(retry)) {
         Outcome::Kept { number } => number,
@@ -51,7 +51,7 @@ fn a_row_sent_again_gets_no_number_that_has_gone_to_somebody_else() {
 }
 
 #[test]
-fn a_visitor_has_one_number_of_a_pool_whatever_is_sent_again() {
+fn a_visitor_has_one_number_of_a_pool_whatever_is_repeated() {
     let mut rig = Rig::new();
     let Outcome::Kept { number: first } = rig.allocate(1, Some(1), Some(1)) else { panic!() };
     rig.now = rig.now + Millis(20);
@@ -67,7 +67,7 @@ fn a_visitor_has_one_number_of_a_pool_whatever_is_sent_again() {
 }
 
 #[test]
-fn a_visitor_gets_one_number_of_a_pool_after_giving_one_back() {
+fn a_visitor_gets_one_number_of_a_pool_after_returning_one() {
     let mut rig = Rig::new();
     let Outcome::Kept { number: first } = rig.allocate(1, Some(1), Some(1)) else { panic!() };
     let now = rig.engine.at(rig.now);
@@ -79,7 +79,7 @@ fn a_visitor_gets_one_number_of_a_pool_after_giving_one_back() {
 }
 
 #[test]
-fn a_snapshot_ends_also_while_answers_come_faster_than_it_is_written() {
+fn a_snapshot_ends_even_if_answers_arrive_faster_than_it_is_written() {
     let (engine, _) = Restore::new(specs(), 5_000).finish(Tip::FIRST.raise_epoch(), START, false);
     let mut rig = Rig { engine, specs: specs(), groups: vec![], now: START, history: vec![] };
     let mut row = 0_u64;
@@ -109,7 +109,7 @@ fn a_snapshot_ends_also_while_answers_come_faster_than_it_is_written() {
 }
 
 #[test]
-fn only_as_many_rows_are_remembered_as_the_limit_says_and_the_oldest_go_first() {
+fn the_count_of_remembered_rows_is_limited_and_the_oldest_are_dropped_first() {
     let (engine, _) = Restore::new(specs(), 2).finish(Tip::FIRST.raise_epoch(), START, false);
     let mut rig = Rig { engine, specs: specs(), groups: vec![], now: START, history: vec![] };
     for retry in 1..=3 {
@@ -123,7 +123,7 @@ fn only_as_many_rows_are_remembered_as_the_limit_says_and_the_oldest_go_first() 
 }
 
 #[test]
-fn a_row_sent_again_gets_no_number_that_is_in_another_pool_by_now() {
+fn a_repeated_row_gets_no_number_that_has_moved_to_another_pool() {
     let mut rig = Rig::new();
     rig.put(0, 1, Some(0));
     let numbers = [1, 2].map(|retry| rig.allocate(0, None, Some(retry)));
@@ -140,7 +140,7 @@ fn a_row_sent_again_gets_no_number_that_is_in_another_pool_by_now() {
 
 /// Its answer may be sent when the rest of the lockout is over.
 #[test]
-fn a_row_sent_again_shortly_before_its_lockout_ends_is_locked_anew() {
+fn a_row_repeated_shortly_before_its_lockout_ends_is_locked_anew() {
     let mut rig = Rig::new();
     let first = rig.allocate(0, None, Some(1));
     let Outcome::Kept { number } = first else { panic!("{first:?}") };
@@ -160,7 +160,7 @@ pub(super) fn remembered(engine: &Engine) -> Vec<(RowKey, Millis, ringwell_journ
 }
 
 #[test]
-fn a_row_whose_answer_nobody_saw_is_answered_anew_also_after_a_restart() {
+fn an_unseen_answer_is_replaced_even_after_a_restart() {
     let mut rig = Rig::new();
     let [first, second] = [1, 2].map(|retry| rig.allocate(1, None, Some(retry)));
     let (Outcome::Kept { number }, now) = (first, rig.now) else { panic!("{first:?}") };

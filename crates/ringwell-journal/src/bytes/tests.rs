@@ -38,7 +38,7 @@ fn a_varint_has_seven_bits_a_byte_and_is_read_back() {
 }
 
 #[test]
-fn a_varint_that_is_longer_than_it_need_be_or_too_long_is_none() {
+fn a_varint_that_is_longer_than_necessary_or_too_long_is_refused() {
     for value in values() {
         let mut longer = leb128(value);
         *longer.last_mut().unwrap() |= 0x80;
@@ -55,7 +55,7 @@ fn a_varint_that_is_longer_than_it_need_be_or_too_long_is_none() {
 }
 
 #[test]
-fn what_is_read_is_there_and_the_lowest_byte_comes_first() {
+fn the_bytes_are_present_and_the_lowest_comes_first() {
     let bytes = [1, 2, 3, 4, 5, 6, 7, 8, 9];
     assert_eq!(Cursor::new(&bytes).byte(), Some(1));
     assert_eq!(Cursor::new(&bytes).u16(), Some(0x0201));
@@ -81,7 +81,7 @@ fn written(write: impl FnOnce(&mut Scratch<'_>)) -> Vec<u8> {
 }
 
 #[test]
-fn two_varints_at_once_are_the_two_one_behind_the_other() {
+fn reading_two_varints_at_once_equals_reading_both_in_turn() {
     let values: Vec<(u64, Vec<u8>)> = values().map(|value| (value, leb128(value))).collect();
     for (first, its_bytes) in &values {
         for (second, bytes) in &values {
@@ -92,14 +92,14 @@ fn two_varints_at_once_are_the_two_one_behind_the_other() {
 }
 
 #[test]
-fn a_varint_that_is_expected_to_be_small_may_be_any() {
+fn a_varint_that_is_expected_to_be_small_may_have_any_length() {
     for value in values() {
         assert_eq!(written(|scratch| scratch.small_varint(value)), leb128(value), "{value}");
     }
 }
 
 #[test]
-fn five_bytes_are_the_lowest_and_what_comes_next_follows_them() {
+fn five_bytes_are_the_lowest_and_the_rest_follows() {
     let bytes = written(|scratch| {
         scratch.five_bytes(0x0807_0605_0403_0201);
         scratch.array(&[0xAA; 3]);
@@ -122,7 +122,7 @@ fn gather(body: &mut Body, pieces: u8) -> (Vec<u8>, usize) {
 }
 
 #[test]
-fn a_body_is_what_was_written_whatever_its_spare_buffer_held() {
+fn a_body_equals_what_was_written_whatever_its_spare_buffer_contained() {
     let mut body = Body::default();
     for spare in [Vec::new(), vec![0xAA; 100_000], vec![0xBB; 10]] {
         assert!(body.is_empty() && body.as_slice().is_empty());
@@ -133,7 +133,7 @@ fn a_body_is_what_was_written_whatever_its_spare_buffer_held() {
 }
 
 #[test]
-fn a_body_is_filled_as_far_as_needed_moves_seldom_and_begins_as_large_as_the_last_one() {
+fn a_body_is_filled_as_far_as_needed_moves_seldom_and_starts_as_large_as_the_last_one() {
     let mut body = Body::default();
     let (mut moves, mut capacity) = (0, 0);
     for _ in 0..10_000 {

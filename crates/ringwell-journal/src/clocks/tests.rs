@@ -17,7 +17,7 @@ fn times_are_of_three_clocks() {
 }
 
 #[test]
-fn a_wall_clock_that_was_corrected_counts_for_all_since_the_boot() {
+fn a_corrected_wall_clock_applies_to_all_times_since_the_boot() {
     let then = Some(clocks(7, 1_000, 3_601_000));
     let now = Some(clocks(7, 990, 1_000));
     let none = || std::iter::empty();
@@ -31,7 +31,7 @@ fn a_wall_clock_that_was_corrected_counts_for_all_since_the_boot() {
 }
 
 #[test]
-fn an_event_is_dated_by_the_clocks_of_its_boot_whoever_noted_them() {
+fn an_event_is_dated_by_the_clocks_of_its_boot_wherever_they_were_recorded() {
     let (first, second, third) = (clocks(1, 0, 100), clocks(2, 0, 200), clocks(3, 0, 300));
     let ends = [noted(1_500, first), noted(1_900, first), noted(2_900, second)];
     let date = |at, recorded_at, then| {
@@ -48,7 +48,7 @@ fn an_event_is_dated_by_the_clocks_of_its_boot_whoever_noted_them() {
 }
 
 #[test]
-fn clocks_of_any_value_are_read_back_and_overflow_nothing() {
+fn clocks_of_any_value_are_read_back_without_overflow() {
     for shard_offset in [i64::MIN, -1, 0, i64::MAX] {
         for wall_offset in [i64::MIN, 0, i64::MAX] {
             let clocks = clocks(u64::MAX, shard_offset, wall_offset);

@@ -1,7 +1,7 @@
 use super::*;
 
 #[test]
-fn each_durability_is_read_by_the_name_that_it_shows() {
+fn each_durability_is_read_by_its_printed_name() {
     for (name, durability) in
         [("disk", Durability::Disk), ("os", Durability::Os), ("memory", Durability::Memory)]
     {

@@ -25,14 +25,14 @@ proptest! {
 }
 
 #[test]
-fn less_than_four_bytes_are_left_as_they_are() {
+fn less_than_four_bytes_are_left_unchanged() {
     let mut body = *b"0123456789";
     assert!(!erase(&mut body, 3..6));
     assert_eq!(&body, b"0123456789");
 }
 
 #[test]
-fn a_frame_whose_parameters_were_overwritten_in_place_is_whole() {
+fn a_frame_whose_parameters_were_overwritten_in_place_is_intact() {
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
     let number = |n: u64| PromoNumber::parse(&(2_000_000_000 + n).to_string()).unwrap();
     // Long enough for some to cross blocks.

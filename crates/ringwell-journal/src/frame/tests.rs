@@ -36,7 +36,7 @@ fn read(frame: &[u8], salt: u64) -> Result<Group, FrameFault> {
 }
 
 #[test]
-fn frames_come_back_as_they_were_written() {
+fn frames_read_back_as_they_were_written() {
     // Lengths around the ends of the first and second block.
     for records in [1, 10, 1_340, 1_341, 1_342, 2_690, 2_730, 30_000] {
         for clocks in [None, Some(CLOCKS)] {
@@ -67,12 +67,12 @@ fn every_block_begins_with_the_stamp_of_its_salt_group_and_place() {
 }
 
 #[test]
-fn a_frame_of_another_salt_was_never_written() {
+fn a_frame_with_another_salt_counts_as_never_written() {
     assert_eq!(read(&frame(&group(3_000)), SALT + 1), Err(FrameFault::NotWritten));
 }
 
 #[test]
-fn a_frame_with_a_block_missing_was_never_written() {
+fn a_frame_with_a_missing_block_counts_as_never_written() {
     let group = group(3_000);
     let whole = frame(&group);
     for block in 0..whole.len() / BLOCK_BYTES {
@@ -84,7 +84,7 @@ fn a_frame_with_a_block_missing_was_never_written() {
 }
 
 #[test]
-fn a_flipped_bit_of_a_written_frame_is_rot_wherever_it_matters() {
+fn a_flipped_bit_of_a_written_frame_is_rot_if_it_matters() {
     let group = group(3_000);
     let whole = frame(&group);
     let last = HEADER_BYTES + 3 * STAMP_BYTES + group.body.len();
@@ -99,7 +99,7 @@ fn a_flipped_bit_of_a_written_frame_is_rot_wherever_it_matters() {
 }
 
 #[test]
-fn a_header_that_no_writer_writes_is_none_though_its_checksum_holds() {
+fn an_impossible_header_is_refused_though_its_checksum_is_right() {
     let good = GroupHeader { at: Millis(3), last_at: Millis(5), ..group(1).header };
     let longest = u32::try_from(BODY_BYTES_MAX).unwrap();
     let read = |header: &GroupHeader| {

@@ -5,7 +5,7 @@ fn tick(at: u64) -> Record<'static> {
 }
 
 #[test]
-fn groups_are_dense_and_each_names_the_one_before() {
+fn groups_are_dense_and_each_refers_to_the_previous_one() {
     let mut writer = Writer::new(Tip::FIRST.raise_epoch());
     let first = writer.append(&tick(10));
     let second = writer.append(&tick(30));
@@ -58,7 +58,7 @@ fn nothing_is_sealed_without_records() {
 }
 
 #[test]
-fn the_next_group_gathers_in_the_buffer_that_comes_back() {
+fn the_next_group_gathers_in_the_returned_buffer() {
     let mut writer = Writer::new(Tip::FIRST);
     writer.append(&tick(1));
     let mut spare = Vec::with_capacity(1234);
@@ -115,7 +115,7 @@ fn time_never_falls() {
 }
 
 #[test]
-fn a_writer_tells_what_gathers_and_what_it_goes_on_from() {
+fn a_writer_reports_its_open_group_and_its_starting_point() {
     let tip = Tip { next_n: 4, prev_hash: 9, epoch: 2, last_at: Millis(7), clocks: None };
     let mut writer = Writer::new(tip);
     assert_eq!((writer.pending_n(), writer.pending_bytes()), (4, 0));
@@ -132,7 +132,7 @@ fn a_writer_tells_what_gathers_and_what_it_goes_on_from() {
 }
 
 #[test]
-fn a_group_has_room_to_its_last_byte_and_not_for_one_more() {
+fn a_group_has_room_up_to_its_last_byte_and_no_further() {
     let mut writer = Writer::new(Tip::FIRST);
     assert!(writer.has_room(BODY_BYTES_MAX) && !writer.has_room(BODY_BYTES_MAX + 1));
     writer.append(&tick(1));

@@ -51,7 +51,7 @@ fn packed(group: &Group) -> Vec<u8> {
 }
 
 #[test]
-fn a_message_says_what_was_written() {
+fn a_message_equals_what_was_written() {
     let clocks = Clocks { boot: 4, shard_offset: -5, wall_offset: 6 };
     for group in [group(40, None), group(40, Some(clocks)), allocations(1), allocations(200)] {
         for message in [encode_message(&AUTHOR, &group), packed(&group)] {
@@ -61,7 +61,7 @@ fn a_message_says_what_was_written() {
 }
 
 #[test]
-fn a_byte_that_has_changed_and_an_end_that_is_missing_are_noticed() {
+fn a_changed_byte_and_a_missing_end_are_detected() {
     let group = group(3, None);
     let message = encode_message(&AUTHOR, &group);
     for at in 0..message.len() {
@@ -73,7 +73,7 @@ fn a_byte_that_has_changed_and_an_end_that_is_missing_are_noticed() {
 }
 
 #[test]
-fn a_packing_that_is_not_known_is_of_another_version() {
+fn an_unknown_packing_is_of_another_version() {
     let group = group(3, None);
     let message = encode(&AUTHOR, &group.header, 2, &group.body);
     assert_eq!(decode_message(&message), Err(MessageFault::Foreign));
@@ -81,7 +81,7 @@ fn a_packing_that_is_not_known_is_of_another_version() {
 
 #[cfg(feature = "zstd")]
 #[test]
-fn a_packed_body_takes_less_than_half_and_bits_that_change_in_it_change_no_record() {
+fn a_packed_body_takes_less_than_half_and_its_changed_bits_change_no_record() {
     let group = allocations(60);
     let message = packed(&group);
     assert!(message.len() < group.body.len() / 2, "{} of {}", message.len(), group.body.len());
@@ -104,7 +104,7 @@ fn a_packed_body_takes_less_than_half_and_bits_that_change_in_it_change_no_recor
 /// the room.
 #[cfg(feature = "zstd")]
 #[test]
-fn a_body_that_unpacks_to_more_than_it_says_is_refused() {
+fn a_body_that_unpacks_to_more_than_its_stated_length_is_refused() {
     let honest = allocations(10);
     let zeros = vec![0; 64 << 20];
     let bomb = zstd::bulk::compress(&zeros, 1).unwrap();

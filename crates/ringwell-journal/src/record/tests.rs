@@ -154,7 +154,7 @@ fn with_params<'a>(record: Record<'a>, with: [&'a [u8]; 2]) -> Record<'a> {
 
 proptest! {
     #[test]
-    fn records_come_back_as_they_were_written(
+    fn records_read_back_as_they_were_written(
         mut records in proptest::collection::vec(record(), 1..20)
     ) {
         let n = 7;
@@ -243,7 +243,7 @@ fn a_value_has_one_encoding() {
 }
 
 #[test]
-fn a_record_earlier_than_the_one_before_it_is_refused() {
+fn a_record_earlier_than_its_predecessor_is_refused() {
     let body = [kind::TICK, 0, 5, kind::TICK, 0, 4];
     let read: Vec<_> = Records::new(1, Millis(100), &body).collect();
     assert_eq!(read[0].unwrap().1, Record::Tick { at: Millis(105) });
@@ -269,7 +269,7 @@ fn read_allocation(flags: u8, rest: &[u8]) -> Result<(), DecodeFault> {
 }
 
 #[test]
-fn positions_of_no_earlier_record_are_refused() {
+fn positions_that_are_not_of_earlier_records_are_refused() {
     let read = |previous: &[u8]| read_allocation(flag::PREVIOUS, previous);
     assert_eq!(read(&[1, 5]), Ok(()), "offset 5 of the group before");
     assert_eq!(read(&[0, 0]), Err(DecodeFault::Previous), "the record itself");
@@ -356,7 +356,7 @@ fn carry(params: [&[u8]; 2]) -> Record<'_> {
 
 #[test]
 #[should_panic(expected = "parameters are too long for a record")]
-fn parameters_that_could_not_be_read_are_not_written() {
+fn unreadable_parameters_are_not_written() {
     let params = [b'x'; PARAMS_BYTES_MAX];
     // One byte too many, with the `&` between them.
     let carry = carry([&params[1..], b"y"]);
@@ -364,7 +364,7 @@ fn parameters_that_could_not_be_read_are_not_written() {
 }
 
 #[test]
-fn a_body_that_cannot_be_read_says_where_and_why() {
+fn an_unreadable_body_is_reported_with_place_and_reason() {
     for (fault, words) in [
         (DecodeFault::Kind(9), "record of unknown kind 9"),
         (DecodeFault::Flags(0x80), "record with unknown flags 0x80"),

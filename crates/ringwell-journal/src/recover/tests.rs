@@ -143,7 +143,7 @@ fn verdict_of(files: &Files) -> (Verdict, usize) {
 }
 
 #[test]
-fn an_undamaged_journal_comes_back_whole() {
+fn an_undamaged_journal_is_recovered_completely() {
     let author = sample();
     let (recovered, seen) = recovered(&author.files, &PLAN).unwrap();
     assert_eq!(seen, author.groups);
@@ -161,7 +161,7 @@ fn an_empty_journal_begins_with_the_first_frame() {
 }
 
 #[test]
-fn replay_begins_where_the_snapshot_says_and_skips_older_segments() {
+fn replay_begins_where_the_snapshot_ends_and_skips_older_segments() {
     let author = sample();
     for from in 1..=8 {
         let (recovered, seen) = recovered(&author.files, &RecoveryPlan { from, ..PLAN }).unwrap();
@@ -177,7 +177,7 @@ fn replay_begins_where_the_snapshot_says_and_skips_older_segments() {
 
 /// The main test: damages each byte of the journal in turn.
 #[test]
-fn a_flipped_byte_never_loses_an_answered_frame_in_silence() {
+fn a_flipped_byte_never_loses_an_answered_frame_silently() {
     let author = sample();
     let mut files = author.files.clone();
     for segno in 1..=3 {
@@ -197,7 +197,7 @@ fn a_flipped_byte_never_loses_an_answered_frame_in_silence() {
 
 /// Files get their full length before they are used, so no crash shortens one.
 #[test]
-fn a_cut_file_gives_the_whole_journal_or_a_refusal() {
+fn a_cut_file_gives_the_complete_journal_or_a_refusal() {
     let author = sample();
     for segno in 1..=3 {
         for len in 0..SEGMENT_BYTES {
@@ -211,7 +211,7 @@ fn a_cut_file_gives_the_whole_journal_or_a_refusal() {
 }
 
 #[test]
-fn a_file_that_a_start_has_cut_may_end_there_and_nowhere_else() {
+fn a_file_cut_by_a_start_may_end_there_and_nowhere_else() {
     let mut author = sample();
     let (end, salt) = (author.used, SALTS[3]);
     author.files.0.get_mut(&3).unwrap().truncate(end);
@@ -250,7 +250,7 @@ fn an_earlier_journal_may_end_with_a_frame_and_not_within_one() {
 proptest! {
     /// A power cut during the last write stores any subset of its sectors.
     #[test]
-    fn a_torn_write_is_cut_and_nothing_else_is_lost(
+    fn a_torn_write_is_cut_off_and_nothing_else_is_lost(
         sectors in proptest::collection::vec(any::<bool>(), 24),
         recycled in any::<bool>(),
     ) {
@@ -300,7 +300,7 @@ fn a_frame_without_its_last_block_is_torn() {
 }
 
 #[test]
-fn a_whole_frame_that_rotted_at_the_end_is_cut_and_reported() {
+fn an_intact_frame_that_rotted_at_the_end_is_cut_off_and_reported() {
     let mut author = sample();
     let end = author.used;
     author.files.0.get_mut(&3).unwrap()[end - BLOCK_BYTES + 100] ^= 1;
@@ -340,7 +340,7 @@ fn the_doubt_stays_until_a_frame_follows_the_cut() {
 }
 
 #[test]
-fn damage_before_an_intact_frame_is_refused_and_says_where() {
+fn damage_before_an_intact_frame_is_refused_with_its_place() {
     let mut author = sample();
     author.files.0.get_mut(&3).unwrap()[SEGMENT_HEADER_BYTES + 80] ^= 1;
     let error = recovered(&author.files, &PLAN).unwrap_err();
@@ -420,7 +420,7 @@ fn the_journal_must_fit_and_reach_its_snapshot() {
 }
 
 #[test]
-fn a_snapshot_without_the_segments_that_it_knows_of_is_refused() {
+fn a_snapshot_without_its_segments_is_refused() {
     let plan = |through| {
         let mark = SnapshotMark { journal: JOURNAL, prev_hash: 0, through };
         RecoveryPlan { snapshot: Some(mark), ..PLAN }
@@ -470,7 +470,7 @@ fn a_segment_that_does_not_continue_the_journal_is_refused() {
 }
 
 #[test]
-fn a_newer_frame_is_found_however_far_behind_the_bad_one() {
+fn a_newer_frame_is_found_however_far_after_the_bad_one() {
     let mut author = sample();
     author.group(17, 10);
     let file = author.files.0.get_mut(&3).unwrap();

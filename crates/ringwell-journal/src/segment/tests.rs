@@ -10,7 +10,7 @@ fn header() -> SegmentHeader {
 }
 
 #[test]
-fn a_head_comes_back_as_it_was_written() {
+fn a_head_reads_back_as_it_was_written() {
     let block = header().encode();
     assert_eq!(SegmentHeader::decode(&block), Ok(header()));
     assert!(block[FIELDS_BYTES + 4..].iter().all(|byte| *byte == 0));
@@ -18,7 +18,7 @@ fn a_head_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn a_head_says_how_long_its_file_was_made() {
+fn a_head_contains_the_length_of_its_file() {
     let header = SegmentHeader { file_bytes: Some(64 << 20), ..header() };
     let block = header.encode();
     assert_eq!(SegmentHeader::decode(&block), Ok(header));
@@ -30,7 +30,7 @@ fn a_head_says_how_long_its_file_was_made() {
 }
 
 #[test]
-fn a_head_that_is_cut_or_changed_is_none() {
+fn a_cut_or_changed_head_is_refused() {
     let block = header().encode();
     for len in 0..FIELDS_BYTES + 4 {
         assert_eq!(SegmentHeader::decode(&block[..len]), Err(SegmentFault::Magic), "{len} bytes");
@@ -44,7 +44,7 @@ fn a_head_that_is_cut_or_changed_is_none() {
 }
 
 #[test]
-fn a_head_of_a_newer_version_says_so() {
+fn a_head_of_a_newer_version_is_reported_as_such() {
     let mut block = header().encode();
     block[8] = 3;
     let crc = crc32c::crc32c(&block[..FIELDS_BYTES]);

@@ -112,7 +112,7 @@ fn read(mut bytes: &[u8]) -> Result<(Snapshot, Contents), SnapshotError<Infallib
 }
 
 #[test]
-fn a_snapshot_comes_back_as_it_was_written() {
+fn a_snapshot_reads_back_as_it_was_written() {
     for count in [0, 1, 12, 5_000, 30_000] {
         let written = contents(count);
         let (snapshot, got) = read(&write(&written)).unwrap();
@@ -123,7 +123,7 @@ fn a_snapshot_comes_back_as_it_was_written() {
 }
 
 #[test]
-fn what_is_ready_can_be_taken_and_is_about_a_chunk_at_most() {
+fn the_finished_part_can_be_taken_and_has_about_a_chunk_at_most() {
     let mut writer = SnapshotWriter::new(&HEADER);
     let mut taken = 0;
     for entry in &contents(20_000).numbers {
@@ -149,7 +149,7 @@ fn damage_to_any_byte_is_found() {
 }
 
 #[test]
-fn an_error_says_where_it_is() {
+fn an_error_contains_its_place() {
     let bytes = write(&contents(12));
     for len in 0..bytes.len() {
         let error = read(&bytes[..len]).unwrap_err();
@@ -166,7 +166,7 @@ fn an_error_says_where_it_is() {
 }
 
 #[test]
-fn a_snapshot_that_miscounts_its_entries_is_refused_though_its_hash_holds() {
+fn a_snapshot_with_wrong_counts_is_refused_though_its_hash_is_right() {
     let mut bytes = write(&contents(3));
     let end = bytes.len() - (16 + blake3::OUT_LEN);
     let head = end - CHUNK_HEADER_BYTES;
@@ -180,7 +180,7 @@ fn a_snapshot_that_miscounts_its_entries_is_refused_though_its_hash_holds() {
 }
 
 #[test]
-fn a_chunk_longer_than_any_is_refused_before_memory_is_asked_for() {
+fn a_chunk_beyond_the_limit_is_refused_before_memory_is_allocated() {
     let header = &write(&contents(0))[..HEADER_BYTES];
     let refusal = |kind: u32, len: u32| {
         let head = [kind, 1, len, 0].map(u32::to_le_bytes).concat();
@@ -194,7 +194,7 @@ fn a_chunk_longer_than_any_is_refused_before_memory_is_asked_for() {
 }
 
 #[test]
-fn chunks_that_change_places_are_found() {
+fn swapped_chunks_are_detected() {
     let mut a = SnapshotWriter::new(&HEADER);
     contents(12).numbers.iter().for_each(|entry| a.number(entry));
     let one = contents(12).numbers.len() * NumberEntry::BYTES + CHUNK_HEADER_BYTES;

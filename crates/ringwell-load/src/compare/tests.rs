@@ -87,7 +87,7 @@ fn percentiles_are_those_of_all_intervals_together() {
 }
 
 #[test]
-fn runs_with_too_little_are_refused_and_other_settings_are_named() {
+fn runs_with_too_little_data_are_refused_and_other_settings_are_named() {
     let a = intervals(&[1000; 6], 500);
     assert_eq!(compare(&a, &intervals(&[1000; 4], 500)), Err(CompareError::TooShort));
     assert_eq!(compare(&intervals(&[0; 6], 500), &a), Err(CompareError::NoAnswers));

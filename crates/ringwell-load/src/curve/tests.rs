@@ -27,7 +27,7 @@ fn the_percentile_file_has_its_columns_and_ends_with_the_count() {
 }
 
 #[test]
-fn the_page_needs_nothing_from_elsewhere_and_draws_within_its_frames() {
+fn the_page_needs_no_other_file_and_draws_within_its_frames() {
     let mut outcome = outcome();
     outcome.setting.targets = vec!["unix:/<a&b>.sock".to_owned()];
     let page = outcome.page();

@@ -170,24 +170,24 @@ fn frames() -> impl Strategy<Value = (u8, usize, Vec<u8>)> {
 
 proptest! {
     #[test]
-    fn an_ask_comes_back_as_it_was_written(ask in asks(), rows in ask_rows()) {
+    fn an_ask_reads_back_as_it_was_written(ask in asks(), rows in ask_rows()) {
         let read = ask_of(&ask_bytes(&ask, &rows), &Limits::default());
         prop_assert_eq!(read, Ok((ask, rows)));
     }
 
     #[test]
-    fn an_answer_comes_back_as_it_was_written(answer in answers()) {
+    fn an_answer_reads_back_as_it_was_written(answer in answers()) {
         prop_assert_eq!(read_answer(&answer_bytes(&answer), answer.rows.len()), Ok(answer));
     }
 
     #[test]
-    fn unanswered_numbers_come_back_as_they_were_written(unanswered in unanswereds()) {
+    fn unanswered_numbers_read_back_as_they_were_written(unanswered in unanswereds()) {
         let read = read_unanswered(&unanswered_bytes(&unanswered), &Limits::default());
         prop_assert_eq!(read, Ok(unanswered));
     }
 
     #[test]
-    fn a_frame_that_is_cut_anywhere_is_cut_short((kind, rows, bytes) in frames()) {
+    fn a_frame_that_is_cut_anywhere_is_too_short((kind, rows, bytes) in frames()) {
         for len in 0..bytes.len() {
             let read = written_again(kind, &bytes[..len], rows);
             prop_assert!(
@@ -285,7 +285,7 @@ fn the_bytes_of_version_2_do_not_change() {
 }
 
 #[test]
-fn a_frame_that_a_lower_version_can_say_is_refused_in_a_higher_one() {
+fn a_frame_that_a_lower_version_can_express_is_refused_in_a_higher_one() {
     for version in [2, 3] {
         let mut frame = vec![version, kind::ANSWER, 100, 1, 1, outcome::KEPT];
         frame.extend_from_slice(&8_885_550_142_u64.to_le_bytes()[..7]);
@@ -309,7 +309,7 @@ fn the_bytes_of_version_3_do_not_change() {
 }
 
 #[test]
-fn another_version_is_named_before_anything_else_is_looked_at() {
+fn another_version_is_reported_before_anything_else_is_checked() {
     for found in [0, VERSION + 1, 255] {
         for rest in [&[][..], &[kind::ASK], &[99, 1, 2, 3]] {
             let bytes = [&[found], rest].concat();
@@ -322,7 +322,7 @@ fn another_version_is_named_before_anything_else_is_looked_at() {
 }
 
 #[test]
-fn a_frame_is_not_taken_for_one_of_another_kind() {
+fn a_frame_is_not_mistaken_for_one_of_another_kind() {
     let frames = [
         ask_bytes(&an_ask(), &two_rows()),
         answer_bytes(&an_answer()),
@@ -343,7 +343,7 @@ fn a_frame_is_not_taken_for_one_of_another_kind() {
 }
 
 #[test]
-fn as_many_rows_are_taken_as_the_limit_says_and_not_one_more() {
+fn the_limit_of_rows_is_accepted_and_not_one_more() {
     let limits = Limits { rows_max: 2, ..Limits::default() };
     let mut rows = two_rows();
     assert!(ask_of(&ask_bytes(&an_ask(), &rows), &limits).is_ok());
@@ -359,7 +359,7 @@ fn as_many_rows_are_taken_as_the_limit_says_and_not_one_more() {
 }
 
 #[test]
-fn parameters_count_with_what_joins_them() {
+fn parameters_count_with_their_separators() {
     let limits = Limits { params_bytes_max: 9, ..Limits::default() };
     for (first, second, counted) in [(4, 4, 9), (9, 0, 9), (0, 9, 9), (0, 0, 0)] {
         let row = |more: usize| {
@@ -373,7 +373,7 @@ fn parameters_count_with_what_joins_them() {
 }
 
 #[test]
-fn lengths_whose_sum_has_no_room_in_64_bits_are_too_long() {
+fn lengths_whose_sum_exceeds_64_bits_are_too_long() {
     let mut frame = vec![1, kind::ASK, 0, 3, 100, 1, 1, 0, 7, 5];
     put_varint(&mut frame, u64::MAX);
     put_varint(&mut frame, 5);
@@ -384,7 +384,7 @@ fn lengths_whose_sum_has_no_room_in_64_bits_are_too_long() {
 
 /// Without the check these would request more memory than there is, and end the process.
 #[test]
-fn no_room_is_made_for_rows_that_the_frame_cannot_hold() {
+fn no_memory_is_allocated_for_rows_that_the_frame_cannot_contain() {
     let limits = Limits { rows_max: usize::MAX, params_bytes_max: usize::MAX };
     let is_cut_short = |error| matches!(error, FrameError::CutShort { .. });
     for count in [1_u64 << 40, u64::MAX >> 4, u64::MAX] {
@@ -413,7 +413,7 @@ fn no_room_is_made_for_rows_that_the_frame_cannot_hold() {
 }
 
 #[test]
-fn an_answer_of_another_number_of_rows_is_refused() {
+fn an_answer_with_another_number_of_rows_is_refused() {
     let bytes = answer_bytes(&an_answer());
     for wanted in [0, 7, 9, usize::MAX] {
         assert_eq!(read_answer(&bytes, wanted), Err(FrameError::RowCount { found: 8, wanted }));
@@ -496,7 +496,7 @@ fn the_longest_frames_fit_into_the_longest_bodies() {
 }
 
 #[test]
-fn frames_are_appended_to_what_is_there() {
+fn frames_are_appended_to_existing_bytes() {
     let mut out = b"HTTP".to_vec();
     write_ping(&mut out, 3);
     write_answer(&mut out, &an_answer());
@@ -504,7 +504,7 @@ fn frames_are_appended_to_what_is_there() {
 }
 
 #[test]
-fn errors_say_what_an_operator_can_act_on() {
+fn errors_explain_the_operator_s_action() {
     let text = FrameError::Version { found: 4 }.to_string();
     assert_eq!(
         text,

@@ -84,7 +84,7 @@ impl Link {
 }
 
 #[test]
-fn a_fast_answer_grows_a_window_that_is_used_by_its_reciprocal() {
+fn a_fast_answer_grows_a_used_window_by_its_reciprocal() {
     let mut link = Link::new();
     link.send(2).fast().check(4.25, 1, 0);
 }
@@ -118,7 +118,7 @@ fn an_answer_at_the_limit_is_fast() {
 }
 
 #[test]
-fn a_slow_sub_request_cuts_when_it_is_told_and_not_again_when_it_ends() {
+fn a_slow_sub_request_cuts_once_and_not_again_when_it_ends() {
     for (ending, took) in
         [(Ending::Answered, ms(30)), (Ending::Refused, ms(30)), (Ending::Lost, ms(50))]
     {
@@ -131,7 +131,7 @@ fn a_slow_sub_request_cuts_when_it_is_told_and_not_again_when_it_ends() {
 }
 
 #[test]
-fn a_cut_takes_nothing_back_and_admits_nothing_until_there_is_room() {
+fn a_cut_recalls_nothing_and_admits_nothing_until_there_is_room() {
     let mut link = Link::new();
     link.send(4).0.slow(START, NO_LAG);
     link.wait(1).check(2.0, 4, 1);
@@ -144,7 +144,7 @@ fn a_cut_takes_nothing_back_and_admits_nothing_until_there_is_room() {
 }
 
 #[test]
-fn below_one_the_link_shuts_and_nothing_waits_any_more() {
+fn below_one_the_link_closes_and_nothing_waits_any_more() {
     let mut link = Link::new();
     link.send(4).wait(3);
     link.end(Ending::Lost, ms(1)).end(Ending::Lost, ms(1)).check(1.0, 2, 3);
@@ -154,7 +154,7 @@ fn below_one_the_link_shuts_and_nothing_waits_any_more() {
 }
 
 #[test]
-fn those_that_wait_are_not_overtaken() {
+fn waiting_rows_are_not_overtaken() {
     let mut link = Link::new();
     link.send(4).wait(1).fast();
     link.wait(1).check(4.25, 3, 2);
@@ -164,7 +164,7 @@ fn those_that_wait_are_not_overtaken() {
 }
 
 #[test]
-fn no_more_than_sixty_four_wait() {
+fn at_most_sixty_four_rows_wait() {
     let mut link = Link::new();
     link.send(4).wait(64);
     assert_eq!(link.0.ask(START), Admission::Overflow(Shed::Full));
@@ -173,7 +173,7 @@ fn no_more_than_sixty_four_wait() {
 }
 
 #[test]
-fn a_shut_link_opens_with_one_place_by_a_fast_ping_only() {
+fn a_closed_link_opens_with_one_slot_only_after_a_fast_ping() {
     let mut link = Link::new();
     link.send(4);
     for _ in 0..3 {
@@ -187,7 +187,7 @@ fn a_shut_link_opens_with_one_place_by_a_fast_ping_only() {
 }
 
 #[test]
-fn slow_pings_double_the_pause_up_to_half_a_second_give_or_take_a_fifth() {
+fn slow_pings_double_the_pause_up_to_half_a_second_plus_or_minus_a_fifth() {
     let mut link = Link::new();
     link.shut();
     let mut now = START;
@@ -200,7 +200,7 @@ fn slow_pings_double_the_pause_up_to_half_a_second_give_or_take_a_fifth() {
 }
 
 #[test]
-fn the_pause_stays_long_until_two_hundred_fast_answers_came_in_a_row() {
+fn the_pause_stays_long_until_two_hundred_fast_answers_in_a_row() {
     for (first, then, gap) in [(0, 199, 100.0), (0, 200, 25.0), (199, 199, 100.0)] {
         let mut link = Link::new();
         link.shut().ping(ms(50), Ending::Lost).ping(ms(50), Ending::Lost);
@@ -231,7 +231,7 @@ fn pings_of_different_seeds_fall_at_different_times() {
 }
 
 #[test]
-fn e7_bad_verdicts_of_a_moment_in_which_the_caller_was_late_are_void() {
+fn e7_bad_verdicts_while_the_caller_was_late_are_void() {
     let mut link = Link::new();
     link.send(4).0.slow(START, ms(100));
     link.check(4.0, 4, 0);
@@ -254,7 +254,7 @@ fn e7_a_ping_that_ended_while_the_caller_was_late_is_repeated_after_the_same_pau
 }
 
 #[test]
-fn a_pacing_without_sense_is_moved_to_the_nearest_that_has() {
+fn senseless_pacing_settings_are_moved_to_the_nearest_valid_ones() {
     let pacing = Pacing {
         window_start: 0,
         window_max: 0,

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn an_older_push_for_a_pool_is_a_copy_and_the_last_one_may_come_again() {
+    fn an_older_push_for_a_pool_is_refused_and_the_last_one_may_be_repeated() {
         let mut replays = Replays::open(None, NOW);
         assert!(took(&mut replays, 1, NOW, b"a") && took(&mut replays, 1, NOW, b"a"));
         assert!(took(&mut replays, 1, NOW, b"b"));
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_start_only_what_is_newer_than_all_before_is_taken() {
+    fn after_a_start_only_pushes_newer_than_all_before_are_accepted() {
         let data = tempfile::TempDir::new().unwrap();
         let mut replays = Replays::open(Some(data.path()), NOW);
         assert!(took(&mut replays, 1, NOW, b"a") && took(&mut replays, 2, NOW - 5, b"b"));

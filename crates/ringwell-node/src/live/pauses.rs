@@ -121,7 +121,7 @@ async fn serve(thread: Rc<ShardThread>, mut queue: mpsc::Receiver<Message>, long
 }
 
 #[test]
-fn a_pool_that_comes_does_not_keep_the_shards_from_their_batches() {
+fn a_new_pool_does_not_delay_batches_on_the_shards() {
     let pools = std::env::var(POOLS).ok().map_or(USUAL, |text| text.parse().unwrap());
     let mut there = demo_pools(pools, 10, Millis(60_000)).unwrap();
     let new = there.split_off(there.len() - CHANGES);
@@ -129,7 +129,7 @@ fn a_pool_that_comes_does_not_keep_the_shards_from_their_batches() {
 }
 
 #[test]
-fn a_pool_of_as_many_numbers_as_can_be_does_not_either() {
+fn a_pool_of_the_maximum_size_does_not_delay_them_either() {
     let mut there = demo_pools(1_000, 10, Millis(60_000)).unwrap();
     let new = there.split_off(there.len() - CHANGES);
     let largest = |(first, pool): (u64, RingPool)| {

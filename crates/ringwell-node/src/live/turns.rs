@@ -80,7 +80,7 @@ fn turns(thread: &Rc<ShardThread>, step: Step) -> (Done, u64) {
 }
 
 #[test]
-fn batches_have_their_turn_while_a_shard_tells_all_that_it_knows() {
+fn batches_have_their_turn_while_a_shard_reports_its_whole_state() {
     let (answers, numbers) = (50_000, 20_000);
     let thread = thread(answers, numbers);
     let first = PromoNumber::from_e164(12_100_000_000).unwrap();

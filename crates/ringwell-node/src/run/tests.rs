@@ -6,7 +6,7 @@ use tokio::task::{JoinSet, LocalSet};
 use super::{EndReport, Report, Reported, any_panics, current_thread};
 
 #[test]
-fn a_task_of_the_shards_own_that_panics_is_noticed_and_one_that_ends_is_not() {
+fn a_panic_of_a_shard_s_task_is_noticed_and_its_end_is_not() {
     let runtime = current_thread().unwrap();
     runtime.block_on(LocalSet::new().run_until(async {
         let mut tasks = JoinSet::new();

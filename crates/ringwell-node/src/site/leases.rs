@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_page_begins_the_time_again_and_leaves_no_trace() {
+    fn a_second_page_restarts_the_time_and_leaves_no_trace() {
         let (mut leases, now) = (Leases::default(), Instant::now());
         let (visitor, half) = (Visitor([1; 16]), now + PROVISIONAL / 2);
         leases.wait_on(now, visitor);
@@ -210,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbours_share_a_limit_that_begins_anew_each_minute() {
+    fn neighbours_share_a_limit_that_restarts_each_minute() {
         let (mut leases, now) = (Leases::default(), Instant::now());
         let of = |address: &str| ("pk_shop", Network::of(Some(address.parse().unwrap())));
         for host in 0..60 {

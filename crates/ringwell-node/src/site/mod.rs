@@ -443,7 +443,7 @@ fn refused(status: u16, why: &str) -> Response<AnswerBody> {
 
 #[cfg(test)]
 #[test]
-fn programs_are_known_by_what_they_say_of_themselves() {
+fn programs_are_recognized_by_their_user_agents() {
     for (agent, kind) in [
         ("Mozilla/5.0 (compatible; Googlebot/2.1)", Agent::Program),
         ("Mozilla/5.0 Chrome/156.0 (compatible; BINGBOT/2.0)", Agent::Program),

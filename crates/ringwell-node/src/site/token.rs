@@ -111,7 +111,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_was_signed_for_this_site_and_visitor_is_read_back() {
+    fn only_values_signed_for_this_site_and_visitor_are_read_back() {
         let signer = Signer::new(b"secret of the cluster");
         let (visitor, other) = (Visitor([7; 16]), Visitor([8; 16]));
         let text = signer.visitor_text("pk_shop", visitor);

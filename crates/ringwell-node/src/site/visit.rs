@@ -261,7 +261,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_stored_is_escaped_allowed_and_names_no_person() {
+    fn stored_text_is_escaped_allowed_and_identifies_no_person() {
         let visit: Visit = serde_json::from_str(
             r#"{"site":"pk_shop","unknown":[1],"params":{"gclid":"a&b=\"c\\","utm_source":"ö","email":"a@b","plan":"x"},
                 "landing":"https://shop.example/a?email=a@b#c","referrer":"https://search.example/"}"#,
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_stored_without_what_may_name_a_person() {
+    fn an_address_is_stored_without_parts_that_may_identify_a_person() {
         for (url, stored) in [
             ("https://ann:pw@shop.example/a", "https://shop.example/a"),
             ("https://ann@home@shop.example", "https://shop.example"),
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tap_is_of_the_number_that_the_link_calls_however_it_is_written() {
+    fn a_tap_counts_for_the_number_of_its_link_in_any_spelling() {
         let tapped = |tel: Option<&str>, number| {
             let visit = Visit { tel: tel.map(str::to_owned), ..Visit::default() };
             visit.is_tapped(PromoNumber::from_e164(number).unwrap())
@@ -323,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_that_is_too_long_is_left_out_and_there_are_25_at_most() {
+    fn values_that_are_too_long_are_omitted_and_there_are_25_at_most() {
         let many = (0..40).map(|i| (format!("utm_{i:02}"), "v".to_owned()));
         let long = [("gclid".to_owned(), "v".repeat(1025))];
         let params = Some(many.chain(long).collect());

@@ -38,7 +38,7 @@ fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
 
 /// The end that a start cuts off is marked; a file cut by a start may be cut by the next one.
 #[test]
-fn a_file_that_a_start_has_cut_is_whole_until_it_is_cut_again() {
+fn a_file_cut_by_a_start_is_complete_until_it_is_cut_again() {
     let data = TempDir::new().unwrap();
     let settings = settings(data.path());
     let (groups, path) = journal(&settings);
@@ -59,7 +59,7 @@ fn a_file_that_a_start_has_cut_is_whole_until_it_is_cut_again() {
 }
 
 #[test]
-fn no_cut_and_no_flip_of_a_real_file_loses_a_group_in_silence() {
+fn no_cut_and_no_flip_of_a_real_file_loses_a_group_silently() {
     let data = TempDir::new().unwrap();
     let settings = settings(data.path());
     let (groups, path) = journal(&settings);

@@ -32,7 +32,7 @@ fn groups_are_read_while_others_are_stored() {
 }
 
 #[test]
-fn groups_of_segments_that_recovery_did_not_read_are_found() {
+fn groups_of_segments_skipped_by_recovery_are_found() {
     let data = TempDir::new().unwrap();
     let settings = settings(data.path());
     let mut shard = open(&settings);
@@ -47,7 +47,7 @@ fn groups_of_segments_that_recovery_did_not_read_are_found() {
 }
 
 #[test]
-fn a_group_that_has_rotted_is_not_returned() {
+fn a_rotten_group_is_not_returned() {
     let data = TempDir::new().unwrap();
     let settings = settings(data.path());
     let mut shard = open(&settings);
@@ -61,7 +61,7 @@ fn a_group_that_has_rotted_is_not_returned() {
 }
 
 #[test]
-fn the_newest_snapshot_and_the_one_before_are_kept() {
+fn the_newest_two_snapshots_are_kept() {
     let data = TempDir::new().unwrap();
     let settings = Settings { spare_segments: 0, ..settings(data.path()) };
     let mut shard = open(&settings);
@@ -83,7 +83,7 @@ fn the_newest_snapshot_and_the_one_before_are_kept() {
 }
 
 #[test]
-fn old_history_is_dropped_when_no_snapshot_needs_it_and_its_files_are_used_again() {
+fn old_history_is_dropped_when_no_snapshot_needs_it_and_its_files_are_reused() {
     let data = TempDir::new().unwrap();
     let settings = Settings { history_bytes: 300 << 10, ..settings(data.path()) };
     let mut shard = open(&settings);
@@ -118,7 +118,7 @@ fn old_history_is_dropped_when_no_snapshot_needs_it_and_its_files_are_used_again
 }
 
 #[test]
-fn nothing_is_dropped_that_a_snapshot_needs() {
+fn no_file_that_a_snapshot_needs_is_dropped() {
     let data = TempDir::new().unwrap();
     let age = Some(Millis(3));
     let settings = Settings { history_age: age, ..settings(data.path()) };

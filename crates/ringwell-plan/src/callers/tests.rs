@@ -3,7 +3,7 @@ use super::*;
 const MINUTE: Duration = Duration::from_mins(1);
 
 #[test]
-fn the_callers_that_we_assume_are_late_as_often_as_documented() {
+fn the_assumed_callers_are_late_as_often_as_documented() {
     let callers = Callers::assumed();
     let delays = [10, 30, 60, 24 * 60].map(|minutes| callers.later_than(minutes * MINUTE));
     let expected = [0.185, 0.101, 0.063, 0.000_9];
@@ -13,7 +13,7 @@ fn the_callers_that_we_assume_are_late_as_often_as_documented() {
 }
 
 #[test]
-fn shares_that_do_not_add_up_are_refused_and_rounded_ones_are_not() {
+fn shares_with_a_wrong_sum_are_refused_and_rounded_ones_are_not() {
     let thirds = [(0.333, MINUTE), (0.333, 2 * MINUTE), (0.333, 3 * MINUTE)];
     assert!(Callers::new(&thirds).is_ok());
     assert!(matches!(Callers::new(&thirds[..2]), Err(CallersError::Sum(_))));

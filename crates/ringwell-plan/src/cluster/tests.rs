@@ -37,7 +37,7 @@ fn all_numbers_of_north_america_take_twelve_hours_and_one_core_is_hardly_busy() 
 }
 
 #[test]
-fn numbers_that_one_node_cannot_hold_take_more_nodes_and_the_hops_between_them() {
+fn numbers_beyond_one_node_s_capacity_need_more_nodes_and_hops_between_them() {
     let all = Traffic { numbers: Some(5.5e9), ..traffic(127_315.0) };
     let figures = estimate(&all).unwrap();
     assert_near(value(&figures, "nodes"), 8.0);
@@ -58,14 +58,14 @@ fn numbers_follow_from_lifetime_and_target() {
 }
 
 #[test]
-fn a_journal_takes_whole_blocks_when_batches_are_flushed_alone() {
+fn a_journal_takes_full_blocks_when_batches_are_flushed_alone() {
     let figures = estimate(&traffic(40.0)).unwrap();
     assert_near(value(&figures, "journal, each batch flushed alone"), 4_096.0);
     assert_near(value(&figures, "journal, busy"), 40.0 * 61.3 * 4_096.0 / 4_088.0);
 }
 
 #[test]
-fn more_traffic_never_takes_less() {
+fn more_traffic_never_costs_less() {
     let mut before: Option<Vec<Figure>> = None;
     for rate in [1.0, 1e3, 1e5, 1e6] {
         let figures = estimate(&traffic(rate)).unwrap();
@@ -78,7 +78,7 @@ fn more_traffic_never_takes_less() {
 }
 
 #[test]
-fn more_than_a_cluster_can_do_is_said() {
+fn traffic_beyond_a_cluster_s_capacity_is_reported() {
     assert_eq!(estimate(&traffic(1e9)), Err(EstimateError::TooMuch));
     let none = EstimateError::NotAbove0("numbers a second");
     assert_eq!(estimate(&traffic(0.0)), Err(none));

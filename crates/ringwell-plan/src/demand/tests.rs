@@ -73,7 +73,7 @@ fn a_longer_lockout_costs_numbers_and_hardly_helps_attribution() {
 }
 
 #[test]
-fn a_pool_that_all_numbers_of_turn_in_fifty_minutes_reuses_them_after_fifty_minutes() {
+fn a_pool_whose_numbers_all_go_out_in_fifty_minutes_reuses_them_after_fifty_minutes() {
     let demand = Demand::of_visitors(120.0, Duration::from_mins(10)).unwrap();
     let reuse = demand.forecast(100, &Callers::assumed()).reuse.unwrap();
     assert!((reuse.as_secs_f64() - 3_000.0).abs() < 0.001, "{reuse:?}");
@@ -81,13 +81,13 @@ fn a_pool_that_all_numbers_of_turn_in_fifty_minutes_reuses_them_after_fifty_minu
 }
 
 #[test]
-fn a_pool_that_nobody_asks_loses_nobody() {
+fn a_pool_without_requests_loses_no_visitor() {
     let forecast = load(0.0, 30).forecast(10, &Callers::assumed());
     assert_eq!((forecast.overflow, forecast.misattributed, forecast.reuse), (0.0, 0.0, None));
 }
 
 #[test]
-fn what_no_pool_can_be_asked_is_refused() {
+fn impossible_questions_about_a_pool_are_refused() {
     let minute = Duration::from_mins(1);
     assert!(matches!(Demand::of_load(f64::NAN, minute), Err(DemandError::Load(_))));
     assert_eq!(Demand::of_load(-1.0, minute), Err(DemandError::Load(-1.0)));

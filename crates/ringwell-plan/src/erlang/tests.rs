@@ -94,7 +94,7 @@ fn the_fewest_numbers_for_a_target_are_those_of_the_published_table() {
 }
 
 #[test]
-fn a_pool_that_is_split_loses_far_more_than_a_whole_one() {
+fn a_split_pool_loses_far_more_than_a_single_one() {
     assert_printed(blocking(100.0, 80.0), "0.40 %");
     assert_printed(blocking(50.0, 40.0), "1.87 %");
     assert_printed(blocking(25.0, 20.0), "5.02 %");
@@ -107,7 +107,7 @@ fn no_load_never_overflows_and_no_numbers_always_do() {
 }
 
 #[test]
-fn a_target_that_no_pool_reaches_has_no_number_of_numbers() {
+fn an_unreachable_target_has_no_number_of_numbers() {
     assert_eq!(numbers_for(1e6, 1e6, 0.0), None);
 }
 
@@ -134,7 +134,7 @@ fn simulated(numbers: usize, load: f64) -> f64 {
 }
 
 #[test]
-fn the_formula_tells_what_a_pool_with_a_fixed_lockout_does() {
+fn the_formula_equals_a_simulated_pool_with_a_fixed_lockout() {
     for (numbers, load) in [(10, 8.0), (100, 80.0), (100, 100.0)] {
         let computed = blocking(f64::from(numbers), load);
         let seen = simulated(usize::try_from(numbers).unwrap(), load);
@@ -158,7 +158,7 @@ proptest! {
     }
 
     #[test]
-    fn broken_numbers_of_numbers_continue_the_whole_ones(
+    fn fractional_numbers_of_numbers_continue_the_whole_ones(
         numbers in 1_u32..300, load in 0.01..400.0_f64,
     ) {
         let whole = blocking(f64::from(numbers), load);

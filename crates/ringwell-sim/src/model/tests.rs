@@ -59,7 +59,7 @@ fn rule(judged: Judged) -> &'static str {
 }
 
 #[test]
-fn a_number_that_comes_back_after_its_lockout_is_right() {
+fn a_number_returned_after_its_lockout_is_right() {
     let mut model = model();
     for (batch, number, at) in [(1, FIRST, 0), (2, FIRST + 1, 1), (3, FIRST, SECOND + 2000)] {
         model.granted(grant(batch, number, at)).unwrap();
@@ -75,7 +75,7 @@ fn a_number_within_its_lockout_is_not() {
 }
 
 #[test]
-fn two_visitors_who_have_seen_one_number_are_found_whatever_shards_believe() {
+fn two_visitors_of_one_number_are_found_whatever_the_shards_believe() {
     let mut model = model();
     model.granted(grant(1, FIRST, 0)).unwrap();
     answer(&mut model, 1, Shown::Number(FIRST), 10).unwrap();
@@ -86,7 +86,7 @@ fn two_visitors_who_have_seen_one_number_are_found_whatever_shards_believe() {
 }
 
 #[test]
-fn an_answer_that_is_gone_after_a_restart_is_found() {
+fn an_answer_that_is_lost_after_a_restart_is_found() {
     let mut model = model();
     model.granted(grant(5, FIRST, 0)).unwrap();
     answer(&mut model, 5, Shown::Number(FIRST), 10).unwrap();
@@ -99,7 +99,7 @@ fn an_answer_that_is_gone_after_a_restart_is_found() {
 }
 
 #[test]
-fn a_disk_that_has_lied_is_to_blame_and_a_damaged_end_must_be_held() {
+fn a_lying_disk_is_to_blame_and_a_damaged_end_must_be_held() {
     let lied = Recovery { disk_lied: true, ..recovery(5, SECOND / 10) };
     let mut model = model();
     model.granted(grant(5, FIRST, 0)).unwrap();
@@ -114,7 +114,7 @@ fn a_disk_that_has_lied_is_to_blame_and_a_damaged_end_must_be_held() {
 }
 
 #[test]
-fn a_number_that_nobody_gave_and_a_row_that_is_answered_twice_are_found() {
+fn an_unallocated_number_and_a_row_answered_twice_are_found() {
     let mut model = model();
     assert_eq!(rule(answer(&mut model, 1, Shown::Number(FIRST), 0)), "phantom");
     let mut model = self::model();
@@ -130,7 +130,7 @@ fn another_pool_s_number_and_the_overflow_number_are_found() {
 }
 
 #[test]
-fn the_wrong_turn_and_an_overflow_without_cause_are_found() {
+fn the_wrong_order_and_an_overflow_without_cause_are_found() {
     let mut model = model();
     model.granted(grant(1, FIRST, 0)).unwrap();
     assert_eq!(rule(model.exhausted(0, 7, 1, None)), "overflow without cause");
@@ -141,7 +141,7 @@ fn the_wrong_turn_and_an_overflow_without_cause_are_found() {
 }
 
 #[test]
-fn a_batch_that_is_sent_again_must_get_the_same_number() {
+fn a_repeated_batch_must_get_the_same_number() {
     let mut model = model();
     for (batch, number) in [(1, FIRST), (2, FIRST + 1)] {
         let retry = Some((1, 0));
@@ -169,7 +169,7 @@ fn a_batch_that_is_sent_again_must_get_the_same_number() {
 }
 
 #[test]
-fn rows_that_are_refused_long_after_the_last_fault_are_found() {
+fn rows_refused_long_after_the_last_fault_are_found() {
     let mut model = model();
     model.must_serve = true;
     assert_eq!(rule(answer(&mut model, 1, Shown::Refused("paced"), 0)), "not live");

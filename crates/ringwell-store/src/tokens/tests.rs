@@ -27,7 +27,7 @@ async fn stored_hash(store: &Store) -> String {
 }
 
 #[tokio::test]
-async fn a_token_of_an_earlier_version_goes_on_working_and_gets_a_sha256() {
+async fn a_token_of_an_earlier_version_remains_valid_and_gets_a_sha256() {
     let (_folder, store) = with_old_token().await;
     let wrong = format!("{OLD}x");
     assert_eq!(store.verify_token(&wrong).await.unwrap(), None);
@@ -67,7 +67,7 @@ async fn guesses_at_a_known_id_take_the_memory_of_one() {
 }
 
 #[tokio::test]
-async fn what_is_no_id_of_ours_is_no_token() {
+async fn malformed_token_ids_are_refused() {
     let (_folder, store) = with_old_token().await;
     for presented in ["rw_0011223344556\0ff_x", "rw_00112233445566FF_x", "rw_0_x", "rw__", "\0"] {
         assert_eq!(store.verify_token(presented).await.unwrap(), None, "{presented:?}");

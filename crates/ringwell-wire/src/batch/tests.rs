@@ -87,7 +87,7 @@ fn a_suffix_may_begin_in_several_ways_and_have_any_of_the_extensions() {
 }
 
 #[test]
-fn the_key_may_stand_anywhere_and_the_last_one_counts() {
+fn the_key_may_be_anywhere_and_the_last_one_counts() {
     check_suffix("1/allocate_number.json?a=1&ring_pool_key=K&b=2", "1 K a=1|b=2 - -");
     check_suffix("1/allocate_number.json?a=1&ring_pool_key=K", "1 K a=1| - -");
     check_suffix(
@@ -104,12 +104,12 @@ fn the_key_may_stand_anywhere_and_the_last_one_counts() {
 }
 
 #[test]
-fn a_key_is_compared_as_it_was_meant_and_parameters_stay_as_they_came() {
+fn a_key_is_compared_decoded_and_parameters_stay_as_received() {
     check_suffix("1/allocate_number.json?ring_pool_key=a%2Db&c=%zz+%20", "1 a-b |c=%zz+%20 - -");
 }
 
 #[test]
-fn a_visitor_is_found_wherever_it_stands() {
+fn a_visitor_is_found_at_any_place() {
     check_suffix(
         "1/allocate_number.json?ring_pool_key=K&a=1&ringwell_visitor=v7&b=2",
         "1 K |a=1&ringwell_visitor=v7&b=2 v7 -",
@@ -125,7 +125,7 @@ fn a_visitor_is_found_wherever_it_stands() {
 }
 
 #[test]
-fn the_last_visitor_counts_on_whichever_side_of_the_key_even_if_it_is_of_no_use() {
+fn the_last_visitor_counts_on_either_side_of_the_key_even_if_it_is_invalid() {
     let (first, second) = ("ringwell_visitor=v7", "ringwell_visitor=");
     check_suffix(
         &format!("1/allocate_number.json?{first}&ring_pool_key=K&{second}"),
@@ -150,7 +150,7 @@ fn the_request_id_keeps_its_json_type() {
 }
 
 #[test]
-fn escapes_white_space_and_unknown_members_do_no_harm() {
+fn escapes_white_space_and_unknown_members_are_harmless() {
     check(
         "{ \"extra\": {\"deep\": [1]}, \"requests\" : [\n\t{\"api_suffix\": \"16\\/allocate_number.json?ring_pool_key=K&a=\\u0041\", \"x\": [] }\r\n] }",
         &["16 K |a=A - -"],
@@ -162,7 +162,7 @@ fn escapes_white_space_and_unknown_members_do_no_harm() {
 }
 
 #[test]
-fn requests_go_before_request() {
+fn requests_takes_precedence_over_request() {
     let row =
         |pool: u32| format!(r#"[{{"api_suffix":"{pool}/allocate_number.json?ring_pool_key=K"}}]"#);
     check(&format!(r#"{{"request":{},"requests":{}}}"#, row(1), row(2)), &["2 K | - -"]);
@@ -171,7 +171,7 @@ fn requests_go_before_request() {
 }
 
 #[test]
-fn no_style_of_a_batch_and_no_row_sends_the_whole_body_to_the_careful_way() {
+fn no_style_of_a_batch_and_no_row_sends_the_whole_body_to_the_careful_reader() {
     let row = r#"{"api_suffix":"1/allocate_number.json?ring_pool_key=K"}"#;
     for (rows, around) in [
         (r#"{"b":"x","api_suffix":"1/allocate_number.json"}"#, "\"a\":7,"),
@@ -225,7 +225,7 @@ fn a_bad_row_leaves_the_others_alone() {
 }
 
 #[test]
-fn a_body_that_is_no_batch_is_refused_with_the_reason() {
+fn a_malformed_body_is_refused_with_the_reason() {
     let deep = format!("{{\"requests\":{}1{}}}", "[".repeat(50), "]".repeat(50));
     let many = format!("{{\"requests\":[{}]}}", ["1"; 501].join(","));
     for (body, error) in [
@@ -449,7 +449,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(2000))]
 
     #[test]
-    fn the_fast_way_and_the_careful_way_agree(body in prop_oneof![pieces(), near_batches()]) {
+    fn the_fast_reader_and_the_careful_reader_agree(body in prop_oneof![pieces(), near_batches()]) {
         let limits = Limits { rows_max: 4, ..Limits::default() };
         let mut fast = Batch::default();
         let verdict = scan::scan(body.as_bytes(), &limits, &mut fast.rows);

@@ -28,7 +28,7 @@ fn a_single_allocation_is_read_like_a_row() {
 }
 
 #[test]
-fn a_pool_that_is_no_number_is_as_unknown_as_any() {
+fn a_pool_that_is_not_a_number_is_as_unknown_as_any() {
     for pool in ["x", "16x", "-1", "99999999999999999999999"] {
         let wanted = format!("InvalidKey: API Key 'K' is not valid for resource '{pool}'");
         assert_eq!(words(pool, "ring_pool_key=K", false), wanted);
@@ -36,7 +36,7 @@ fn a_pool_that_is_no_number_is_as_unknown_as_any() {
 }
 
 #[test]
-fn a_strict_server_wants_a_parameter_that_is_not_ours() {
+fn a_strict_server_requires_a_parameter_of_the_client() {
     let refused = "InvalidInput: At least one RingPool parameter must be present";
     for query in ["ring_pool_key=K", "ring_pool_key=K&&", "ringwell_visitor=v&ring_pool_key=K"] {
         assert_eq!(words("16", query, true), refused);
@@ -53,7 +53,7 @@ fn a_query_is_read_up_to_its_limit() {
 }
 
 #[test]
-fn what_strangers_sent_is_escaped_in_xml() {
+fn text_from_clients_is_escaped_in_xml() {
     let (text, ask) = parse("<1>", "ring_pool_key=%26%3Cb%3E%01%EF%BF%BE", false);
     let out = Format::Xml.error(&ask.unwrap_err(), &text);
     let message = "API Key '&amp;&lt;b&gt;\u{fffd}\u{fffd}' is not valid for resource '&lt;1&gt;'";

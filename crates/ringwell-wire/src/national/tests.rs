@@ -23,7 +23,7 @@ pub(crate) const OF_THE_WORLD: [(&str, &str); 12] = [
 ];
 
 #[test]
-fn a_number_is_written_as_in_its_country() {
+fn a_number_is_written_in_its_country_s_form() {
     for (e164, written) in OF_THE_WORLD {
         assert_eq!(national(number(e164)), written, "{e164}");
         // Cached now.
@@ -39,7 +39,7 @@ proptest! {
     /// The cache never changes a result: a text derived from another number of its hundred equals
     /// one made from the data.
     #[test]
-    fn the_last_two_digits_change_nothing_but_themselves(
+    fn the_last_two_digits_change_only_themselves(
         hundred in prop_oneof![
             20_000_u64..10_000_000_000_000,
             (0..OF_THE_WORLD.len(), 0..1_000_000_u64).prop_map(|(at, add)| {

@@ -19,7 +19,7 @@ fn parameters_are_decoded_in_their_order() {
 }
 
 #[test]
-fn the_last_of_parameters_with_one_name_counts() {
+fn the_last_of_several_parameters_with_one_name_counts() {
     check("a=1&A=2&a=3&%61=4", &[("A", "2"), ("a", "4")]);
     check(
         "keyword=&placement=&keyword=shoes&placement=top",
@@ -28,18 +28,18 @@ fn the_last_of_parameters_with_one_name_counts() {
 }
 
 #[test]
-fn broken_escapes_stay_and_what_is_no_text_is_replaced() {
+fn broken_escapes_stay_and_invalid_text_is_replaced() {
     check("a=%zz&b=%&c=100%25%2&d=%FF", &[("a", "%zz"), ("b", "%"), ("c", "100%%2"), ("d", "�")]);
 }
 
 #[test]
-fn our_own_parameter_and_keys_are_left_out() {
+fn our_own_parameters_and_keys_are_omitted() {
     check("ringwell_visitor=v7&a=1&ring_pool_key=L", &[("a", "1")]);
 }
 
 proptest! {
     #[test]
-    fn what_was_encoded_is_decoded(pairs in proptest::collection::btree_map(".{1,9}", ".{0,9}", 0..9)) {
+    fn encoded_text_is_decoded(pairs in proptest::collection::btree_map(".{1,9}", ".{0,9}", 0..9)) {
         let encode = |text: &str| {
             percent_encoding::utf8_percent_encode(text, percent_encoding::NON_ALPHANUMERIC).to_string()
         };

@@ -15,7 +15,7 @@ fn check(query: &str, wanted: Option<&str>) {
 }
 
 #[test]
-fn what_stands_raw_in_a_query_is_escaped() {
+fn raw_bytes_in_a_query_are_escaped() {
     check("k=K&m1=two words", Some("k=K&m1=two%20words"));
     check("a=\"<é>\"", Some("a=%22%3C%C3%A9%3E%22"));
     check("a={\\^`|} ", Some("a=%7B%5C%5E%60%7C%7D%20"));
@@ -23,7 +23,7 @@ fn what_stands_raw_in_a_query_is_escaped() {
 }
 
 #[test]
-fn a_line_that_can_be_read_in_two_ways_stays_as_it_is() {
+fn an_ambiguous_line_is_not_changed() {
     check("a=b HTTP/1.1 c", None);
     check("a=b HTTP/1.1", None);
     check("a=\tb c", None);

@@ -54,13 +54,13 @@ fn a_landing_page_carries_the_number_in_its_query() {
 }
 
 #[test]
-fn a_query_in_a_fragment_is_no_query() {
+fn a_query_in_a_fragment_is_not_a_query() {
     check_landing("http://l.example/#a?b", "http://l.example/?sid=N&PPCPN=N#a?b");
 }
 
 proptest! {
     #[test]
-    fn every_text_becomes_a_json_string_that_means_it(text in any::<String>()) {
+    fn every_text_becomes_an_equivalent_json_string(text in any::<String>()) {
         let mut out = Vec::new();
         json_string(&mut out, &text);
         prop_assert_eq!(serde_json::from_slice::<String>(&out).unwrap(), text);

@@ -15,7 +15,7 @@ fn the_two_requests_of_the_published_api_are_recognised_under_any_date() {
 }
 
 #[test]
-fn a_version_that_is_no_date_is_refused() {
+fn a_version_that_is_not_a_date_is_refused() {
     for date in [
         "",
         "v1",
@@ -36,7 +36,7 @@ fn a_version_that_is_no_date_is_refused() {
 }
 
 #[test]
-fn base_urls_that_end_in_a_slash_and_capitals_do_no_harm() {
+fn base_urls_with_a_final_slash_or_capitals_are_harmless() {
     for path in
         ["//api/2013-07-01/bulk.json", "/api/2013-07-01/bulk.json/", "///api/2013-07-01/bulk.JSON"]
     {
@@ -47,7 +47,7 @@ fn base_urls_that_end_in_a_slash_and_capitals_do_no_harm() {
 }
 
 #[test]
-fn there_is_nothing_at_any_other_path() {
+fn no_other_path_exists() {
     for path in [
         "",
         "/",

@@ -37,7 +37,7 @@ fn a_question_is_json_or_a_form() {
 }
 
 #[test]
-fn a_trunk_knows_the_caller_better_and_privacy_hides_it() {
+fn a_trunk_s_caller_takes_precedence_and_privacy_hides_it() {
     let question = |headers: &str| {
         let body = format!(
             r#"{{"to":"1","from":"\"A\" <sip:+14155550000@h>;tag=1","call_id":"c","headers":{headers}}}"#
@@ -55,7 +55,7 @@ fn a_trunk_knows_the_caller_better_and_privacy_hides_it() {
 }
 
 #[test]
-fn destinations_are_written_as_switches_read_them() {
+fn destinations_are_written_in_the_form_that_switches_read() {
     let two = answer(&["+18005550199", "sip:desk@pbx"], Some("127.0.0.1:5099"));
     assert_eq!(two.contacts(), ["sip:+18005550199@127.0.0.1:5099", "sip:desk@pbx"]);
     let json = two.json();

@@ -107,7 +107,7 @@ fn kinds(report: &Report) -> Vec<(EventKind, Option<u32>)> {
 }
 
 #[test]
-fn an_incoming_call_is_read_with_fields_that_nobody_knows() {
+fn an_incoming_call_is_read_despite_unknown_fields() {
     let body = format!("{BODY}&CallStatus=ringing&StirVerstat=TN-Validation-Passed-A&New=1");
     let report = report_of(Hook::Answer, "/t/main/answer", &body);
     assert_eq!(report.call, "CA1234567890ABCDE");
@@ -212,7 +212,7 @@ proptest! {
 
 /// A proxy that parses and rewrites forms changes their order and escapes, but nothing that counts.
 #[test]
-fn a_form_that_a_proxy_has_written_anew_is_signed_all_the_same() {
+fn a_form_rewritten_by_a_proxy_is_still_correctly_signed() {
     let url = "https://mycompany.com/myapp.php?foo=1&bar=2";
     let again = "To=%2b18005551212&From=%2B14158675309&Digits=%31234&Caller=%2B14158675309&\
                  CallSid=%43A1234567890ABCDE";
@@ -222,7 +222,7 @@ fn a_form_that_a_proxy_has_written_anew_is_signed_all_the_same() {
 /// The signed string does not delimit fields, so an observer of a signed request can split it
 /// differently. The result must not name another call.
 #[test]
-fn a_form_that_was_cut_anew_names_no_call() {
+fn a_form_split_differently_is_not_accepted() {
     let account = account(CallProvider::Twilio, "https://mycompany.com", "12345");
     let cut = "CallSid=CA1234567890ABCDECaller%2B14158675309&Digits=1234&\
                From=%2B14158675309&To=%2B18005551212";

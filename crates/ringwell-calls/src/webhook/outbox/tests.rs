@@ -58,7 +58,7 @@ async fn states(log: &Log, endpoint: &str) -> (bool, u64, u64) {
 }
 
 #[tokio::test]
-async fn a_receiver_that_is_away_for_six_days_is_disabled_and_gets_everything_by_a_replay() {
+async fn a_receiver_that_is_down_for_six_days_is_disabled_and_gets_everything_by_a_replay() {
     let (log, _folder) = log().await;
     let away = log.create_endpoint(&to("https://away.example/"), Millis(0)).await.unwrap();
     let well = log.create_endpoint(&to("https://well.example/"), Millis(0)).await.unwrap();
@@ -100,7 +100,7 @@ async fn ten_attempts_are_made_and_then_the_delivery_has_failed() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_is_gone_is_disabled_at_once() {
+async fn a_removed_endpoint_is_disabled_at_once() {
     let (log, _folder) = log().await;
     let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
     event(&log, "call.started", Millis(0)).await;
@@ -111,7 +111,7 @@ async fn an_endpoint_that_is_gone_is_disabled_at_once() {
 }
 
 #[tokio::test]
-async fn an_endpoint_gets_the_types_that_it_wants() {
+async fn an_endpoint_gets_the_types_that_it_selected() {
     let (log, _folder) = log().await;
     let types = vec!["call.completed".to_owned()];
     let made = NewEndpoint { types, ..to("https://a.example/") };
@@ -145,7 +145,7 @@ async fn after_a_rotation_two_secrets_sign_for_a_day() {
 }
 
 #[tokio::test]
-async fn what_is_taken_is_not_taken_again_before_its_lease_is_over() {
+async fn a_claimed_delivery_is_not_claimed_again_before_its_lease_ends() {
     let (log, _folder) = log().await;
     let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
     event(&log, "call.started", Millis(0)).await;

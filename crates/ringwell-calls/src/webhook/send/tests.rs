@@ -61,7 +61,7 @@ fn loopback() -> WebhookSettings {
 }
 
 #[tokio::test]
-async fn a_name_that_leads_inside_is_not_called() {
+async fn a_name_that_resolves_to_an_internal_address_is_not_called() {
     for name in ["localtest.example", "mixed.example", "mapped.example"] {
         let ended = sender(&WebhookSettings::default(), Local)
             .deliver(&due(&format!("https://{name}/")), Millis(0))
@@ -134,7 +134,7 @@ async fn a_redirect_is_not_followed_and_is_no_success() {
 }
 
 #[tokio::test]
-async fn an_endpoint_that_resets_or_talks_nonsense_has_not_taken_it() {
+async fn an_endpoint_that_resets_or_sends_nonsense_has_not_accepted_it() {
     let (url, served) = once("nonsense\r\n\r\n").await;
     assert!(matches!(
         sender(&loopback(), System).deliver(&due(&url), Millis(0)).await,

@@ -23,7 +23,7 @@ fn received(allocated_at: u64, until: u64, local_at: u64, visitor: Option<Visito
 }
 
 #[test]
-fn what_is_known_already_changes_nothing() {
+fn known_facts_change_nothing() {
     for is_gone in [false, true] {
         let mut shard = shard();
         if is_gone {
@@ -43,7 +43,7 @@ fn what_is_known_already_changes_nothing() {
 }
 
 #[test]
-fn of_two_allocations_of_one_millisecond_the_one_that_is_told_is_later() {
+fn of_two_allocations_of_one_millisecond_the_reported_one_is_later() {
     let mut shard = shard();
     shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();
     shard.remove_pool(0, None);
@@ -53,7 +53,7 @@ fn of_two_allocations_of_one_millisecond_the_one_that_is_told_is_later() {
 }
 
 #[test]
-fn an_allocation_whose_lockout_grew_elsewhere_is_as_old_as_before_and_its_visitors() {
+fn an_allocation_whose_lockout_was_extended_elsewhere_keeps_its_age_and_visitor() {
     for (is_gone, visitor, holder) in
         [(false, None, ANN), (false, Some(BOB), BOB), (true, None, ANN), (true, Some(BOB), BOB)]
     {
@@ -71,7 +71,7 @@ fn an_allocation_whose_lockout_grew_elsewhere_is_as_old_as_before_and_its_visito
 }
 
 #[test]
-fn a_later_allocation_of_nobody_in_particular_takes_the_number_from_its_visitor() {
+fn a_later_allocation_without_a_visitor_takes_the_number_from_its_visitor() {
     for is_gone in [false, true] {
         let mut shard = shard();
         shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();
@@ -103,7 +103,7 @@ fn of_two_numbers_of_a_visitor_the_later_one_is_kept() {
 }
 
 #[test]
-fn a_visitor_is_known_to_the_pool_that_was_told_and_to_no_other() {
+fn a_visitor_is_known_only_to_the_reported_pool() {
     for (pool, is_known) in [(PoolId(100), true), (PoolId(101), false)] {
         let mut shard = shard();
         let from = Retired { pool, ..received(90, 200, 90, Some(ANN)) };
@@ -113,7 +113,7 @@ fn a_visitor_is_known_to_the_pool_that_was_told_and_to_no_other() {
 }
 
 #[test]
-fn whoever_gets_the_number_after_a_visitor_who_was_told_does_not_share_it() {
+fn the_next_holder_does_not_share_a_number_with_a_reported_visitor() {
     let mut shard = shard();
     shard.adopt(Millis(100), &received(90, 120, 90, Some(ANN))).unwrap();
     let given = [3, 4].map(|at| shard.allocate(Millis(120), 0, None, Position(at)).unwrap());
@@ -122,7 +122,7 @@ fn whoever_gets_the_number_after_a_visitor_who_was_told_does_not_share_it() {
 }
 
 #[test]
-fn the_longer_lockout_counts_also_if_another_shards_clock_makes_its_allocation_look_older() {
+fn the_longer_lockout_wins_even_if_another_shards_clock_makes_its_allocation_look_older() {
     let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
     shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();
     let slot = Slot {
@@ -139,7 +139,7 @@ fn the_longer_lockout_counts_also_if_another_shards_clock_makes_its_allocation_l
 }
 
 #[test]
-fn what_the_owner_before_tells_counts_whatever_its_clock_says() {
+fn a_report_of_the_previous_owner_wins_whatever_its_clock() {
     let received = |allocated_at, here| Retired {
         slot: Slot {
             number: number(0),

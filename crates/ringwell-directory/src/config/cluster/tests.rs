@@ -79,7 +79,7 @@ fn a_cluster_has_nodes_shards_and_addresses() {
 }
 
 #[test]
-fn buckets_go_to_the_shards_that_are_named() {
+fn buckets_go_to_the_listed_shards() {
     let rest = "[[buckets]]\nfirst = 1\nlast = 1023\nshard = 0\n";
     let toml = format!("{GOOD}[[buckets]]\nfirst = 0\nlast = 0\nshard = 3\n{rest}");
     let cluster = load(&toml, SECRET, 0o600).unwrap();
@@ -89,7 +89,7 @@ fn buckets_go_to_the_shards_that_are_named() {
 }
 
 #[test]
-fn the_secret_is_compared_whole_and_never_shown() {
+fn the_secret_is_compared_in_full_and_never_printed() {
     for text in [SECRET.to_owned(), format!("{SECRET}\n"), format!("{SECRET} \r\n")] {
         let cluster = load(GOOD, &text, 0o600).unwrap();
         assert!(cluster.secret_matches(SECRET.as_bytes()));
@@ -104,7 +104,7 @@ fn the_secret_is_compared_whole_and_never_shown() {
 }
 
 #[test]
-fn a_secret_that_all_users_can_read_is_worth_a_warning() {
+fn a_secret_that_all_users_can_read_causes_a_warning() {
     for mode in [0o600, 0o640] {
         assert_eq!(load(GOOD, SECRET, mode).unwrap().warnings(), []);
     }
@@ -134,7 +134,7 @@ fn the_sample_is_a_cluster() {
 }
 
 #[test]
-fn a_file_that_is_missing_or_is_no_toml_is_refused() {
+fn a_missing_or_malformed_file_is_refused() {
     let faults = Cluster::load(Path::new("nowhere/cluster.toml")).unwrap_err();
     assert!(lines(&faults).starts_with("nowhere/cluster.toml: cannot be read: "), "{faults:?}");
     let faults = load("version = 1\n[[node", SECRET, 0o600).unwrap_err();
@@ -142,7 +142,7 @@ fn a_file_that_is_missing_or_is_no_toml_is_refused() {
 }
 
 #[test]
-fn every_field_that_is_missing_is_told_at_once() {
+fn every_missing_field_is_reported_at_once() {
     check(
         "[[node]]\nlink = 1\n[[buckets]]\n",
         "cluster.toml:1: version: is missing; write version = 1\n\
@@ -161,7 +161,7 @@ fn every_field_that_is_missing_is_told_at_once() {
 }
 
 #[test]
-fn an_unknown_field_is_told_with_its_neighbour() {
+fn an_unknown_field_is_reported_with_a_similar_name() {
     check_with(
         "name = \"b\"",
         "name = \"b\"\nlisen = []",
@@ -182,7 +182,7 @@ fn a_version_is_a_number_above_0() {
 }
 
 #[test]
-fn a_secret_is_long_printable_and_there_once() {
+fn a_secret_is_long_printable_and_unique() {
     let field = "secret_file = \"cluster.secret\"";
     let short = "must have 16 to 256 bytes, has 5";
     check_with(field, "secret = \"short\"", &format!("cluster.toml:2: secret: {short}\n"));
@@ -203,7 +203,7 @@ fn a_secret_is_long_printable_and_there_once() {
 }
 
 #[test]
-fn a_name_is_simple_and_of_one_node() {
+fn a_name_is_simple_and_belongs_to_one_node() {
     let said = "node[1].name: must be 1 to 64 letters, digits, -, _ and .\n";
     for name in ["", "a b", "b:1", "ü"] {
         let new = format!("name = \"{name}\"");
@@ -218,7 +218,7 @@ fn a_name_is_simple_and_of_one_node() {
 }
 
 #[test]
-fn shards_are_0_and_on_without_gaps_each_of_one_node() {
+fn shards_are_numbered_from_0_without_gaps_and_each_has_one_node() {
     check_with(
         "[3, 2]",
         "[2, 1]",
@@ -239,7 +239,7 @@ fn shards_are_0_and_on_without_gaps_each_of_one_node() {
 }
 
 #[test]
-fn an_address_can_be_reached_by_others_and_is_there_once() {
+fn an_address_is_reachable_by_others_and_unique() {
     let hint = "; write e.g. \"10.0.0.1:8080\" or \"unix:/run/ringwell/a\"\n";
     for (address, message) in [
         ("10.0.0.2:0", "must have a fixed port"),
@@ -267,7 +267,7 @@ fn an_address_can_be_reached_by_others_and_is_there_once() {
 }
 
 #[test]
-fn buckets_are_given_once_all_of_them_to_shards_that_exist() {
+fn all_buckets_are_assigned_once_to_existing_shards() {
     let run = |first: u16, last: u16, shard: u16| {
         format!("[[buckets]]\nfirst = {first}\nlast = {last}\nshard = {shard}\n")
     };

@@ -30,7 +30,7 @@ id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,numbers
 }
 
 #[test]
-fn the_list_that_the_demo_writes_is_read_back() {
+fn the_list_written_by_the_demo_is_read_back() {
     let pools = crate::demo_pools(20, 30, Millis(10)).unwrap();
     let mut csv = Vec::new();
     crate::write_demo_csv(&pools, &mut csv).unwrap();
@@ -46,7 +46,7 @@ fn the_list_that_the_demo_writes_is_read_back() {
 }
 
 #[test]
-fn a_list_that_was_exported_from_a_database_is_read_with_all_runs_of_a_pool() {
+fn a_list_exported_from_a_database_is_read_with_all_ranges_of_a_pool() {
     let csv = "\
 id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_number,numbers,name,network,advertiser,campaign
 1,key-of-pool-1,,8885550199,1800,8885550100,50,Spring,local,,local
@@ -61,7 +61,7 @@ id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_numbe
 }
 
 #[test]
-fn faults_in_csv_are_placed_by_line_and_column_name() {
+fn faults_in_csv_have_line_and_column_name() {
     check_csv(
         "\
 id,ring_pool_key,overflow_number,lifetime_seconds,numbers
@@ -106,7 +106,7 @@ pools.csv:3: numbers: a promo number has ten digits without punctuation, not 0 b
 }
 
 #[test]
-fn a_csv_file_has_the_columns_that_it_needs_and_no_others() {
+fn a_csv_file_has_the_required_columns_and_no_others() {
     check_csv(
         "id,id,ring_pool_key,lifetime,numbers\n",
         "\
@@ -124,7 +124,7 @@ pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lif
 }
 
 #[test]
-fn a_cell_that_would_be_a_formula_is_guarded_and_comes_back_as_it_was() {
+fn a_cell_that_would_be_a_formula_is_escaped_and_reads_back_as_before() {
     for cell in
         ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "'=1", "''-1", "=cmd|' /C calc'!A0"]
     {

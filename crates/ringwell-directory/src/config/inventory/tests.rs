@@ -7,7 +7,7 @@ use crate::config::tests::{GOOD, check, lines, load_files};
 use crate::{Center, Overrides, Search};
 
 #[test]
-fn an_inventory_has_ceilings_and_no_places_unless_told_otherwise() {
+fn an_inventory_has_no_ceilings_and_no_places_by_default() {
     let (config, _) = load_files(GOOD, "", &[], Overrides::default()).unwrap();
     assert_eq!(config.inventory, Inventory::default());
     assert_eq!(config.inventory.pool_numbers_max, 100_000);
@@ -30,7 +30,7 @@ fn an_inventory_has_ceilings_and_no_places_unless_told_otherwise() {
 }
 
 #[test]
-fn numbers_are_bought_by_two_files_and_only_if_that_is_said() {
+fn numbers_are_bought_by_two_files_and_only_if_enabled() {
     let toml = format!(
         "{GOOD}[inventory]\noffers = \"/o.csv\"\npurchases = \"/p.csv\"\nbuy = \"on\"\n\
          price_cents_max = 200\n"
@@ -51,7 +51,7 @@ fn numbers_are_bought_by_two_files_and_only_if_that_is_said() {
 }
 
 #[test]
-fn every_fault_of_a_file_of_places_is_told_with_its_line_and_field() {
+fn every_fault_of_a_file_of_places_is_reported_with_its_line_and_field() {
     let dir = TempDir::new().unwrap();
     let path = dir.path().join("places.csv");
     let text = "kind,code,state,latitude,longitude\n\

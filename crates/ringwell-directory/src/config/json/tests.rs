@@ -18,7 +18,7 @@ fn a_pool_is_read() {
 }
 
 #[test]
-fn each_fault_names_its_member_and_shows_no_key() {
+fn each_fault_names_its_member_and_prints_no_key() {
     let with = |member: &str, value: serde_json::Value| {
         let mut json = example();
         json[member] = value;
@@ -43,7 +43,7 @@ fn each_fault_names_its_member_and_shows_no_key() {
 
 proptest! {
     #[test]
-    fn nothing_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
+    fn no_input_makes_it_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
         let _ = pool_from_json(&bytes);
     }
 }

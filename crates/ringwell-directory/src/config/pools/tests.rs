@@ -87,7 +87,7 @@ fn each_field_of_a_pool_is_checked() {
 }
 
 #[test]
-fn a_wrong_lifetime_is_told_beside_a_wrong_key() {
+fn a_wrong_lifetime_is_reported_beside_a_wrong_key() {
     check(
         "data = \"d\"\n[[ring_pool]]\nid = 16\nring_pool_key = \"secret\"\n\
          lifetime = \"401 days\"\nnumbers = []\noverflow_number = \"8885550199\"\n",
@@ -100,7 +100,7 @@ ringwell.toml:6: ring_pool[0].numbers: must be 1 to 100,000 numbers, are 0; writ
 }
 
 #[test]
-fn fields_of_a_pool_that_contradict_each_other_are_refused() {
+fn contradictory_fields_of_a_pool_are_refused() {
     let at = |said: &str| format!("ringwell.toml:9: ring_pool[0].{said}\n");
     check_pool(
         "lifetime_seconds = 1800",
@@ -145,7 +145,7 @@ fn seconds_make_a_lifetime_too() {
 }
 
 #[test]
-fn faults_between_pools_are_placed_at_the_later_one() {
+fn faults_between_pools_are_reported_at_the_later_one() {
     let pool = GOOD.replace("\ndata = \"/data\"", "").replace("8885550199", "8885550149");
     check(
         &format!("{GOOD}{pool}"),

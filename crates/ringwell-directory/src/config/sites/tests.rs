@@ -16,7 +16,7 @@ fn check(site: &str) -> Result<Vec<Site>, Vec<String>> {
 }
 
 #[test]
-fn a_site_names_its_origins_and_which_numbers_it_swaps() {
+fn a_site_has_its_origins_and_the_numbers_to_swap() {
     let sites = check(
         "[[site]]\nkey = 'pk_shop'\norigins = ['https://shop.example', 'https://*.shop.example']\n\
          params = ['plan']\nconsent = 'required'\nleases_per_minute = 5\n\
@@ -29,7 +29,7 @@ fn a_site_names_its_origins_and_which_numbers_it_swaps() {
 }
 
 #[test]
-fn an_origin_is_matched_whole_and_a_star_stands_for_one_label() {
+fn an_origin_is_matched_in_full_and_a_star_matches_one_label() {
     let cases = [
         ("https://shop.example", "https://shop.example", true),
         ("https://shop.example", "http://shop.example", false),
@@ -49,7 +49,7 @@ fn an_origin_is_matched_whole_and_a_star_stands_for_one_label() {
 }
 
 #[test]
-fn what_is_wrong_with_a_site_is_said_by_field() {
+fn faults_of_a_site_are_reported_by_field() {
     let faults = check("[[site]]\nkey = 'secret'\norigins = ['shop.example']\nconsent = 'maybe'\n");
     let faults = faults.unwrap_err().join("\n");
     for field in ["site[0].key", "site[0].origins[0]", "site[0].swap", "site[0].consent"] {
@@ -84,14 +84,14 @@ fn text() -> SiteText {
 }
 
 #[test]
-fn a_site_is_written_as_the_text_it_was_read_from() {
+fn a_site_is_written_in_the_form_it_was_read_from() {
     let site = text().check().unwrap();
     assert_eq!(site.to_text(), text());
     assert_eq!(site.to_text().check().unwrap(), site);
 }
 
 #[test]
-fn the_text_of_a_site_is_checked_as_its_section_of_the_file_is() {
+fn the_text_of_a_site_is_checked_like_its_section_of_the_file() {
     type Break = fn(&mut SiteText);
     let faulty: [(&str, Break); 13] = [
         ("key: ", |site| site.key = "shop".to_owned()),
@@ -119,7 +119,7 @@ fn the_text_of_a_site_is_checked_as_its_section_of_the_file_is() {
 }
 
 #[test]
-fn a_site_that_an_older_version_has_kept_is_still_read() {
+fn a_site_stored_by_an_older_version_is_still_read() {
     let mut site = text();
     site.params = vec!["ring_pool_key".to_owned()];
     site.swaps.push(site.swaps[0].clone());

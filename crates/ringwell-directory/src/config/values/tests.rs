@@ -26,7 +26,7 @@ fn seconds_have_at_most_three_decimals() {
 }
 
 #[test]
-fn addresses_read_as_they_are_written() {
+fn addresses_print_as_they_are_written() {
     for text in ["127.0.0.1:8080", "localhost:0", "[::1]:80", "unix:/run/r.sock", "unix:r.sock"] {
         assert_eq!(text.parse::<Listen>().map(|listen| listen.to_string()), Ok(text.to_owned()));
     }
@@ -38,7 +38,7 @@ fn addresses_read_as_they_are_written() {
 
 proptest! {
     #[test]
-    fn no_text_makes_reading_it_panic(text in "[0-9a-zA-Z.:\\-\\[\\] é]{0,24}") {
+    fn no_text_makes_the_reader_panic(text in "[0-9a-zA-Z.:\\-\\[\\] é]{0,24}") {
         let _ = (parse_size(&text), parse_seconds(&text), parse_range(&text));
         let _ = (parse_duration(&text), parse_lifetime(&text), text.parse::<Listen>());
     }

@@ -31,7 +31,7 @@ fn a_number_that_may_have_gone_out_in_the_gap_is_not_attributed() {
 }
 
 #[test]
-fn what_the_gap_cannot_have_changed_is_named() {
+fn an_allocation_that_the_gap_cannot_have_changed_is_named() {
     assert!(!is_missing(held(10, 90), 100), "before the gap");
     assert!(!is_missing(Past::default(), 99), "before the gap");
     assert!(!is_missing(held(10, 150), 149), "its lockout ran");

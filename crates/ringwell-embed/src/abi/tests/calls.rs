@@ -29,7 +29,7 @@ fn bytes_go_in_and_bytes_come_out() {
 }
 
 #[test]
-fn a_batch_that_is_none_is_refused_with_its_status_and_its_body() {
+fn a_malformed_batch_is_refused_with_its_status_and_its_body() {
     let engine = memory(1);
     let body = |class: &str, text: &str| {
         format!(r#"{{"errors":{{"invalid_data":"{text}","class":"{class}"}}}}"#)
@@ -43,7 +43,7 @@ fn a_batch_that_is_none_is_refused_with_its_status_and_its_body() {
 }
 
 #[test]
-fn a_batch_with_a_key_gets_the_same_numbers_again_also_after_a_restart() {
+fn a_batch_with_a_key_gets_the_same_numbers_even_after_a_restart() {
     let data = tempfile::tempdir().unwrap();
     let options = options(data.path(), "disk", 9);
     let engine = Opened::new(&options);
@@ -58,7 +58,7 @@ fn a_batch_with_a_key_gets_the_same_numbers_again_also_after_a_restart() {
 }
 
 #[test]
-fn a_batch_that_waited_past_its_deadline_gets_overflow_numbers_and_burns_none() {
+fn a_batch_past_its_deadline_gets_overflow_numbers_and_uses_up_none() {
     let engine = memory(9);
     let handle = engine.0;
     let (begun, has_begun) = std::sync::mpsc::channel();
@@ -93,7 +93,7 @@ fn threads_may_share_an_engine_and_no_number_goes_out_twice() {
 }
 
 #[test]
-fn a_configuration_file_serves_as_well() {
+fn a_configuration_file_works_as_well() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("ringwell.toml");
     let text = format!(

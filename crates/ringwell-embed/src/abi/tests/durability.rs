@@ -11,7 +11,7 @@ fn numbers_from(first: u64, count: u64) -> Vec<String> {
 }
 
 #[test]
-fn what_was_answered_is_known_after_the_engine_was_closed_or_just_ended() {
+fn answered_allocations_are_known_after_the_engine_was_closed_or_killed() {
     for durability in ["disk", "os"] {
         let data = tempfile::tempdir().unwrap();
         let options = options(data.path(), durability, 9);
@@ -28,7 +28,7 @@ fn what_was_answered_is_known_after_the_engine_was_closed_or_just_ended() {
 }
 
 #[test]
-fn data_that_is_open_is_refused_to_another_engine() {
+fn open_data_is_refused_to_another_engine() {
     let data = tempfile::tempdir().unwrap();
     let options = options(data.path(), "os", 9);
     let engine = Opened::new(&options);
@@ -88,7 +88,7 @@ fn small(data: &Path, numbers: u64) -> String {
 }
 
 #[test]
-fn old_history_goes_in_pieces_between_batches_and_no_lockout_with_it() {
+fn old_history_is_removed_in_pieces_between_batches_and_no_lockout_with_it() {
     let data = tempfile::tempdir().unwrap();
     let options = small(data.path(), 100);
     let engine = Opened::new(&options);
@@ -109,7 +109,7 @@ fn old_history_goes_in_pieces_between_batches_and_no_lockout_with_it() {
 }
 
 #[test]
-fn in_memory_old_groups_go_and_lockouts_stay() {
+fn in_memory_old_groups_are_removed_and_lockouts_stay() {
     let engine = memory(20_000);
     assert_eq!(engine.numbers(5), numbers_from(8_885_550_101, 5));
     // More than is kept in memory, in batches of maximum length.
@@ -143,7 +143,7 @@ impl Drop for Disk<'_> {
 }
 
 #[test]
-fn on_a_full_disk_rows_overflow_and_go_on_once_there_is_room() {
+fn on_a_full_disk_rows_overflow_and_succeed_again_once_there_is_room() {
     let data = tempfile::tempdir().unwrap();
     let Some(disk) = Disk::mount(data.path(), "size=6m") else {
         return eprintln!("no right to mount: passed over");

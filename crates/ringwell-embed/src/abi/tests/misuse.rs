@@ -6,7 +6,7 @@ use std::ptr;
 use super::*;
 
 #[test]
-fn the_version_of_the_interface_is_that_of_the_header() {
+fn the_version_of_the_interface_equals_that_of_the_header() {
     let header = include_str!("../../../include/ringwell_embed.h");
     let line = format!("#define RINGWELL_EMBED_ABI_VERSION {}\n", ringwell_embed_abi_version());
     assert!(header.contains(&line));
@@ -24,7 +24,7 @@ fn the_version_of_the_interface_is_that_of_the_header() {
 }
 
 #[test]
-fn pointers_that_are_null_or_lengths_that_cannot_be_are_refused() {
+fn null_pointers_and_impossible_lengths_are_refused() {
     let engine = memory(9);
     let (body, mut handle) = (batch(1), 0);
     let mut open = |at, len, out| {
@@ -60,7 +60,7 @@ fn pointers_that_are_null_or_lengths_that_cannot_be_are_refused() {
 }
 
 #[test]
-fn a_handle_that_was_closed_or_made_up_is_told_apart() {
+fn a_closed_handle_and_an_invalid_one_are_distinguished() {
     let engine = memory(9);
     assert_eq!(close(engine.0), (OK, String::new()));
     let closed = (CLOSED, "the engine is closed".to_owned());
@@ -77,7 +77,7 @@ fn a_handle_that_was_closed_or_made_up_is_told_apart() {
 }
 
 #[test]
-fn an_engine_of_another_process_is_not_touched() {
+fn an_engine_of_another_process_is_not_used() {
     let engine = memory(9);
     // As seen by a child: the same table in another process.
     let inherited = engine.0 ^ 1 << 32;
@@ -109,7 +109,7 @@ fn a_panic_is_a_status_and_breaks_its_engine_alone() {
 }
 
 #[test]
-fn a_panic_while_rows_are_served_costs_their_batch_and_gives_the_numbers_back() {
+fn a_panic_during_a_batch_costs_that_batch_and_returns_its_numbers() {
     let engine = memory(9);
     slots::with(engine.0, |engine| engine.drill = Some(b"autos".to_vec())).unwrap();
     let (status, text) = engine.bulk(&batch(2));
@@ -122,7 +122,7 @@ fn a_panic_while_rows_are_served_costs_their_batch_and_gives_the_numbers_back() 
 }
 
 #[test]
-fn options_that_cannot_be_are_refused_in_words_that_show_no_key() {
+fn impossible_options_are_refused_without_printing_a_key() {
     let whole = options(Path::new("/nowhere/else"), "disk", 9);
     let cases = [
         ("", "the options are invalid"),
@@ -145,7 +145,7 @@ fn options_that_cannot_be_are_refused_in_words_that_show_no_key() {
 }
 
 #[test]
-fn what_only_a_server_can_do_is_refused() {
+fn options_only_for_servers_are_refused() {
     let data = tempfile::tempdir().unwrap();
     let file = data.path().join("ringwell.toml");
     std::fs::write(&file, "data = \"data\"\ndatabase.file = \"pools.db\"\n").unwrap();

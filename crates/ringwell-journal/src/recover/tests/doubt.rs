@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_doubt_outlives_any_number_of_starts_that_write_nothing() {
+fn the_doubt_survives_any_number_of_starts_that_write_nothing() {
     let mut author = Author::new(Tip::FIRST.raise_epoch());
     author.segment(Tip::FIRST, None);
     author.group(10, 100);
@@ -49,7 +49,7 @@ fn the_frame_itself_at_a_wrong_place_is_refused() {
 }
 
 #[test]
-fn an_older_frame_at_a_wrong_place_behind_the_end_proves_nothing() {
+fn an_older_frame_at_a_wrong_place_after_the_end_proves_nothing() {
     let mut author = sample();
     let file = author.files.0.get_mut(&3).unwrap();
     // Frame 6 again, two blocks after the end.

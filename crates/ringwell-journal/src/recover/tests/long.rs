@@ -37,7 +37,7 @@ fn offsets(author: &Author) -> Vec<usize> {
 }
 
 #[test]
-fn a_segment_longer_than_what_is_read_at_once_comes_back_whole() {
+fn a_segment_longer_than_one_read_is_recovered_completely() {
     let author = long();
     let (recovered, seen) = recovered(&author.files, &PLAN).unwrap();
     assert!(seen == author.groups, "{} frames", seen.len());
@@ -58,7 +58,7 @@ fn a_segment_longer_than_what_is_read_at_once_comes_back_whole() {
 }
 
 #[test]
-fn a_newer_frame_is_found_behind_more_than_what_is_read_at_once() {
+fn a_newer_frame_is_found_beyond_one_read() {
     let mut author = long();
     let offsets = offsets(&author);
     // Only the last two frames remain.

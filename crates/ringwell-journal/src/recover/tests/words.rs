@@ -6,7 +6,7 @@ use crate::SegmentFault;
 type Refusal = RecoverError<Infallible>;
 
 #[test]
-fn every_refusal_says_what_is_wrong() {
+fn every_refusal_has_its_reason() {
     let foreign = |why| Refusal::Foreign { segno: 2, why };
     let missing = |found| Refusal::Missing { expected: 5, found };
     let chain = |fault| Refusal::Chain { segno: 2, offset: 4096, n: 5, fault };
@@ -45,7 +45,7 @@ fn every_refusal_says_what_is_wrong() {
 }
 
 #[test]
-fn a_verdict_says_where_the_journal_was_cut_and_whether_anybody_was_answered() {
+fn a_verdict_reports_the_cut_and_whether_an_answer_may_have_been_sent() {
     let cut = Cut { segno: 3, offset: 8192, n: 7 };
     let place = "(segment 0000000000000003, offset 8192)";
     assert_eq!(Verdict::Clean.to_string(), "clean");

@@ -65,7 +65,7 @@ fn e1_a_healthy_owner_costs_nothing() {
 }
 
 #[test]
-fn e1_a_healthy_owner_costs_nothing_when_rows_come_at_random() {
+fn e1_a_healthy_owner_costs_nothing_with_random_arrivals() {
     for (seed, _) in all_arrivals() {
         let history = run(Scenario { random: true, seed, ..Scenario::healthy() });
         let figures = figures("healthy, random", &history, ms(0), SECOND * 10);
@@ -75,7 +75,7 @@ fn e1_a_healthy_owner_costs_nothing_when_rows_come_at_random() {
 }
 
 #[test]
-fn e2_hardly_a_row_is_late_in_a_stall_and_attribution_is_back_soon_after() {
+fn e2_hardly_a_row_is_late_in_a_stall_and_attribution_returns_soon_after() {
     for (seed, random) in all_arrivals() {
         let history = run(stall(seed, random));
         let during = figures("stalled 10 s", &history, STALL.first, RECOVERED);
@@ -106,7 +106,7 @@ fn e3_a_stalled_owner_gets_few_pings_and_no_rows() {
 }
 
 #[test]
-fn e4_a_limited_owner_gives_most_of_what_it_can() {
+fn e4_a_limited_owner_provides_most_of_its_capacity() {
     for (seed, random) in all_arrivals() {
         let owner = Owner::Queue(us(3_333));
         let history = run(Scenario { owner, random, seed, ..Scenario::healthy() });
@@ -143,7 +143,7 @@ fn e6_refused_connections_shut_the_link_within_a_few_attempts() {
 }
 
 #[test]
-fn e7_a_caller_that_stands_still_does_not_blame_its_owner() {
+fn e7_a_stopped_caller_does_not_blame_its_owner() {
     for (seed, random) in all_arrivals() {
         let caller_stops = Times::every(SECOND, ms(100), SECOND);
         let history = run(Scenario { caller_stops, random, seed, ..Scenario::healthy() });
@@ -153,7 +153,7 @@ fn e7_a_caller_that_stands_still_does_not_blame_its_owner() {
 }
 
 #[test]
-fn e8_sixteen_callers_do_not_overrun_an_owner_that_comes_back() {
+fn e8_sixteen_callers_do_not_overrun_a_returning_owner() {
     for (seed, random) in all_arrivals() {
         let scenario = Scenario { callers: 16, spacing: ms(16), ..stall(seed, random) };
         let history = run(scenario);
@@ -186,7 +186,7 @@ fn e9_an_owner_that_always_takes_30_ms_is_served_in_full_when_40_are_allowed() {
 }
 
 #[test]
-fn an_owner_that_stops_and_goes_makes_hardly_a_row_late() {
+fn an_owner_with_repeated_pauses_makes_hardly_a_row_late() {
     for (name, length, period, overflow) in
         [("pause of 40 ms each second", 40, 1_000, 6.0), ("1 s on, 1 s off", 1_000, 2_000, 70.0)]
     {
@@ -198,7 +198,7 @@ fn an_owner_that_stops_and_goes_makes_hardly_a_row_late() {
 }
 
 #[test]
-fn sixteen_callers_that_want_too_much_get_nearly_all_that_the_owner_can_do() {
+fn sixteen_callers_with_too_many_requests_get_nearly_all_of_the_owner_s_capacity() {
     // 5,333 a second, while the owner can serve 3,333.
     let history = run(Scenario { callers: 16, spacing: ms(3), ..Scenario::healthy() });
     let figures = figures("16 callers, too much", &history, ms(0), SECOND * 10);

@@ -11,7 +11,7 @@ fn headers(timestamp: &str, signature: &str) -> HeaderMap {
 }
 
 #[test]
-fn only_what_was_signed_just_now_is_taken() {
+fn only_fresh_signatures_are_accepted() {
     let secret = b"a-shared-secret-of-tests";
     let good = format!("sha256={SIGNATURE}");
     let check = |timestamp, signature: &str, body: &[u8], now| {

@@ -30,7 +30,7 @@ const LOOK_UPS: &str = "look-ups";
 const BATCHES_A_GROUP: usize = 16;
 
 #[test]
-fn what_is_counted_is_batches_that_get_their_numbers() {
+fn the_counted_batches_get_their_numbers() {
     let variable = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (batches, rows) = (variable(BATCHES, USUAL), variable(ROWS, USUAL_ROWS));
     // Long enough that no number comes free again, so that the next number never depends on the

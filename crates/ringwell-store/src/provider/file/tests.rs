@@ -30,7 +30,7 @@ fn purchase(offer: Offer) -> Purchase {
 }
 
 #[test]
-fn offers_come_by_price_and_what_was_bought_is_offered_no_more() {
+fn offers_are_sorted_by_price_and_bought_numbers_are_not_offered_again() {
     let files = files("price_cents,number\n150,8885550101\n100,2125550100\n150,8885550100\n");
     let cheap = offer("2125550100", 100);
     let dear = [offer("8885550100", 150), offer("8885550101", 150)];
@@ -47,7 +47,7 @@ fn offers_come_by_price_and_what_was_bought_is_offered_no_more() {
 }
 
 #[test]
-fn buying_again_buys_nothing_more_and_what_is_not_offered_is_not_bought() {
+fn a_repeated_purchase_buys_nothing_more_and_numbers_without_an_offer_are_not_bought() {
     let files = files("number,price_cents\n2125550100,100\n");
     let bought = purchase(offer("2125550100", 100));
     files.provider.buy(std::slice::from_ref(&bought)).unwrap();
@@ -59,7 +59,7 @@ fn buying_again_buys_nothing_more_and_what_is_not_offered_is_not_bought() {
 }
 
 #[test]
-fn what_is_wrong_with_a_file_is_told_with_its_line_and_column() {
+fn faults_of_a_file_are_reported_with_line_and_column() {
     let files = files("number,price_cents\n2125550100,100\n1125550100,100\n");
     let message =
         files.all().unwrap_err().0.replace(&files.folder.path().display().to_string(), "");

@@ -184,7 +184,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 proptest! {
     #[test]
-    fn what_is_said_to_be_stored_is_and_nobody_is_fenced_by_himself(
+    fn a_confirmed_append_is_stored_and_no_owner_fences_itself(
         steps in prop::collection::vec(step(), 0..200)
     ) {
         run(&steps);
@@ -192,7 +192,7 @@ proptest! {
 }
 
 #[test]
-fn a_refusal_without_a_quorum_says_nothing() {
+fn a_refusal_without_a_quorum_proves_nothing() {
     let mut log = Fickle { room: 9, ..Fickle::default() };
     let mut owner = Owner::new(1);
     owner.step(&mut log, true);
@@ -209,7 +209,7 @@ fn a_refusal_without_a_quorum_says_nothing() {
 }
 
 #[test]
-fn a_message_that_was_lost_is_sent_again_with_growing_pauses() {
+fn a_lost_message_is_sent_again_with_growing_pauses() {
     let author = Author { shard: 0, journal: [0; 16], incarnation: [1; 16] };
     let (mut appending, ask) = Appending::begin(author, 1, Bytes::from_static(b"message"));
     assert_eq!(ask, Ask::Append);
@@ -226,7 +226,7 @@ fn a_message_that_was_lost_is_sent_again_with_growing_pauses() {
 }
 
 #[test]
-fn what_is_not_of_this_journal_is_never_followed() {
+fn a_foreign_message_is_never_followed() {
     let author = Author { shard: 0, journal: [0; 16], incarnation: [1; 16] };
     let mut writer = Writer::new(Tip::FIRST);
     writer.append(&Record::Tick { at: Millis(1) });
@@ -241,7 +241,7 @@ fn what_is_not_of_this_journal_is_never_followed() {
 
 #[cfg(canary)]
 #[test]
-fn who_believes_what_a_leader_refuses_is_found_out() {
+fn an_owner_that_trusts_a_leader_s_refusal_is_detected() {
     use proptest::strategy::ValueTree;
     use proptest::test_runner::TestRunner;
 

@@ -6,14 +6,14 @@ fn index() -> Index {
 }
 
 #[test]
-fn an_index_says_what_was_written() {
+fn an_index_equals_the_written_one() {
     for index in [index(), Index { pieces: Vec::new(), ..index() }] {
         assert_eq!(Index::decode(&index.encode()), Some(index));
     }
 }
 
 #[test]
-fn an_index_that_has_changed_or_is_torn_is_refused() {
+fn a_changed_or_torn_index_is_refused() {
     let bytes = index().encode();
     for at in 0..bytes.len() {
         let mut changed = bytes.to_vec();
