@@ -1,6 +1,6 @@
 //! The holder of a number, for calls and other parts of the program.
 
-use ringwell_calls::{Held, HolderError};
+use ringwell_calls::{HolderError, ReportedAllocation};
 use ringwell_core::{Millis, PromoNumber};
 use ringwell_engine::Missing;
 use ringwell_node::Handle;
@@ -16,7 +16,7 @@ pub async fn holders(
     number: PromoNumber,
     at: Millis,
     most: usize,
-) -> Result<Vec<Held>, HolderError> {
+) -> Result<Vec<ReportedAllocation>, HolderError> {
     let (mut found, mut at) = (Vec::new(), at);
     while found.len() < most {
         let past = match holder(node, number, at).await {
@@ -30,7 +30,7 @@ pub async fn holders(
             (None, _) => break,
         };
         at = Millis(held.allocated_wall.0.saturating_sub(1));
-        found.push(Held {
+        found.push(ReportedAllocation {
             pool: held.pool,
             allocated_at: held.allocated_wall,
             locked_until: held.locked_until,

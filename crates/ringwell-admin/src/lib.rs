@@ -2,7 +2,7 @@
 //! dashboard.
 //!
 //! Owns paths, tokens, limits and the forms of answers. The store defines the meaning of a change;
-//! [`Live`] has the present state of a pool. Opens no socket: the server mounts [`router`]. Source:
+//! [`RunningServer`] has the present state of a pool. Opens no socket: the server mounts [`router`]. Source:
 //! docs/spec/management.md.
 
 mod access;
@@ -12,12 +12,12 @@ mod gate;
 mod health;
 mod holders;
 mod limit;
-mod live;
 mod loads;
 mod metrics;
 mod numbering;
 mod problem;
 mod published;
+mod running_server;
 mod v1;
 
 use std::sync::Arc;
@@ -39,9 +39,9 @@ pub use data_port::{data_port, whole_bodies};
 use gate::Gate;
 pub use gate::Recognized;
 pub use holders::holders;
-pub use live::{Later, Live, PoolLoad, PoolState};
 pub use loads::SharedLoads;
 use problem::Problem;
+pub use running_server::{Later, PoolLoad, PoolState, RunningServer};
 pub use v1::openapi;
 
 /// The largest body. It is read before its sender is known, as the published API allows a token in
@@ -78,14 +78,14 @@ pub struct Management {
     /// The directory.
     pub store: Store,
     /// The server.
-    pub live: Arc<dyn Live>,
+    pub live: Arc<dyn RunningServer>,
 }
 
 /// The state that handlers share.
 #[derive(Clone)]
 pub(crate) struct Context {
     pub(crate) store: Store,
-    pub(crate) live: Arc<dyn Live>,
+    pub(crate) live: Arc<dyn RunningServer>,
     pub(crate) door: Door,
 }
 

@@ -8,7 +8,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::live::PoolLoad;
+use crate::running_server::PoolLoad;
 use ringwell_core::{Millis, PoolId};
 use ringwell_node::PoolAsked;
 

@@ -10,7 +10,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::Request;
 use http_body_util::BodyExt;
-use ringwell_admin::{Entrance, Later, Live, Management, PoolLoad, PoolState, router};
+use ringwell_admin::{Entrance, Later, Management, PoolLoad, PoolState, RunningServer, router};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Site, Token};
 use ringwell_store::{Location, Role, Store};
@@ -24,7 +24,7 @@ const NOW: Millis = Millis(1_767_225_600_000);
 /// A server that has not handed out any number.
 struct Quiet;
 
-impl Live for Quiet {
+impl RunningServer for Quiet {
     fn now(&self) -> Millis {
         NOW
     }

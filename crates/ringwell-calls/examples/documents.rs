@@ -2,12 +2,12 @@
 //! the same ones with the providers' own libraries. `cargo xtask telephony` runs both.
 
 use ringwell_calls::Account;
-use ringwell_calls::provider::{Answer, Connect, Leg, Refusal, document};
+use ringwell_calls::provider::{Connect, Instruction, Leg, Refusal, document};
 use ringwell_directory::{CallProvider, UnknownNumber};
 use serde_json::json;
 
 /// The requests to each provider: a name, and the answer.
-fn answers() -> Vec<(&'static str, Answer)> {
+fn answers() -> Vec<(&'static str, Instruction)> {
     let number = Connect {
         call: "c_01ab".to_owned(),
         number: "18005551212".to_owned(),
@@ -26,12 +26,12 @@ fn answers() -> Vec<(&'static str, Answer)> {
         ..number.clone()
     };
     vec![
-        ("number", Answer::Connect(number)),
-        ("sip", Answer::Connect(sip)),
-        ("busy", Answer::Refuse(Refusal::Busy)),
-        ("rejected", Answer::Refuse(Refusal::Rejected)),
-        ("whisper", Answer::Whisper("A call <from> \"the\" web & more".to_owned())),
-        ("nothing", Answer::Nothing),
+        ("number", Instruction::Connect(number)),
+        ("sip", Instruction::Connect(sip)),
+        ("busy", Instruction::Refuse(Refusal::Busy)),
+        ("rejected", Instruction::Refuse(Refusal::Rejected)),
+        ("whisper", Instruction::Whisper("A call <from> \"the\" web & more".to_owned())),
+        ("nothing", Instruction::Nothing),
     ]
 }
 

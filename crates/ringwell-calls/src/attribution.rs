@@ -90,7 +90,7 @@ pub struct Serving {
 
 /// An allocation of a number, as reported by the node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct ReportedAllocation {
     /// The pool that handed it out, if the record has it.
     pub pool: Option<PoolId>,
     /// The time by the wall clock.
@@ -115,7 +115,8 @@ pub enum HolderError {
 }
 
 /// The answer to who held a number.
-pub type Holders<'a> = Pin<Box<dyn Future<Output = Result<Vec<Held>, HolderError>> + Send + 'a>>;
+pub type Holders<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<ReportedAllocation>, HolderError>> + Send + 'a>>;
 
 /// The functions of the node that calls need.
 pub trait Numbers: Send + Sync {
@@ -146,13 +147,13 @@ impl Attributed {
 impl Attribution {
     /// The answer for a call at `at` to a number served by `serving` and held by `held`.
     #[must_use]
-    pub fn of(at: Millis, serving: &[Serving], held: &[Held]) -> Self {
+    pub fn of(at: Millis, serving: &[Serving], held: &[ReportedAllocation]) -> Self {
         let pool_of = |it: &Serving| PoolRef { id: it.pool.0, name: it.name.clone() };
         let own = serving.iter().find(|it| !it.is_overflow);
         let pool = own.or(serving.first()).map(pool_of);
         let candidates: Vec<Candidate> = held.iter().map(candidate).collect();
         let chances = probabilities(at, &candidates);
-        let allocation = |(held, probability): (&Held, f64)| Allocation {
+        let allocation = |(held, probability): (&ReportedAllocation, f64)| Allocation {
             allocated_ms: held.allocated_at.0,
             locked_until_ms: held.locked_until.0,
             late: at >= held.locked_until,
@@ -213,14 +214,14 @@ impl Attribution {
     }
 }
 
-fn candidate(held: &Held) -> Candidate {
+fn candidate(held: &ReportedAllocation) -> Candidate {
     Candidate { allocated_at: held.allocated_at, tapped_at: held.tapped_at }
 }
 
 #[cfg(test)]
 #[test]
 fn the_newest_visitor_is_named_and_the_others_are_listed() {
-    let visitor = |age_s: u64, name: &str| Held {
+    let visitor = |age_s: u64, name: &str| ReportedAllocation {
         pool: Some(PoolId(7)),
         allocated_at: Millis(100_000_000 - age_s * 1000),
         locked_until: Millis(100_000_000 - age_s * 1000 + 600_000),

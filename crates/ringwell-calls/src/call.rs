@@ -58,7 +58,7 @@ pub struct CallEvent {
 /// The state of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum State {
+pub enum CallState {
     /// No destination has answered yet.
     Ringing,
     /// The parties are talking.
@@ -113,7 +113,7 @@ impl Outcome {
     }
 }
 
-impl State {
+impl CallState {
     /// As the API names it.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -195,11 +195,11 @@ impl Facts {
 
     /// Its state.
     #[must_use]
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> CallState {
         match (self.ended_ms, self.answered_ms) {
-            (Some(_), _) => State::Ended,
-            (None, Some(_)) => State::Answered,
-            (None, None) => State::Ringing,
+            (Some(_), _) => CallState::Ended,
+            (None, Some(_)) => CallState::Answered,
+            (None, None) => CallState::Ringing,
         }
     }
 

@@ -24,9 +24,11 @@ pub mod service;
 pub mod webhook;
 
 pub use account::{Account, Warnings};
-pub use attribution::{Attributed, Attribution, Held, HolderError, Holders, Numbers, Serving};
-pub use call::{CallEvent, EventKind, Facts, Outcome, State};
+pub use attribution::{
+    Attributed, Attribution, HolderError, Holders, Numbers, ReportedAllocation, Serving,
+};
+pub use call::{CallEvent, CallState, EventKind, Facts, Outcome};
 pub use caller::Caller;
 pub use log::{CallDetail, CallFilter, CallRow, Cursor, EndpointRow, EventRow, Log, LogError};
-pub use route::Plan;
+pub use route::RoutePlan;
 pub use service::{Decision, Exhausting, IncomingCall, NotStored, Service};

@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, Method};
 use ringwell_core::Millis;
 use ringwell_directory::CallProvider;
 
-pub use connect::{Answer, Connect, Document, Refusal};
+pub use connect::{Connect, Document, Instruction, Refusal};
 pub(crate) use moment::parse as parse_moment;
 pub use signed::{Shown, Unsigned};
 
@@ -205,7 +205,7 @@ pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report,
 
 /// The document that makes the provider carry out `answer`.
 #[must_use]
-pub fn document(account: &Account, answer: &Answer) -> Document {
+pub fn document(account: &Account, answer: &Instruction) -> Document {
     match account.provider {
         CallProvider::Twilio | CallProvider::SignalWire | CallProvider::Telnyx => {
             twilio::document(account, answer)

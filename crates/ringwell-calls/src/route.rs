@@ -11,7 +11,7 @@ use crate::attribution::Serving;
 
 /// The destinations of a call, in the order in which they are tried.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Plan {
+pub struct RoutePlan {
     /// Numbers (E.164 with `+`) or SIP addresses. Never empty.
     pub to: Vec<String>,
     /// The ringing time of each of them.
@@ -52,7 +52,7 @@ impl Routes {
     /// for one of its pools, else the default. `None` if there is no rule, or the destination is
     /// closed and names no other.
     #[must_use]
-    pub fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<Plan> {
+    pub fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<RoutePlan> {
         let rules = || self.0.iter();
         let for_number = rules().find(|(rule, _)| number.is_some_and(|n| rule.numbers.contains(n)));
         let for_pool = || {
@@ -63,7 +63,7 @@ impl Routes {
         let default = || rules().find(|(rule, _)| is_default(rule));
         let (rule, zone) = for_number.or_else(for_pool).or_else(default)?;
         let to = if is_open(rule, zone, at) { &rule.to } else { &rule.closed };
-        (!to.is_empty()).then(|| Plan {
+        (!to.is_empty()).then(|| RoutePlan {
             to: to.clone(),
             timeout_s: rule.timeout.as_secs(),
             whisper: rule.whisper.clone(),

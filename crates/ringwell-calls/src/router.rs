@@ -13,7 +13,7 @@ use tokio::time::Instant;
 
 use crate::caller::e164;
 use crate::log::{CallRow, moment};
-use crate::route::Plan;
+use crate::route::RoutePlan;
 use crate::webhook::send::{Post, Sender};
 use crate::webhook::sign;
 
@@ -27,7 +27,7 @@ const REMEMBERED_MAX: usize = 10_000;
 
 /// A program's answer. Missing members default to the configuration's values.
 #[derive(Debug, Default, Deserialize)]
-struct Answer {
+struct RoutingAnswer {
     #[serde(default)]
     to: Vec<String>,
     timeout: Option<u64>,
@@ -43,9 +43,9 @@ pub(crate) async fn ask(
     settings: &RoutingSettings,
     sender: &Sender,
     call: &CallRow,
-    plan: Option<&Plan>,
+    plan: Option<&RoutePlan>,
     (now, until): (Millis, Instant),
-) -> Result<Option<Plan>, String> {
+) -> Result<Option<RoutePlan>, String> {
     let mut data = call.to_json();
     data["default"] = plan.map_or(
         Value::Null,
@@ -71,9 +71,9 @@ pub(crate) async fn ask(
     }
 }
 
-fn read(body: &[u8], default: Option<&Plan>) -> Result<Option<Plan>, String> {
-    let answer: Answer = serde_json::from_slice(body).map_err(|error| error.to_string())?;
-    let Answer { to, timeout, whisper, caller_id } = answer;
+fn read(body: &[u8], default: Option<&RoutePlan>) -> Result<Option<RoutePlan>, String> {
+    let answer: RoutingAnswer = serde_json::from_slice(body).map_err(|error| error.to_string())?;
+    let RoutingAnswer { to, timeout, whisper, caller_id } = answer;
     if to.is_empty() {
         return Ok(None);
     }
@@ -92,7 +92,7 @@ fn read(body: &[u8], default: Option<&Plan>) -> Result<Option<Plan>, String> {
     if !caller_id.as_deref().is_none_or(|text| text.starts_with('+') && e164(text).is_some()) {
         return Err("caller_id: a number with +".to_owned());
     }
-    Ok(Some(Plan {
+    Ok(Some(RoutePlan {
         to,
         timeout_s: timeout.or(default.map(|plan| plan.timeout_s)).unwrap_or(30),
         whisper: whisper.or_else(|| default?.whisper.clone()),
@@ -104,12 +104,12 @@ fn read(body: &[u8], default: Option<&Plan>) -> Result<Option<Plan>, String> {
 /// them; the configuration then decides the rest of those calls.
 #[derive(Debug, Default)]
 pub(crate) struct Remembered {
-    plans: HashMap<String, Plan>,
+    plans: HashMap<String, RoutePlan>,
     order: VecDeque<String>,
 }
 
 impl Remembered {
-    pub(crate) fn keep(&mut self, call: &str, plan: Plan) {
+    pub(crate) fn keep(&mut self, call: &str, plan: RoutePlan) {
         if self.plans.insert(call.to_owned(), plan).is_none() {
             self.order.push_back(call.to_owned());
         }
@@ -120,7 +120,7 @@ impl Remembered {
         }
     }
 
-    pub(crate) fn of(&self, call: &str) -> Option<Plan> {
+    pub(crate) fn of(&self, call: &str) -> Option<RoutePlan> {
         self.plans.get(call).cloned()
     }
 }
@@ -128,7 +128,7 @@ impl Remembered {
 #[cfg(test)]
 #[test]
 fn an_answer_is_checked_and_completed_by_the_default() {
-    let default = Plan {
+    let default = RoutePlan {
         to: vec!["+18005550199".to_owned()],
         timeout_s: 25,
         whisper: Some("web".to_owned()),

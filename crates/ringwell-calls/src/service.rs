@@ -29,7 +29,7 @@ use crate::caller::Caller;
 use crate::log::{Applied, CallChange, CallRow, Log, ReportedEvent, Tap, Writer};
 use crate::number::{called, promo_number};
 use crate::provider::{Refusal, Stir};
-use crate::route::{NoTimeZone, Plan, Routes};
+use crate::route::{NoTimeZone, RoutePlan, Routes};
 use crate::router::{self, Remembered};
 use crate::webhook::Worker;
 use crate::webhook::address::Policy;
@@ -127,7 +127,7 @@ pub struct Decision {
     /// The caller.
     pub caller: Caller,
     /// The destinations; `None` if the number is unknown.
-    pub plan: Option<Plan>,
+    pub plan: Option<RoutePlan>,
     /// The visitor who was shown the number, if known in time.
     pub attribution: Option<Attribution>,
     /// The caller is blocked; the answer instead of a destination.
@@ -300,9 +300,9 @@ impl Service {
         &self,
         routing: &RoutingSettings,
         change: &mut CallChange,
-        plan: Option<Plan>,
+        plan: Option<RoutePlan>,
         until: Instant,
-    ) -> Option<Plan> {
+    ) -> Option<RoutePlan> {
         let row = CallRow::of(change);
         let asked = router::ask(routing, &self.inner.sender, &row, plan.as_ref(), (now(), until));
         match asked.await {
@@ -326,14 +326,14 @@ impl Service {
 
     /// The destination of `call`, a call to `number` that is already known.
     #[must_use]
-    pub fn plan_of_call(&self, call: &str, number: Option<&str>, at: Millis) -> Option<Plan> {
+    pub fn plan_of_call(&self, call: &str, number: Option<&str>, at: Millis) -> Option<RoutePlan> {
         let routed = self.inner.routed.lock().unwrap_or_else(PoisonError::into_inner).of(call);
         routed.or_else(|| self.plan_of(number, at))
     }
 
     /// The destination of a call to `number` that came in at `at`. Does not wait.
     #[must_use]
-    pub fn plan_of(&self, number: Option<&str>, at: Millis) -> Option<Plan> {
+    pub fn plan_of(&self, number: Option<&str>, at: Millis) -> Option<RoutePlan> {
         self.plan(number, &self.serving(number), at)
     }
 
@@ -354,7 +354,7 @@ impl Service {
         number.map(|number| self.inner.numbers.pools(number)).unwrap_or_default()
     }
 
-    fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<Plan> {
+    fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<RoutePlan> {
         self.settings().routes.plan(number, serving, at)
     }
 

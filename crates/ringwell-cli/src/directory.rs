@@ -19,7 +19,7 @@ use anyhow::Context;
 use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Database, RingPool, Site, TokenHashes};
-use ringwell_node::Live;
+use ringwell_node::RunningNode;
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, watch};
@@ -136,7 +136,7 @@ impl Directory {
     /// If no thread can be started, or management cannot listen.
     pub(crate) fn follow(
         self,
-        live: Live,
+        live: RunningNode,
         config: &Config,
         dashboard: &Dashboard,
         (loads, lookup): (SharedLoads, TokenHashes),

@@ -70,8 +70,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             path.display()
         );
     }
-    println!("{files} files; the next start holds all pools until no unknown lockout can be \
-        left");
+    println!(
+        "{files} files; the next start holds all pools until no unknown lockout can be \
+        left"
+    );
     Ok(ExitCode::SUCCESS)
 }
 

@@ -11,7 +11,7 @@ use ringwell_admin::{Dashboard, SharedLoads};
 use ringwell_directory::{
     Cluster, Config, Directory, Fault, Overrides, RingPoolKey, Site, TokenHashes, load,
 };
-use ringwell_node::{Directories, Logs, Membership, Routes, disk, live};
+use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel};
 use signal_hook::consts::SIGHUP;
 
 use crate::args::Serve;
@@ -85,7 +85,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     let dashboard = Dashboard::new(loads.clone());
     let (mut directories, mut way) = (Directories { hung_up, ..Directories::default() }, None);
     if let Some(kept) = kept {
-        let (handle, orders) = live();
+        let (handle, orders) = order_channel();
         directories.orders = Some(orders);
         let sites_of_file = kept.sites_of_file();
         let take = move |(_, sites)| drop(sites_of_file.send_replace(sites));

@@ -128,7 +128,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             seed: args.seed,
             crashes: None,
         };
-        let found = day::live(&day);
+        let found = day::simulate_day(&day);
         let forecast = forecast(&pool, &found, hours, &args.callers);
         Line { name, pool, found, forecast }
     };

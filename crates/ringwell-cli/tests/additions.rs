@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
 use support::batch::BULK;
-use support::client::{Answer, Client, request};
+use support::client::{Client, HttpAnswer, request};
 use support::server::Server;
 use support::site::{Pool, Site, TOKEN};
 
@@ -38,7 +38,7 @@ fn batch(suffixes: &[String]) -> String {
     json!({ "requests": rows }).to_string()
 }
 
-fn ask(client: &mut Client, headers: &[(&str, &str)], body: &str) -> Answer {
+fn ask(client: &mut Client, headers: &[(&str, &str)], body: &str) -> HttpAnswer {
     let answer = client.post(BULK, headers, body).unwrap();
     assert_eq!(answer.status, 200, "{}", answer.body);
     answer
@@ -70,7 +70,7 @@ fn release(client: &mut Client, body: &Value) -> Value {
     answer.json()["released"].clone()
 }
 
-fn header<'a>(answer: &'a Answer, wanted: &str) -> &'a str {
+fn header<'a>(answer: &'a HttpAnswer, wanted: &str) -> &'a str {
     let found = answer.headers.iter().find(|(name, _)| name == wanted);
     found.unwrap_or_else(|| panic!("no {wanted} in {:?}", answer.headers)).1.as_str()
 }
@@ -224,11 +224,7 @@ fn a_returning_visitor_keeps_the_number_and_its_lockout_starts_again() {
     numbers.push(first);
     numbers.sort();
     numbers.dedup();
-    assert_eq!(
-        numbers.len(),
-        6,
-        "another visitor, no visitor, and another pool get other numbers"
-    );
+    assert_eq!(numbers.len(), 6, "another visitor, no visitor, and another pool get other numbers");
 }
 
 #[test]

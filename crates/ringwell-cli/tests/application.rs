@@ -15,7 +15,7 @@ use std::{fs, io};
 
 use serde_json::{Value, json};
 use support::batch::{self, Ask, BULK};
-use support::client::{Answer, Client};
+use support::client::{Client, HttpAnswer};
 use support::server::Server;
 use support::site::{Pool, Site};
 use tempfile::TempDir;
@@ -125,7 +125,7 @@ fn answer(
 }
 
 /// One row for each pool.
-fn ask(client: &mut Client, pools: &[Pool], id: &str) -> Answer {
+fn ask(client: &mut Client, pools: &[Pool], id: &str) -> HttpAnswer {
     let asks: Vec<Ask> =
         pools.iter().map(|pool| Ask { pool: pool.id, id: format!("{id}-{}", pool.id) }).collect();
     client.post(BULK, &[], &batch::body(&asks, pools)).unwrap()
@@ -291,7 +291,7 @@ fn unknown_pools_requested_while_the_application_is_down_do_not_fill_the_log() {
 }
 
 /// Requests a number of the pool repeatedly until `is_it` is true for the answer.
-fn ask_until(client: &mut Client, pool: &Pool, is_it: impl Fn(&Answer) -> bool) {
+fn ask_until(client: &mut Client, pool: &Pool, is_it: impl Fn(&HttpAnswer) -> bool) {
     let until = Instant::now() + Duration::from_secs(20);
     for round in 0.. {
         let answer = ask(client, std::slice::from_ref(pool), &format!("until-{round}"));
@@ -350,12 +350,12 @@ fn seconds() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
 }
 
-fn push(client: &mut Client, body: &str, secret: &str) -> Answer {
+fn push(client: &mut Client, body: &str, secret: &str) -> HttpAnswer {
     push_of(client, body, secret, seconds())
 }
 
 /// A request that was signed at `seconds`.
-fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> Answer {
+fn push_of(client: &mut Client, body: &str, secret: &str, seconds: u64) -> HttpAnswer {
     let signature = sign(&format!("{seconds}.{body}"), secret);
     let (seconds, signature) = (seconds.to_string(), format!("sha256={signature}"));
     let headers = [("ringwell-timestamp", &*seconds), ("ringwell-signature", &*signature)];

@@ -36,7 +36,7 @@ use std::time::{Duration, Instant};
 use phone::{Phone, Provider};
 use serde_json::Value;
 use support::batch::{self, Ask, BULK};
-use support::client::Answer;
+use support::client::HttpAnswer;
 use support::server::Server;
 use support::site::{Pool, Site, TOKEN};
 
@@ -88,7 +88,7 @@ impl Switchboard {
         rows[0].number
     }
 
-    fn get(&self, path: &str) -> Answer {
+    fn get(&self, path: &str) -> HttpAnswer {
         let bearer = format!("Bearer {TOKEN}");
         self.server.client().get(path, &[("authorization", &bearer)]).unwrap()
     }

@@ -183,7 +183,7 @@ impl World {
     }
 }
 
-fn post(client: &mut Client, sent: &Sent) -> std::io::Result<support::client::Answer> {
+fn post(client: &mut Client, sent: &Sent) -> std::io::Result<support::client::HttpAnswer> {
     let key = sent.key.as_deref().map(|key| ("idempotency-key", key));
     client.post(BULK, key.as_slice(), &sent.body)
 }

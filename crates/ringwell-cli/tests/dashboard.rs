@@ -20,7 +20,7 @@ use std::time::{Duration, Instant};
 use phone::{Phone, Provider};
 use serde_json::{Value, json};
 use support::batch::{self, Ask, BULK};
-use support::client::{Answer, Client};
+use support::client::{Client, HttpAnswer};
 use support::server::Server;
 use support::site::{Pool, Site, TOKEN};
 
@@ -64,14 +64,14 @@ impl Receiver {
 }
 
 /// A server with its ring pools in a database, calls, and a dashboard.
-struct Place {
+struct DashboardServer {
     site: Site,
     server: Server,
     /// The address of management.
     ui: String,
 }
 
-impl Place {
+impl DashboardServer {
     fn open(pool: Pool, receiver: Option<&Receiver>, database: bool) -> Self {
         let webhooks = receiver.map_or_else(String::new, |receiver| {
             format!(
@@ -103,7 +103,7 @@ impl Place {
         Self { site, server, ui }
     }
 
-    fn manage(&self, path: &str, body: &Value) -> Answer {
+    fn manage(&self, path: &str, body: &Value) -> HttpAnswer {
         let bearer = format!("Bearer {TOKEN}");
         let mut client = Client::connect(&self.ui).unwrap();
         client.post(path, &[("authorization", &bearer)], &body.to_string()).unwrap()
@@ -137,7 +137,7 @@ impl Place {
 
 /// A logged-in user.
 struct Person<'a> {
-    place: &'a Place,
+    place: &'a DashboardServer,
     cookie: String,
     /// The secret in the forms of their pages.
     form: String,
@@ -151,13 +151,13 @@ impl Person<'_> {
         answer.body
     }
 
-    fn send(&self, path: &str, fields: &str, more: &[(&str, &str)]) -> Answer {
+    fn send(&self, path: &str, fields: &str, more: &[(&str, &str)]) -> HttpAnswer {
         let mut client = Client::connect(&self.place.ui).unwrap();
         let headers = [&[("cookie", self.cookie.as_str())][..], more].concat();
         client.post(path, &headers, fields).unwrap()
     }
 
-    fn change(&self, path: &str, fields: &str) -> Answer {
+    fn change(&self, path: &str, fields: &str) -> HttpAnswer {
         let form = &self.form;
         self.send(path, &format!("form={form}&{fields}"), &[("sec-fetch-site", "same-origin")])
     }
@@ -174,7 +174,7 @@ fn until<T>(what: &str, mut holds: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-fn numbers_of(place: &Place) -> u64 {
+fn numbers_of(place: &DashboardServer) -> u64 {
     let runs = place.of_v1("/v1/pools/7/numbers");
     let available = runs.as_array().unwrap().iter().filter(|run| run["state"] == "available");
     available.map(|run| run["count"].as_u64().unwrap()).sum()
@@ -204,7 +204,7 @@ fn authorized_users_create_change_and_remove_a_site_and_two_pages_do_not_overwri
     const NEW: &str = "/ui/sites/new";
     const SAVE: &str = "/ui/sites/pk_shop/save";
     const REMOVE: &str = "/ui/sites/pk_shop/remove";
-    let place = Place::open(Pool::new(7, 4, Duration::from_secs(30)), None, true);
+    let place = DashboardServer::open(Pool::new(7, 4, Duration::from_secs(30)), None, true);
     let [reader, writer, admin] = ["read", "write", "admin"].map(|role| place.token(role));
     let [reader, writer, admin] = [reader, writer, admin].map(|token| place.log_in(&token));
     let rest = "origins=https%3A%2F%2Fshop.example&swaps=%2B18005550100%3D7&consent=off\
@@ -263,7 +263,8 @@ fn authorized_users_create_change_and_remove_a_site_and_two_pages_do_not_overwri
 #[test]
 fn the_pages_of_sites_show_the_configuration_as_last_read() {
     for database in [false, true] {
-        let place = Place::open(Pool::new(16, 10, Duration::from_mins(10)), None, database);
+        let place =
+            DashboardServer::open(Pool::new(16, 10, Duration::from_mins(10)), None, database);
         let without = std::fs::read_to_string(place.site.config()).unwrap();
         let person = place.log_in(TOKEN);
         for origin in ["https://shop.example", "https://www.example"] {
@@ -286,7 +287,7 @@ fn the_pages_of_sites_show_the_configuration_as_last_read() {
 
 #[test]
 fn authorized_users_resize_a_pool_change_its_key_and_quarantine_a_number() {
-    let place = Place::open(Pool::new(7, 4, Duration::from_millis(200)), None, true);
+    let place = DashboardServer::open(Pool::new(7, 4, Duration::from_millis(200)), None, true);
     let added = place.manage("/v1/numbers", &json!({ "ranges": ["2009000000-2009000049"] }));
     assert_eq!(added.status, 200, "{}", added.body);
     let (writer, admin) = (place.token("write"), place.token("admin"));
@@ -353,7 +354,7 @@ fn authorized_users_resize_a_pool_change_its_key_and_quarantine_a_number() {
 
 #[test]
 fn a_revoked_token_changes_nothing_from_the_next_request_on() {
-    let place = Place::open(Pool::new(7, 40, Duration::from_millis(200)), None, true);
+    let place = DashboardServer::open(Pool::new(7, 40, Duration::from_millis(200)), None, true);
     for _ in 0..5 {
         let body = json!({ "name": "ann", "role": "write" });
         let made = place.manage("/v1/tokens", &body).json();
@@ -376,7 +377,7 @@ fn a_revoked_token_changes_nothing_from_the_next_request_on() {
 
 #[test]
 fn a_change_requires_a_form_a_role_and_a_page_of_our_own() {
-    let place = Place::open(Pool::new(7, 4, Duration::from_secs(1)), None, true);
+    let place = DashboardServer::open(Pool::new(7, 4, Duration::from_secs(1)), None, true);
     let (reader, writer) = (place.token("read"), place.token("write"));
     let (reader, writer) = (place.log_in(&reader), place.log_in(&writer));
     assert!(!reader.see("/ui/pools/7").contains("Resize"));
@@ -417,7 +418,7 @@ fn a_change_requires_a_form_a_role_and_a_page_of_our_own() {
     }
     assert_eq!(place.of_v1("/v1/audit"), before, "nothing has changed");
     // Pools of the configuration can only be changed there.
-    let place = Place::open(Pool::new(7, 4, Duration::from_secs(1)), None, false);
+    let place = DashboardServer::open(Pool::new(7, 4, Duration::from_secs(1)), None, false);
     let admin = place.log_in(TOKEN);
     assert!(!admin.see("/ui/pools/7").contains("Resize"));
     let answer = admin.change("/ui/pools/7/size", "numbers=2");
@@ -428,7 +429,8 @@ fn a_change_requires_a_form_a_role_and_a_page_of_our_own() {
 #[test]
 fn a_disabled_endpoint_is_enabled_and_gets_its_missed_events() {
     let receiver = Receiver::start(410);
-    let place = Place::open(Pool::new(7, 4, Duration::from_mins(1)), Some(&receiver), true);
+    let place =
+        DashboardServer::open(Pool::new(7, 4, Duration::from_mins(1)), Some(&receiver), true);
     let url = format!("http://127.0.0.1:{}/in", receiver.port);
     let made = place.manage_calls("/v1/webhooks", &json!({ "url": url }));
     let id = made["id"].as_str().unwrap().to_owned();
@@ -457,7 +459,7 @@ fn a_disabled_endpoint_is_enabled_and_gets_its_missed_events() {
 
 #[test]
 fn a_pool_s_page_shows_how_long_its_numbers_have_been_free() {
-    let place = Place::open(Pool::new(7, 4, Duration::from_secs(5)), None, false);
+    let place = DashboardServer::open(Pool::new(7, 4, Duration::from_secs(5)), None, false);
     let first = place.server.client().get("/", &[]).unwrap();
     assert_eq!(first.status, 200);
     assert!(first.body.contains("The dashboard is at /ui/ of the management address"), "{first:?}");
@@ -481,7 +483,8 @@ fn a_pool_s_page_shows_how_long_its_numbers_have_been_free() {
 #[test]
 fn a_pool_that_runs_out_is_an_event_and_a_webhook() {
     let receiver = Receiver::start(200);
-    let place = Place::open(Pool::new(7, 2, Duration::from_mins(1)), Some(&receiver), false);
+    let place =
+        DashboardServer::open(Pool::new(7, 2, Duration::from_mins(1)), Some(&receiver), false);
     let url = format!("http://127.0.0.1:{}/in", receiver.port);
     let new = json!({ "url": url, "types": ["pool.exhausting"] });
     assert!(place.manage_calls("/v1/webhooks", &new)["id"].is_string());
@@ -504,7 +507,7 @@ fn a_pool_that_runs_out_is_an_event_and_a_webhook() {
     assert_eq!(events["events"].as_array().unwrap().len(), 1, "{events:#}");
 }
 
-impl Place {
+impl DashboardServer {
     /// Calls are managed at the address of clients.
     fn manage_calls(&self, path: &str, body: &Value) -> Value {
         let bearer = format!("Bearer {TOKEN}");

@@ -324,7 +324,7 @@ fn batches_go_to_both_nodes_over_kept_connections() {
     }
     let mut client = stage.client();
     let token = format!("Bearer {}", support::site::TOKEN);
-    let status = |answer: std::io::Result<support::client::Answer>| answer.unwrap().status;
+    let status = |answer: std::io::Result<support::client::HttpAnswer>| answer.unwrap().status;
     assert_eq!(status(client.get("/v1/shards", &[("authorization", &token)])), 200);
     assert_eq!(status(client.get("/proxyz", &[])), 200);
     assert_eq!(status(stage.client().get("/metrics", &[])), 404, "not for everybody");

@@ -10,7 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::client::{Answer, Client};
+use support::client::{Client, HttpAnswer};
 use support::server::Server;
 use support::site::{Pool, Site, TOKEN};
 
@@ -37,7 +37,7 @@ fn headers() -> [(&'static str, &'static str); 2] {
     [("origin", ORIGIN), ("user-agent", FIREFOX)]
 }
 
-fn ask(client: &mut Client, path: &str, body: &Value) -> Answer {
+fn ask(client: &mut Client, path: &str, body: &Value) -> HttpAnswer {
     client.post(path, &headers(), &body.to_string()).unwrap()
 }
 
@@ -50,7 +50,7 @@ fn visit(client: &mut Client) -> Value {
     answer.json()
 }
 
-fn again(path: &str, client: &mut Client, known: &Value) -> Answer {
+fn again(path: &str, client: &mut Client, known: &Value) -> HttpAnswer {
     let body = json!({"site": KEY, "visitor": known["visitor"], "lease": known["lease"]});
     ask(client, path, &body)
 }
@@ -259,7 +259,7 @@ fn the_script_is_served_and_a_preflight_names_the_origin() {
     let (_site, server) = start(2, Duration::from_mins(1), "");
     let mut client = server.client();
     let script = client.get("/rw.js", &[]).unwrap();
-    let find = |answer: &Answer, wanted: &str| {
+    let find = |answer: &HttpAnswer, wanted: &str| {
         let found = answer.headers.iter().find(|(name, _)| name == wanted);
         found.map(|(_, value)| value.clone()).unwrap_or_default()
     };
@@ -284,7 +284,7 @@ fn an_edge_gets_the_number_by_headers_and_other_clients_do_not() {
     assert_eq!(client.get(&path, &[("user-agent", FIREFOX)]).unwrap().status, 403);
     let edge = [("user-agent", FIREFOX), ("ringwell-edge-key", "only-the-edge-knows")];
     let answer = client.get(&path, &edge).unwrap();
-    let find = |answer: &Answer, wanted: &str| {
+    let find = |answer: &HttpAnswer, wanted: &str| {
         let found = answer.headers.iter().find(|(name, _)| name == wanted);
         found.unwrap_or_else(|| panic!("no {wanted}: {:?}", answer.headers)).1.clone()
     };
@@ -304,7 +304,7 @@ fn an_amp_page_gets_a_number_and_other_sites_pages_do_not() {
     let path =
         format!("/site/v1/amp?site={KEY}&gclid=c-7&landing=https%3A%2F%2Fshop.example%2Fa%3Fx");
     let agent = ("user-agent", FIREFOX);
-    let find = |answer: &Answer, wanted: &str| {
+    let find = |answer: &HttpAnswer, wanted: &str| {
         let found = answer.headers.iter().find(|(name, _)| name == wanted);
         found.map(|(_, value)| value.clone()).unwrap_or_default()
     };

@@ -112,8 +112,12 @@ fn a_repeated_batch_gets_no_number_of_another_pool() {
     assert_eq!(send(), one.overflow);
     site.write(vec![one.clone(), other]);
     assert!(server.reload().contains("read again"));
-    assert_eq!(send(), one.first, "it belongs to the pool again, and no other visitor has had \
-        it");
+    assert_eq!(
+        send(),
+        one.first,
+        "it belongs to the pool again, and no other visitor has had \
+        it"
+    );
     server.stop();
 }
 

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use support::client::Answer;
+use support::client::HttpAnswer;
 use support::server::{Server, ringwell};
 use support::site::{Pool, Site, TOKEN};
 
@@ -68,14 +68,14 @@ impl Managed {
     }
 
     /// The answer to a page of `origin`.
-    fn page(&self, key: &str, origin: &str) -> Answer {
+    fn page(&self, key: &str, origin: &str) -> HttpAnswer {
         let headers = [("origin", origin), ("user-agent", FIREFOX)];
         let body = json!({"site": key, "params": {}}).to_string();
         self.server.client().post("/site/v1/numbers", &headers, &body).unwrap()
     }
 
     /// The page's answer once its status is `status`.
-    fn page_until(&self, key: &str, origin: &str, status: u16) -> Answer {
+    fn page_until(&self, key: &str, origin: &str, status: u16) -> HttpAnswer {
         let until = Instant::now() + SOON;
         loop {
             let answer = self.page(key, origin);
@@ -88,7 +88,7 @@ impl Managed {
     }
 
     /// Sends a request to the management API with `token`; returns its status and body.
-    fn manage(&self, method: &str, path: &str, token: &str, body: &Value) -> Answer {
+    fn manage(&self, method: &str, path: &str, token: &str, body: &Value) -> HttpAnswer {
         let token = format!("Bearer {token}");
         let body = if body.is_null() { String::new() } else { body.to_string() };
         let headers = [("authorization", token.as_str())];
@@ -319,7 +319,7 @@ fn the_snippet_has_the_server_s_script_and_its_integrity_value() {
     let mut client = managed.server.client();
     let (newest, hashed) = (client.get("/rw.js", &[]).unwrap(), client.get(path, &[]).unwrap());
     assert_eq!(hashed.body, newest.body);
-    let kept = |answer: &Answer| {
+    let kept = |answer: &HttpAnswer| {
         let mut found = answer.headers.iter().filter(|(name, _)| name == "cache-control");
         found.next().unwrap().1.clone()
     };

@@ -20,7 +20,7 @@ use crate::kept::keep;
 use crate::lifetimes::{self, Lifetimes};
 use crate::lists::list;
 use crate::membership::Membership;
-use crate::message::{Done, Message, Step};
+use crate::message::{Message, Step, StepResult};
 use crate::node::{Node, Phase};
 use crate::platform::{Path, Platform};
 use crate::queue::Peers;
@@ -77,7 +77,7 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
         let now = now(peers, shard).await.ok_or("the shard is stopping")?;
         let numbers = pools.iter().flatten().copied().collect();
         let tell = Step::Tell { numbers, is_free_too: false };
-        if let Some(Done::Known(locked)) = ask(peers, shard, tell).await {
+        if let Some(StepResult::Known(locked)) = ask(peers, shard, tell).await {
             for retired in locked {
                 let left = known.entry(retired.slot.number).or_insert(0);
                 *left = retired.slot.locked_until.since(now).0.max(*left);
@@ -86,7 +86,7 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
             return Err("the shard is stopping".to_owned());
         }
         // The lockouts of held pools are unknown, and the numbers may have been theirs.
-        let Some(Done::Holds(holds)) = ask(peers, shard, Step::TellHolds).await else {
+        let Some(StepResult::Holds(holds)) = ask(peers, shard, Step::TellHolds).await else {
             return Err("the shard is stopping".to_owned());
         };
         held = holds.iter().map(|(_, until)| until.since(now).0).fold(held, u64::max);
@@ -100,7 +100,7 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
 }
 
 /// Makes a shard of this node take a step; `None` if it has ended.
-async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<Done> {
+async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<StepResult> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
         return None;
@@ -189,7 +189,7 @@ async fn known_here(
     let mut known = BTreeMap::new();
     for shard in node.shards() {
         let tell = Step::Tell { numbers: numbers.clone(), is_free_too: true };
-        if let Some(Done::Known(retired)) = ask(peers, shard, tell).await {
+        if let Some(StepResult::Known(retired)) = ask(peers, shard, tell).await {
             for Slot { number, locked_until, .. } in retired.iter().map(|retired| retired.slot) {
                 let until = known.entry(number).or_insert(locked_until);
                 *until = locked_until.max(*until);

@@ -21,7 +21,7 @@ pub use self::known::{known, known_apart};
 pub use self::shard::{take, when_there_is_room};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
-use crate::message::{Done, Known, Message, Step};
+use crate::message::{Known, Message, Step, StepResult};
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
@@ -157,7 +157,7 @@ async fn take_steps<P: Platform>(
         let of = |pool: &PoolSpec| until(&held, pool).max(of_bucket(pool));
         let holds = put.iter().filter_map(|(_, pool)| Some((pool.id, of(pool)?)));
         let holds = holds.collect();
-        if let Done::Clash(pool, InRotation { number, pool: owner }) =
+        if let StepResult::Clash(pool, InRotation { number, pool: owner }) =
             ask(peers, *shard, Step::Enter { known, answers, holds, put }).await?
         {
             return Err(ChangeError::Clash { pool, number, owner });
@@ -184,7 +184,7 @@ fn moved(changes: &BTreeMap<u16, Changes>, shard: u16) -> Vec<u16> {
 ///
 /// # Errors
 /// [`ChangeError::Shard`] if it has ended.
-pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, ChangeError> {
+pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<StepResult, ChangeError> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Change(step, reply)).await {
         return Err(ChangeError::Shard(shard));
@@ -194,20 +194,24 @@ pub async fn ask(peers: &Peers, shard: u16, step: Step) -> Result<Done, ChangeEr
 
 /// The holds.
 #[derive(Default)]
-struct Held {
+struct CollectedHolds {
     /// A shard doubts its whole state: any number may have been one of its own.
     all: Option<Millis>,
     /// The numbers of held pools, in rising order.
     numbers: Vec<(NumberRange, Millis)>,
 }
 
-async fn held(peers: &Peers, shards: &[u16], before: &Directory) -> Result<Held, ChangeError> {
-    let mut held = Held::default();
+async fn held(
+    peers: &Peers,
+    shards: &[u16],
+    before: &Directory,
+) -> Result<CollectedHolds, ChangeError> {
+    let mut held = CollectedHolds::default();
     if planted(Bug::HoldsStayBehind) {
         return Ok(held);
     }
     for shard in shards {
-        if let Done::Holds(holds) = ask(peers, *shard, Step::TellHolds).await? {
+        if let StepResult::Holds(holds) = ask(peers, *shard, Step::TellHolds).await? {
             for (pool, until) in holds {
                 let Some(pool) = pool else {
                     held.all = held.all.max(Some(until));
@@ -223,7 +227,7 @@ async fn held(peers: &Peers, shards: &[u16], before: &Directory) -> Result<Held,
 }
 
 /// The end of a pool's hold that is caused by some of its numbers, whose lockouts are unknown.
-fn until(held: &Held, pool: &PoolSpec) -> Option<Millis> {
+fn until(held: &CollectedHolds, pool: &PoolSpec) -> Option<Millis> {
     let of_range = |range: &NumberRange| {
         let from = held.numbers.partition_point(|(other, _)| other.last() < range.first());
         let others = held.numbers[from..].iter();
@@ -243,7 +247,7 @@ async fn ask_known(
     let mut all = Vec::new();
     for shard in shards {
         let step = Step::Tell { numbers: numbers.to_vec(), is_free_too };
-        if let Done::Known(known) = ask(peers, *shard, step).await? {
+        if let StepResult::Known(known) = ask(peers, *shard, step).await? {
             all.extend(known);
         }
     }

@@ -114,7 +114,7 @@ pub enum Message {
         reply: oneshot::Sender<Result<Past, String>>,
     },
     /// Takes a step from one state of the directory to the next.
-    Change(Step, oneshot::Sender<Done>),
+    Change(Step, oneshot::Sender<StepResult>),
     /// Asks to adopt the previous owner's state of the numbers of buckets.
     Adopt {
         /// The previous owner's state.
@@ -198,7 +198,7 @@ pub type Holds = Vec<(Option<PoolId>, Millis)>;
 
 /// A shard's answer to a [`Step`].
 #[derive(Debug)]
-pub enum Done {
+pub enum StepResult {
     /// The step was taken.
     Taken,
     /// The result.

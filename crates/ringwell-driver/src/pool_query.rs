@@ -10,7 +10,7 @@ use tokio::sync::oneshot;
 use crate::stats::{Reason, Stats};
 
 /// A pool's index in its shard, and its generation at the time of the look-up.
-pub type Place = (u32, PoolId);
+pub type PoolSlot = (u32, PoolId);
 
 /// A query about pools. Pools that the shard does not have (any more) are omitted.
 #[derive(Debug)]
@@ -18,21 +18,21 @@ pub enum PoolQuery {
     /// The pool's present state; reads each of its numbers.
     State {
         /// The pool.
-        place: Place,
+        place: PoolSlot,
         /// `None` if the shard does not have it.
         reply: oneshot::Sender<Option<PoolState>>,
     },
     /// The count of requests to pools so far; cheap.
     Asked {
         /// The pools.
-        places: Vec<Place>,
+        places: Vec<PoolSlot>,
         /// The requested pools that the shard has.
         reply: oneshot::Sender<Vec<PoolAsked>>,
     },
     /// The numbers of a pool that have not been held since a given time.
     Unused {
         /// The pool.
-        place: Place,
+        place: PoolSlot,
         /// The moment.
         since: Millis,
         /// Consecutive numbers make one range.
@@ -41,7 +41,7 @@ pub enum PoolQuery {
     /// The time for which its numbers have rested; reads each of them.
     Rested {
         /// The pool.
-        place: Place,
+        place: PoolSlot,
         /// `None` if the shard does not have it.
         reply: oneshot::Sender<Option<Rested>>,
     },
@@ -137,7 +137,7 @@ pub fn answer(shard: u16, engine: &Engine, now: Millis, stats: &Stats, query: Po
     }
 }
 
-fn state(engine: &Engine, now: Millis, shard: u16, (index, pool): Place) -> Option<PoolState> {
+fn state(engine: &Engine, now: Millis, shard: u16, (index, pool): PoolSlot) -> Option<PoolState> {
     let rules = engine.shard();
     if !rules.is_pool(index, pool) {
         return None;
@@ -150,7 +150,7 @@ fn state(engine: &Engine, now: Millis, shard: u16, (index, pool): Place) -> Opti
     Some(PoolState { pool, shard, numbers, locked, next_free, allocated, exhausted })
 }
 
-fn asked(engine: &Engine, (index, pool): Place) -> Option<PoolAsked> {
+fn asked(engine: &Engine, (index, pool): PoolSlot) -> Option<PoolAsked> {
     let rules = engine.shard();
     if !rules.is_pool(index, pool) {
         return None;
@@ -162,7 +162,7 @@ fn asked(engine: &Engine, (index, pool): Place) -> Option<PoolAsked> {
 }
 
 /// Consecutive numbers make one range.
-fn unused(engine: &Engine, (index, pool): Place, since: Millis) -> Vec<NumberRange> {
+fn unused(engine: &Engine, (index, pool): PoolSlot, since: Millis) -> Vec<NumberRange> {
     let rules = engine.shard();
     let mut ranges: Vec<(PromoNumber, u32)> = Vec::new();
     if rules.is_pool(index, pool) {
@@ -184,7 +184,7 @@ fn unused(engine: &Engine, (index, pool): Place, since: Millis) -> Vec<NumberRan
     ranges.into_iter().filter_map(|(first, count)| NumberRange::new(first, count)).collect()
 }
 
-fn rested(engine: &Engine, now: Millis, (index, pool): Place) -> Option<Rested> {
+fn rested(engine: &Engine, now: Millis, (index, pool): PoolSlot) -> Option<Rested> {
     let rules = engine.shard();
     if !rules.is_pool(index, pool) {
         return None;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use ringwell_core::{Millis, PoolId, PoolSpec, PromoNumber, VisitorId};
 use ringwell_directory::{Config, Directory, RingPool};
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey, lockout};
-use ringwell_wire::{Answer, Limits, RequestError, Row, RowError, Tracking};
+use ringwell_wire::{Limits, RequestError, ResponseRow, Row, RowError, Tracking};
 
 use crate::canary::{Bug, planted};
 
@@ -25,7 +25,7 @@ const SINGLE: &str = "ringwell 2026-11-22 idempotency key of a single allocation
 
 /// The plan for a row.
 #[derive(Clone, Copy, Debug)]
-pub enum Plan {
+pub enum RowPlan {
     /// Answer with this error.
     Fail(RowError),
     /// Ask the owner for a number, with the row's data.
@@ -131,22 +131,22 @@ pub fn visitor_id(name: &[u8]) -> VisitorId {
 )]
 #[inline(always)]
 #[must_use]
-pub fn plan(directory: &Directory, text: &[u8], row: &Row) -> Plan {
+pub fn plan(directory: &Directory, text: &[u8], row: &Row) -> RowPlan {
     let ask = match &row.ask {
         Ok(ask) => ask,
-        Err(error) => return Plan::Fail(*error),
+        Err(error) => return RowPlan::Fail(*error),
     };
     let entry = directory.lookup(ask.pool);
     let is_open = directory.check_key(entry, ask.key.of(text));
     match entry {
-        Some(entry) if is_open => Plan::Allocate(Owner {
+        Some(entry) if is_open => RowPlan::Allocate(Owner {
             shard: entry.shard(),
             index: entry.index(),
             overflow: entry.overflow(),
             is_tracked: entry.is_tracked(),
         }),
         // Clients without the key cannot see whether the pool exists.
-        _ => Plan::Fail(RowError::InvalidKey { key: ask.key, pool: ask.pool_text }),
+        _ => RowPlan::Fail(RowError::InvalidKey { key: ask.key, pool: ask.pool_text }),
     }
 }
 
@@ -158,10 +158,10 @@ pub fn plans<'a>(
     shard: u16,
     text: &'a [u8],
     rows: &'a [Row],
-) -> impl Iterator<Item = Plan> + 'a {
+) -> impl Iterator<Item = RowPlan> + 'a {
     rows.iter().map(move |row| {
         let plan = plan(directory, text, row);
-        if let Plan::Allocate(owner) = plan
+        if let RowPlan::Allocate(owner) = plan
             && owner.shard == shard
         {
             fetch_next(engine, owner.index);
@@ -189,7 +189,7 @@ pub struct Planned<'a> {
     /// The rows.
     pub rows: &'a [Row],
     /// The plan for each.
-    pub plans: &'a [Plan],
+    pub plans: &'a [RowPlan],
     /// The batch's digest, if it is repeatable: see [`batch_digest`].
     pub retry: Option<[u8; 16]>,
 }
@@ -207,7 +207,7 @@ pub fn serve(
     let Planned { text, rows, plans, retry } = *planned;
     let rows = (0..).zip(plans).zip(rows).zip(outcomes);
     for (((row, plan), asked), outcome) in rows {
-        let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
+        let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
         if owner.shard != shard {
             continue;
         }
@@ -241,13 +241,13 @@ pub fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
 pub fn answer<'a>(
     directory: &'a Directory,
     row: &Row,
-    plan: &Plan,
+    plan: &RowPlan,
     outcome: Outcome,
     now: impl FnOnce() -> Millis,
-) -> (Answer<'a>, Option<Shortage>) {
+) -> (ResponseRow<'a>, Option<Shortage>) {
     let (owner, pool) = match (plan, &row.ask) {
-        (Plan::Allocate(owner), Ok(ask)) => (owner, ask.pool),
-        (Plan::Fail(error), _) | (_, Err(error)) => return (Answer::Error(*error), None),
+        (RowPlan::Allocate(owner), Ok(ask)) => (owner, ask.pool),
+        (RowPlan::Fail(error), _) | (_, Err(error)) => return (ResponseRow::Error(*error), None),
     };
     let tracking = || {
         let entry = owner.is_tracked.then(|| directory.lookup(pool)).flatten()?;
@@ -256,22 +256,22 @@ pub fn answer<'a>(
     };
     let shortage = match outcome {
         Outcome::Allocated { number } | Outcome::Kept { number } => {
-            return (Answer::Number { number, overflow: false, tracking: tracking() }, None);
+            return (ResponseRow::Number { number, overflow: false, tracking: tracking() }, None);
         }
         Outcome::Exhausted { until } => Shortage::Exhausted(until),
         Outcome::Refused(refusal) => Shortage::Refused(refusal),
     };
     let answer = match (owner.overflow, shortage) {
-        (Some(number), _) => Answer::Number { number, overflow: true, tracking: tracking() },
-        (None, Shortage::Refused(_)) => Answer::Error(RowError::Unavailable { pool }),
+        (Some(number), _) => ResponseRow::Number { number, overflow: true, tracking: tracking() },
+        (None, Shortage::Refused(_)) => ResponseRow::Error(RowError::Unavailable { pool }),
         (None, Shortage::Exhausted(_)) if is_empty(directory, pool) => {
-            Answer::Error(RowError::NoNumbers { pool })
+            ResponseRow::Error(RowError::NoNumbers { pool })
         }
         (None, Shortage::Exhausted(until)) => {
             // Lockouts are a millisecond longer than the lifetime; an answer should not contain
             // 1801 seconds.
             let wait_ms = until.since(now()).0.saturating_sub(1);
-            Answer::Error(RowError::PoolExhausted { pool, wait_ms })
+            ResponseRow::Error(RowError::PoolExhausted { pool, wait_ms })
         }
     };
     (answer, Some(shortage))

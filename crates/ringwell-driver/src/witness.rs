@@ -19,7 +19,7 @@ use crate::Path;
 use crate::arrivals;
 use crate::change::{ChangeError, ask};
 use crate::message::Message;
-use crate::message::{Done, Step};
+use crate::message::{Step, StepResult};
 use crate::moves::{self, to_its_end};
 use crate::node::Node;
 use crate::platform::Platform;
@@ -285,7 +285,7 @@ async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> 
 async fn tips(node: &Node, peers: &Peers) -> Vec<JournalWord> {
     let mut tips = Vec::new();
     for shard in node.shards() {
-        if let Ok(Done::Stored(group)) = ask(peers, shard, Step::TellStored).await {
+        if let Ok(StepResult::Stored(group)) = ask(peers, shard, Step::TellStored).await {
             tips.push((shard, node.begun.identity.clone(), group.saturating_add(1)));
         }
     }

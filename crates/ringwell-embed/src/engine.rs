@@ -11,12 +11,12 @@ use std::time::Instant;
 use bytes::Bytes;
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Directory};
-use ringwell_driver::rows::{self, Plan, Planned};
+use ringwell_driver::rows::{self, Planned, RowPlan};
 use ringwell_driver::store::unmark_restored;
 use ringwell_engine::{Doubts, Outcome, Refusal};
 use ringwell_journal::Durability;
 use ringwell_os::{DataLock, OsFiles};
-use ringwell_wire::{Answer, Batch, BulkResponse, Limits, RequestError, RowError};
+use ringwell_wire::{Batch, BulkResponse, Limits, RequestError, ResponseRow, RowError};
 use serde::Serialize;
 
 use crate::open::open_alone;
@@ -41,7 +41,7 @@ pub(crate) struct Embedded {
     upkeep: Upkeep,
     /// Memory for one batch, reused for the next.
     batch: Batch,
-    plans: Vec<Plan>,
+    plans: Vec<RowPlan>,
     outcomes: Vec<Outcome>,
     /// The digest of the current batch, if it is repeatable.
     retry: Option<[u8; 16]>,
@@ -230,7 +230,7 @@ impl Embedded {
             let now = || self.shard.now();
             let (answer, _) = rows::answer(&self.directory, row, plan, *outcome, now);
             let of_fault =
-                fault.map(|handle| Answer::Error(RowError::InternalServiceError { handle }));
+                fault.map(|handle| ResponseRow::Error(RowError::InternalServiceError { handle }));
             writer.row(row.request_id, &of_fault.unwrap_or(answer));
         }
         writer.finish();

@@ -20,12 +20,13 @@ pub(crate) const ENGINES_MAX: usize = 64;
 const PLACE_BITS: u32 = 8;
 const COUNT_BITS: u32 = 24;
 
-static TABLE: [Mutex<Place>; ENGINES_MAX] = [const { Mutex::new(Place::EMPTY) }; ENGINES_MAX];
+static TABLE: [Mutex<EngineSlot>; ENGINES_MAX] =
+    [const { Mutex::new(EngineSlot::EMPTY) }; ENGINES_MAX];
 static COUNT: AtomicU32 = AtomicU32::new(0);
 
 /// An entry of the table.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct EngineSlot {
     handle: u64,
     engine: Option<Embedded>,
     /// A panic ended a call after it had begun to change the engine.
@@ -43,7 +44,7 @@ pub(crate) enum NoEngine {
     Broken,
 }
 
-impl Place {
+impl EngineSlot {
     const EMPTY: Self = Self { handle: 0, engine: None, is_broken: false };
 }
 
@@ -62,7 +63,7 @@ pub(crate) fn put(engine: Embedded) -> Result<u64, Box<Embedded>> {
         }
         let count = COUNT.fetch_add(1, Ordering::Relaxed) % (1 << COUNT_BITS);
         let handle = u64::from(pid) << 32 | u64::from(count << PLACE_BITS) | at;
-        *place = Place { handle, engine: Some(engine), is_broken: false };
+        *place = EngineSlot { handle, engine: Some(engine), is_broken: false };
         return Ok(handle);
     }
     Err(Box::new(engine))
@@ -74,7 +75,7 @@ pub(crate) fn with<T>(handle: u64, work: impl FnOnce(&mut Embedded) -> T) -> Res
     if place.is_broken {
         return Err(NoEngine::Broken);
     }
-    let Place { engine, is_broken, .. } = &mut *place;
+    let EngineSlot { engine, is_broken, .. } = &mut *place;
     let engine = engine.as_mut().ok_or(NoEngine::Closed)?;
     // It stays set if `work` panics.
     *is_broken = true;
@@ -100,7 +101,7 @@ pub(crate) fn take(handle: u64) -> Result<(Embedded, bool), NoEngine> {
     Err(NoEngine::Forked)
 }
 
-fn find(handle: u64) -> Result<MutexGuard<'static, Place>, NoEngine> {
+fn find(handle: u64) -> Result<MutexGuard<'static, EngineSlot>, NoEngine> {
     if process_of(handle) != std::process::id() {
         return Err(if handle == 0 { NoEngine::Closed } else { NoEngine::Forked });
     }
@@ -115,11 +116,11 @@ fn process_of(handle: u64) -> u32 {
     u32::try_from(handle >> 32).unwrap_or_default()
 }
 
-fn place_of(handle: u64) -> Option<&'static Mutex<Place>> {
+fn place_of(handle: u64) -> Option<&'static Mutex<EngineSlot>> {
     TABLE.get(usize::try_from(handle & ((1 << PLACE_BITS) - 1)).ok()?)
 }
 
-fn try_lock(place: &'static Mutex<Place>) -> Option<MutexGuard<'static, Place>> {
+fn try_lock(place: &'static Mutex<EngineSlot>) -> Option<MutexGuard<'static, EngineSlot>> {
     match place.try_lock() {
         Ok(place) => Some(place),
         Err(TryLockError::Poisoned(poisoned)) => Some(poisoned.into_inner()),

@@ -16,7 +16,7 @@ use std::ops::Bound;
 use foldhash::fast::RandomState;
 use foldhash::{HashMap, HashMapExt as _};
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, RECENT_MAX};
-use ringwell_journal::{Answer, AnswerEntry, RowKey};
+use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey};
 
 use crate::engine::Outcome;
 use queue::Queue;
@@ -30,10 +30,12 @@ const PARTS: usize = 1250;
 
 /// The part of an outcome to remember; nothing if the shard could not decide, because a repeat may
 /// succeed.
-pub(crate) fn answer_of(outcome: Outcome) -> Option<Answer> {
+pub(crate) fn answer_of(outcome: Outcome) -> Option<RecordedAnswer> {
     match outcome {
-        Outcome::Allocated { number } | Outcome::Kept { number } => Some(Answer::Number(number)),
-        Outcome::Exhausted { .. } => Some(Answer::Overflow),
+        Outcome::Allocated { number } | Outcome::Kept { number } => {
+            Some(RecordedAnswer::Number(number))
+        }
+        Outcome::Exhausted { .. } => Some(RecordedAnswer::Overflow),
         Outcome::Refused(_) => None,
     }
 }
@@ -76,10 +78,10 @@ const NEW: u64 = 1 << 63;
 const FORGOTTEN: u64 = NEW;
 
 impl Remembered {
-    fn new(at: Millis, answer: Answer) -> Self {
+    fn new(at: Millis, answer: RecordedAnswer) -> Self {
         let number = match answer {
-            Answer::Number(number) => number.to_e164(),
-            Answer::Overflow => 0,
+            RecordedAnswer::Number(number) => number.to_e164(),
+            RecordedAnswer::Overflow => 0,
         };
         Self { at, number }
     }
@@ -88,8 +90,9 @@ impl Remembered {
         self.number == FORGOTTEN
     }
 
-    fn answer(&self) -> Answer {
-        PromoNumber::from_e164(self.number & !NEW).map_or(Answer::Overflow, Answer::Number)
+    fn answer(&self) -> RecordedAnswer {
+        PromoNumber::from_e164(self.number & !NEW)
+            .map_or(RecordedAnswer::Overflow, RecordedAnswer::Number)
     }
 }
 
@@ -119,13 +122,13 @@ impl Answers {
     }
 
     /// The answer to a row, and its time.
-    pub(crate) fn get(&self, now: Millis, row: RowKey) -> Option<(Millis, Answer)> {
+    pub(crate) fn get(&self, now: Millis, row: RowKey) -> Option<(Millis, RecordedAnswer)> {
         let known = self.known(row)?;
         (now.since(known.at) <= ANSWER_AGE).then(|| (known.at, known.answer()))
     }
 
     /// Like [`Self::get`], for a row that receives the same answer again.
-    pub(crate) fn repeat(&mut self, now: Millis, row: RowKey) -> Option<(Millis, Answer)> {
+    pub(crate) fn repeat(&mut self, now: Millis, row: RowKey) -> Option<(Millis, RecordedAnswer)> {
         let place = self.place(row);
         let known = self.by_row.get_mut(place)?.get_mut(&row)?;
         if !known.is_forgotten() {
@@ -140,12 +143,24 @@ impl Answers {
     }
 
     /// Remembers the answer that a row of `pool` receives at `now`.
-    pub(crate) fn remember(&mut self, now: Millis, pool: PoolId, row: RowKey, answer: Answer) {
+    pub(crate) fn remember(
+        &mut self,
+        now: Millis,
+        pool: PoolId,
+        row: RowKey,
+        answer: RecordedAnswer,
+    ) {
         self.insert(pool, row, Remembered::new(now, answer));
     }
 
     /// Like [`Self::remember`], for a number that is handed out `now`.
-    pub(crate) fn remember_new(&mut self, now: Millis, pool: PoolId, row: RowKey, answer: Answer) {
+    pub(crate) fn remember_new(
+        &mut self,
+        now: Millis,
+        pool: PoolId,
+        row: RowKey,
+        answer: RecordedAnswer,
+    ) {
         let Remembered { at, number } = Remembered::new(now, answer);
         self.insert(pool, row, Remembered { at, number: number | NEW });
     }

@@ -10,7 +10,7 @@ use crate::engine::Engine;
 
 /// An allocation that held a number at the requested time, or was the last one before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct PastAllocation {
     /// The pool that the number was handed out from; `None` if another shard has the record, and
     /// this one took over the lockout.
     pub pool: Option<PoolId>,
@@ -30,7 +30,7 @@ pub struct Held {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Past {
     /// The holder of the number.
-    pub held: Option<Held>,
+    pub held: Option<PastAllocation>,
     /// The reason why no holder can be named although there may have been one.
     pub missing: Option<Missing>,
 }
@@ -253,10 +253,10 @@ impl Walk<'_> {
     }
 
     /// The newest allocation, if its record was not read and it had happened by then.
-    fn newest_held(&self) -> Option<Held> {
+    fn newest_held(&self) -> Option<PastAllocation> {
         let newest = self.newest?;
         let wall = shifted(self.newest_at, self.newest_shift);
-        self.at.is_from(self.newest_at, wall).then(|| Held {
+        self.at.is_from(self.newest_at, wall).then(|| PastAllocation {
             pool: None,
             allocated_at: newest.allocated_at,
             allocated_wall: wall,
@@ -296,7 +296,7 @@ impl Walk<'_> {
         if self.at.is_from(met.allocated_at, known) {
             let locked_wall = shifted(locked_until, met.shift);
             let is_late = self.at.is_after(locked_until, locked_wall);
-            let held = Held {
+            let held = PastAllocation {
                 pool: Some(met.pool),
                 allocated_at: met.allocated_at,
                 allocated_wall: known,

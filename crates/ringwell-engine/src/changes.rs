@@ -7,7 +7,7 @@
 //! buckets".
 
 use ringwell_core::{InRotation, Millis, PoolId, PoolSpec, Retired, Slot};
-use ringwell_journal::{Answer, AnswerEntry, RECORD_OVERHEAD_MAX, Record};
+use ringwell_journal::{AnswerEntry, RECORD_OVERHEAD_MAX, Record, RecordedAnswer};
 
 use crate::answers::{ANSWER_AGE, AnswersPlace};
 use crate::engine::Engine;
@@ -103,8 +103,8 @@ impl Engine {
     ) -> Option<AnswersPlace> {
         self.answers.piece(place, count, |entry| {
             let is_wanted = match entry.answer {
-                Answer::Number(number) => is_wanted(number),
-                Answer::Overflow => true,
+                RecordedAnswer::Number(number) => is_wanted(number),
+                RecordedAnswer::Overflow => true,
             };
             if is_wanted && self.now.since(entry.at) <= ANSWER_AGE {
                 out.push(*entry);
@@ -135,13 +135,13 @@ impl Engine {
         }
         let AnswerEntry { row, at, .. } = *entry;
         let number = match entry.answer {
-            Answer::Number(number) if self.shard.find(number).is_none() => Some(number),
-            Answer::Number(_) | Answer::Overflow => None,
+            RecordedAnswer::Number(number) if self.shard.find(number).is_none() => Some(number),
+            RecordedAnswer::Number(_) | RecordedAnswer::Overflow => None,
         };
-        let answer = number.map_or(Answer::Overflow, Answer::Number);
+        let answer = number.map_or(RecordedAnswer::Overflow, RecordedAnswer::Number);
         let gone_at = number.and_then(|number| self.shard.newest_local_at(number));
         let is_kept = |known_at, known| known == answer && gone_at > Some(known_at);
-        let stands = |(known_at, known): (Millis, Answer)| {
+        let stands = |(known_at, known): (Millis, RecordedAnswer)| {
             number.is_none() || (known_at >= at && !is_kept(known_at, known))
         };
         if self.answers.get(now, row).is_some_and(stands) {

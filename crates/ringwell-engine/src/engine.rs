@@ -11,12 +11,12 @@ use ringwell_core::{
     Before, Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId,
 };
 use ringwell_journal::{
-    Answer, Clocks, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Restored, RowKey, Tip,
-    Writer,
+    Clocks, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, RecordedAnswer, Restored, RowKey,
+    Tip, Writer,
 };
 
 use crate::answers::{Answers, answer_of};
-use crate::live::Live;
+use crate::live_records::LiveRecords;
 
 /// The most bytes of records that a row may write: an allocation, or a kept number with the answer
 /// to the row.
@@ -117,7 +117,7 @@ pub struct Engine {
     pub(crate) answers: Answers,
     pub(crate) now: Millis,
     pub(crate) counts: Counts,
-    pub(crate) live: Live,
+    pub(crate) live: LiveRecords,
     /// Numbers that changes of pools have moved while a snapshot is taken, which may have passed
     /// their new places before they arrived there. `None` while none is taken.
     pub(crate) moved: Option<Vec<PromoNumber>>,
@@ -140,7 +140,7 @@ const ORIGINS_MAX: usize = 1 << 20;
 
 impl Engine {
     pub(crate) fn new(shard: Shard, writer: Writer, answers: Answers, now: Millis) -> Self {
-        let live = Live::new(writer.pending_n());
+        let live = LiveRecords::new(writer.pending_n());
         Self {
             shard,
             writer,
@@ -227,8 +227,8 @@ impl Engine {
         {
             self.counts.repeated += 1;
             return match answer {
-                Answer::Number(number) => self.repeat(now, ask.pool, number, at),
-                Answer::Overflow => Outcome::Exhausted { until: Millis::ZERO },
+                RecordedAnswer::Number(number) => self.repeat(now, ask.pool, number, at),
+                RecordedAnswer::Overflow => Outcome::Exhausted { until: Millis::ZERO },
             };
         }
         let held = ask.visitor.and_then(|visitor| self.keep(now, ask.pool, visitor));
@@ -237,15 +237,15 @@ impl Engine {
         let Some(row) = ask.retry else { return outcome };
         if let Some(answer) = answer_of(outcome) {
             // An allocation's own record contains the row's key.
-            if held.is_none() && answer != Answer::Overflow {
+            if held.is_none() && answer != RecordedAnswer::Overflow {
                 self.answers.remember_new(now, ask.id, row, answer);
                 self.answers.allocated(place, row);
             } else {
                 self.answers.remember(now, ask.id, row, answer);
                 let pool = self.shard.pool_id(ask.pool);
                 let number = match answer {
-                    Answer::Number(number) => Some(number),
-                    Answer::Overflow => None,
+                    RecordedAnswer::Number(number) => Some(number),
+                    RecordedAnswer::Overflow => None,
                 };
                 self.writer.append(&Record::Answer { at: now, pool, row, number });
             }
@@ -256,8 +256,10 @@ impl Engine {
     /// Whether the visitor of `ask` does not have the number of an earlier answer any more, but
     /// may have another one: the row is then served like a new one, as a visitor has at most one
     /// number of a pool.
-    fn has_left(&self, now: Millis, ask: &Ask<'_>, at: Millis, answer: Answer) -> bool {
-        let (Some(visitor), Answer::Number(number)) = (ask.visitor, answer) else { return false };
+    fn has_left(&self, now: Millis, ask: &Ask<'_>, at: Millis, answer: RecordedAnswer) -> bool {
+        let (Some(visitor), RecordedAnswer::Number(number)) = (ask.visitor, answer) else {
+            return false;
+        };
         self.shard.find(number).is_some_and(|slot| {
             let is_here = self.shard.pool_of(slot) == Some(ask.pool);
             let is_free = self.shard.slots()[slot as usize].is_free(now);

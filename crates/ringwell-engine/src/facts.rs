@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 
 use ringwell_core::{Millis, PoolId, PromoNumber, Retired, VisitorId};
-use ringwell_journal::{Answer, AnswerEntry, RowKey};
+use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey};
 
 /// The state that goes to an owner on another node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -110,10 +110,10 @@ impl Facts {
             *until = since.max(held_until(pool)).max(*until);
         }
         for entry in &mut answers {
-            if let Answer::Number(number) = entry.answer
+            if let RecordedAnswer::Number(number) = entry.answer
                 && outlasted.binary_search_by_key(&number, |known| known.slot.number).is_ok()
             {
-                entry.answer = Answer::Overflow;
+                entry.answer = RecordedAnswer::Overflow;
             }
         }
         Apart { numbers, answers, doubts: doubts.into_iter().collect() }
@@ -128,10 +128,10 @@ impl Facts {
         let mut answers: Vec<AnswerEntry> = answers.into_values().collect();
         answers.sort_by_key(|entry| (entry.at, entry.row));
         for entry in &mut answers {
-            if let Answer::Number(number) = entry.answer
+            if let RecordedAnswer::Number(number) = entry.answer
                 && numbers.get(&number).is_some_and(|newest| newest.local_at > entry.at)
             {
-                entry.answer = Answer::Overflow;
+                entry.answer = RecordedAnswer::Overflow;
             }
         }
         (with_visitors_at_their_newest(numbers.into_values().collect()), answers)

@@ -12,14 +12,14 @@ mod changes;
 mod clock;
 mod engine;
 mod facts;
-mod live;
+mod live_records;
 mod restore;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
 pub use answers::{ANSWER_AGE, AnswersPlace};
-pub use attribution::{BrokenChain, Held, Missing, Moment, Past, Step, Walk};
+pub use attribution::{BrokenChain, Missing, Moment, Past, PastAllocation, Step, Walk};
 pub use clock::{
     CLOCK_GAP_MAX, Reading, Recorded, SLEW_EVERY, WALL_STEP_MIN, lifetime, lockout, observed,
     slewed,

@@ -5,8 +5,8 @@
 
 use ringwell_core::{Fact, Millis, PoolId, PoolSpec, Position, Rebuild, Retired, Slot};
 use ringwell_journal::{
-    Answer, AnswerEntry, Clocks, DecodeError, ForeignTimeEntry, GroupHeader, HoldEntry,
-    NumberEntry, Record, Records, Tip, Writer,
+    AnswerEntry, Clocks, DecodeError, ForeignTimeEntry, GroupHeader, HoldEntry, NumberEntry,
+    Record, RecordedAnswer, Records, Tip, Writer,
 };
 
 use crate::answers::Answers;
@@ -164,7 +164,7 @@ impl Restore {
         match *record {
             Record::Allocate { at, pool, slot, number, lockout, visitor, idempotency, .. } => {
                 if let Some(row) = idempotency {
-                    self.answers.remember(at, pool, row, Answer::Number(number));
+                    self.answers.remember(at, pool, row, RecordedAnswer::Number(number));
                     self.answers.allocated(position, row);
                 }
                 self.lockout_max = self.lockout_max.max(lockout);
@@ -200,7 +200,7 @@ impl Restore {
             }
             Record::Answer { at, pool, row, number } => {
                 let at = if pool == TOLD { received_at(at) } else { at };
-                let answer = number.map_or(Answer::Overflow, Answer::Number);
+                let answer = number.map_or(RecordedAnswer::Overflow, RecordedAnswer::Number);
                 self.answers.remember(at, pool, row, answer);
             }
             Record::Hold { pool, until, .. } => self.rebuild.hold(pool, until),

@@ -10,8 +10,8 @@ use ringwell_journal::{
 };
 
 use crate::{
-    Ask, Engine, Held, Missing, Moment, Outcome, PIECE_ENTRIES, Refusal, Restore, SnapshotStep,
-    Step,
+    Ask, Engine, Missing, Moment, Outcome, PIECE_ENTRIES, PastAllocation, Refusal, Restore,
+    SnapshotStep, Step,
 };
 
 mod repeats;
@@ -191,7 +191,12 @@ impl Rig {
     }
 
     /// The holder of `number` at `at`, read from the groups.
-    fn attribution(&self, engine: &Engine, number: PromoNumber, at: Millis) -> Option<Held> {
+    fn attribution(
+        &self,
+        engine: &Engine,
+        number: PromoNumber,
+        at: Millis,
+    ) -> Option<PastAllocation> {
         let (mut walk, mut step) = engine.attribution(number, Moment::Wall(at), &[]);
         loop {
             let position = match step {
@@ -332,7 +337,7 @@ proptest! {
             prop_assert!(held.locked_until >= *at);
             let before = rig.attribution(&rig.engine, *number, *at - Millis(1));
             // An allocation of another shard has the time of that shard's clock.
-            let is_foreign = |before: &Held| before.pool.is_none();
+            let is_foreign = |before: &PastAllocation| before.pool.is_none();
             prop_assert!(before.is_none_or(|b| is_foreign(&b) || b.allocated_at < *at));
             // At the last time when no other visitor has seen the number.
             let later = rig.history[place + 1..].iter().find(|(other, ..)| other == number);

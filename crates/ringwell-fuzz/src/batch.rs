@@ -1,7 +1,7 @@
 //! The body of a bulk request.
 
 use bytes::Bytes;
-use ringwell_wire::{Answer, Batch, BulkResponse, Limits, RequestError, RowError, Span};
+use ringwell_wire::{Batch, BulkResponse, Limits, RequestError, ResponseRow, RowError, Span};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
@@ -84,7 +84,7 @@ fn check_response(batch: &Batch) {
             Ok(ask) => RowError::InvalidKey { key: ask.key, pool: ask.pool_text },
             Err(error) => error,
         };
-        response.row(row.request_id, &Answer::Error(error));
+        response.row(row.request_id, &ResponseRow::Error(error));
     }
     response.finish();
     let text = String::from_utf8(out).unwrap();

@@ -11,7 +11,7 @@ use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::http::{HeaderMap, Request, StatusCode, header};
 use http_body_util::BodyExt;
-use ringwell_admin::{Entrance, Later, Live, Management, PoolLoad, PoolState, router};
+use ringwell_admin::{Entrance, Later, Management, PoolLoad, PoolState, RunningServer, router};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Directory, RingPool, RingPoolKey, Site, Token};
 use ringwell_store::{Location, Scope, Store};
@@ -56,7 +56,7 @@ struct Stage {
 /// A server that hands out nothing.
 struct Quiet;
 
-impl Live for Quiet {
+impl RunningServer for Quiet {
     fn now(&self) -> Millis {
         NOW
     }

@@ -4,8 +4,8 @@ use std::convert::Infallible;
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 use ringwell_journal::{
-    Answer, AnswerEntry, Chunk, ForeignTimeEntry, HoldEntry, NumberEntry, RowKey, SnapshotError,
-    SnapshotHeader, SnapshotReader, SnapshotWriter,
+    AnswerEntry, Chunk, ForeignTimeEntry, HoldEntry, NumberEntry, RecordedAnswer, RowKey,
+    SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter,
 };
 
 use crate::memory::bounded;
@@ -119,10 +119,12 @@ fn sample() -> Contents {
         position: Position(n << 20 | 5),
         visitor: (n % 3 == 0).then_some(VisitorId([7; 16])),
     });
-    let answers = [(Answer::Number(number(1)), 0), (Answer::Overflow, 3)].map(|(answer, pool)| {
-        let row = RowKey { batch: [8; 16], row: 9 };
-        AnswerEntry { row, at: Millis(5), answer, pool: PoolId(pool) }
-    });
+    let answers = [(RecordedAnswer::Number(number(1)), 0), (RecordedAnswer::Overflow, 3)].map(
+        |(answer, pool)| {
+            let row = RowKey { batch: [8; 16], row: 9 };
+            AnswerEntry { row, at: Millis(5), answer, pool: PoolId(pool) }
+        },
+    );
     let holds = [Some(PoolId(0)), None].map(|pool| HoldEntry { pool, until: Millis(77) });
     let foreign_times =
         ForeignTimeEntry { number: number(2), allocated_at: Millis(22), local_at: Millis(23) };

@@ -47,7 +47,7 @@ pub use recover::{
 };
 pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader, encode_end};
 pub use snapshot::{
-    Answer, AnswerEntry, Chunk, Entries, ForeignTimeEntry, HoldEntry, NumberEntry,
+    AnswerEntry, Chunk, Entries, ForeignTimeEntry, HoldEntry, NumberEntry, RecordedAnswer,
     SNAPSHOT_VERSION, Snapshot, SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter,
 };
 

@@ -93,7 +93,7 @@ pub struct AnswerEntry {
     /// The time when it was answered.
     pub at: Millis,
     /// The answer.
-    pub answer: Answer,
+    pub answer: RecordedAnswer,
     /// The requested pool; zero, which no pool has, if it is unknown. Snapshots of versions before
     /// 2026-11-22 do not contain it.
     pub pool: PoolId,
@@ -101,7 +101,7 @@ pub struct AnswerEntry {
 
 /// The answer to a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum RecordedAnswer {
     /// A promo number only for this row.
     Number(PromoNumber),
     /// The pool's overflow number.
@@ -248,8 +248,8 @@ impl Entry for AnswerEntry {
 
     fn number(&self) -> Option<PromoNumber> {
         match self.answer {
-            Answer::Number(number) => Some(number),
-            Answer::Overflow => None,
+            RecordedAnswer::Number(number) => Some(number),
+            RecordedAnswer::Overflow => None,
         }
     }
 
@@ -267,8 +267,8 @@ impl Entry for AnswerEntry {
         let row = RowKey { batch: cursor.array()?, row: cursor.u16()? };
         let at = Millis(cursor.u64()?);
         let answer = match decode_code(&mut cursor, (bytes.len(), Self::BYTES))? {
-            0 => Answer::Overflow,
-            code => Answer::Number(PromoNumber::from_code(code)?),
+            0 => RecordedAnswer::Overflow,
+            code => RecordedAnswer::Number(PromoNumber::from_code(code)?),
         };
         let pool = if cursor.remaining() == 0 { 0 } else { cursor.u64()? };
         Some(Self { row, at, answer, pool: PoolId(pool) })

@@ -221,15 +221,17 @@ fn numbers(fixture: &Fixture) -> Vec<NumberEntry> {
 }
 
 fn answers(fixture: &Fixture) -> [AnswerEntry; 2] {
-    [(0, Answer::Number((fixture.numbers)(1))), (1, Answer::Overflow)].map(|(row, answer)| {
-        AnswerEntry {
-            row: RowKey { batch: BATCH, row },
-            at: Millis(AT + 6),
-            answer,
-            // In the form that the fixture's version wrote.
-            pool: PoolId(0),
-        }
-    })
+    [(0, RecordedAnswer::Number((fixture.numbers)(1))), (1, RecordedAnswer::Overflow)].map(
+        |(row, answer)| {
+            AnswerEntry {
+                row: RowKey { batch: BATCH, row },
+                at: Millis(AT + 6),
+                answer,
+                // In the form that the fixture's version wrote.
+                pool: PoolId(0),
+            }
+        },
+    )
 }
 
 fn snapshot(fixture: &Fixture) -> Vec<u8> {

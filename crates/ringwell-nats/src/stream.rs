@@ -62,14 +62,14 @@ pub(crate) enum Kind {
 
 /// The answer of a stream or of JetStream's interface.
 #[derive(Debug, Deserialize)]
-struct Answer {
+struct StreamReply {
     error: Option<ApiError>,
     seq: Option<u64>,
     #[serde(default)]
     duplicate: bool,
     message: Option<StoredMessage>,
     config: Option<Value>,
-    state: Option<State>,
+    state: Option<StreamState>,
     cluster: Option<Cluster>,
 }
 
@@ -90,7 +90,7 @@ struct StoredMessage {
 }
 
 #[derive(Debug, Deserialize)]
-struct State {
+struct StreamState {
     first_seq: u64,
     last_seq: u64,
     #[serde(default)]
@@ -187,13 +187,13 @@ impl Stream {
     }
 
     /// Sends a request about this stream to JetStream's interface.
-    async fn ask(&self, what: &str, body: &Value) -> Result<Answer, Problem> {
+    async fn ask(&self, what: &str, body: &Value) -> Result<StreamReply, Problem> {
         let subject = format!("$JS.API.STREAM.{what}.{}", self.name);
         let body = Bytes::from(body.to_string());
         let request = Request::new().payload(body).timeout(Some(ANSWER_MAX));
         let answer = self.client.send_request(subject, request).await;
         let answer = answer.map_err(|error| Problem::Silent(error.to_string()))?;
-        let read = serde_json::from_slice::<Answer>(&answer.payload);
+        let read = serde_json::from_slice::<StreamReply>(&answer.payload);
         let mut read = read.map_err(|error| Problem::Silent(error.to_string()))?;
         match read.error.take() {
             Some(error) => Err(Problem::Api(error)),
@@ -252,10 +252,10 @@ impl Stream {
         let request = Request::new().headers(headers).payload(message).timeout(Some(ANSWER_MAX));
         let answer = self.client.send_request(subject.clone(), request).await;
         let answer = answer.map_err(|error| Unreached(error.to_string()))?;
-        let read = serde_json::from_slice::<Answer>(&answer.payload);
+        let read = serde_json::from_slice::<StreamReply>(&answer.payload);
         match read.map_err(|error| Unreached(error.to_string()))? {
-            Answer { error: None, seq: Some(place), .. } => Ok(place),
-            Answer { error, .. } => Err(Unreached(match error {
+            StreamReply { error: None, seq: Some(place), .. } => Ok(place),
+            StreamReply { error, .. } => Err(Unreached(match error {
                 Some(error) => format!("{} ({})", error.description, error.err_code),
                 None => "an answer without a place".to_owned(),
             })),
@@ -273,7 +273,7 @@ impl Stream {
 
     async fn message(&self, which: Value) -> Result<Option<(u64, Bytes)>, Unreached> {
         match self.ask("MSG.GET", &which).await {
-            Ok(Answer { message: Some(message), .. }) => {
+            Ok(StreamReply { message: Some(message), .. }) => {
                 let bytes = STANDARD.decode(message.data);
                 let bytes = bytes.map_err(|error| Unreached(error.to_string()))?;
                 Ok(Some((message.seq, bytes.into())))
@@ -286,7 +286,7 @@ impl Stream {
 
     async fn ends_now(self) -> Result<Range<u64>, Unreached> {
         let state = self.ask("INFO", &json!({})).await?.state;
-        let State { first_seq, last_seq, .. } =
+        let StreamState { first_seq, last_seq, .. } =
             state.ok_or_else(|| Unreached("an answer without a state".to_owned()))?;
         Ok(first_seq.max(1)..last_seq + 1)
     }
@@ -341,7 +341,7 @@ impl SharedLog for Stream {
 
 /// The meaning of an answer to the append of message `n`.
 fn judge(n: u64, answer: &[u8]) -> Result<(), NotAppended> {
-    let Ok(answer) = serde_json::from_slice::<Answer>(answer) else {
+    let Ok(answer) = serde_json::from_slice::<StreamReply>(answer) else {
         return Err(NotAppended::Unknown);
     };
     match answer.error {

@@ -26,7 +26,7 @@ pub(crate) use self::age::renew;
 use self::replays::Replays;
 pub use self::webhook::PushError;
 pub(crate) use self::webhook::push as webhook;
-use crate::live;
+use crate::running_node;
 use crate::server::Server;
 use ringwell_os::clock::coarse_time;
 
@@ -140,7 +140,7 @@ impl Application {
         let trouble = match asked.await {
             Ok(Ok(None)) => return Some(self.settings.refusal_age),
             Ok(Ok(Some(found))) => {
-                let taken = live::take(node, peers, vec![found], &[]).await;
+                let taken = running_node::take(node, peers, vec![found], &[]).await;
                 let Err(reason) = taken else {
                     self.gave(pool);
                     return None;

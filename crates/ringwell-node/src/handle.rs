@@ -20,8 +20,8 @@ use ringwell_driver::Platform;
 use ringwell_driver::membership::Membership;
 
 use crate::application::{self, PushError};
-use crate::live::{asked, look_at, refused};
 use crate::platform::Tokio;
+use crate::running_node::{asked, look_at, refused};
 use crate::server::Server;
 use crate::site::{Outcome, SiteEntry};
 use ringwell_driver::message::Message;

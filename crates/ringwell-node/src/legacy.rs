@@ -9,7 +9,7 @@ use hyper::{Response, StatusCode};
 use ringwell_driver::batch::{self, Answered, Terms};
 use ringwell_driver::stats::Kind;
 use ringwell_wire::legacy::Format;
-use ringwell_wire::{Answer, RowError};
+use ringwell_wire::{ResponseRow, RowError};
 
 use crate::api::whole;
 use crate::http::AnswerBody;
@@ -37,10 +37,10 @@ pub(crate) async fn answer(
 
 fn render(answered: &Answered<'_>, format: Format) -> Response<AnswerBody> {
     match answered.row(0) {
-        Answer::Number { number, tracking, .. } => {
+        ResponseRow::Number { number, tracking, .. } => {
             whole(StatusCode::OK, format.content_type(), format.number(number, tracking))
         }
-        Answer::Error(error) => failed(format, &error, answered.text()),
+        ResponseRow::Error(error) => failed(format, &error, answered.text()),
     }
 }
 

@@ -18,9 +18,9 @@ use crate::disk::{self, Inline, Journal, OsFiles, Reader, Store};
 use crate::handle::{Handle, Routes};
 use crate::http::Who;
 use crate::listen::{Listener, Listeners};
-use crate::live::{Orders, carry_out};
 use crate::lock_watch::LockWatch;
 use crate::platform::Tokio;
+use crate::running_node::{Orders, carry_out};
 use crate::secure::Secure;
 use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
@@ -431,12 +431,12 @@ fn spawn(
                     let store = Journal::start(journal, plan.shard)?;
                     if let Some(log) = log {
                         let store = log.store(store);
-                        return runtime.block_on(LocalSet::new().run_until(live(plan, store)));
+                        return runtime.block_on(LocalSet::new().run_until(run_shard(plan, store)));
                     }
-                    runtime.block_on(LocalSet::new().run_until(live(plan, store)))
+                    runtime.block_on(LocalSet::new().run_until(run_shard(plan, store)))
                 }
                 Inline::Memory(store) => {
-                    runtime.block_on(LocalSet::new().run_until(live(plan, store)))
+                    runtime.block_on(LocalSet::new().run_until(run_shard(plan, store)))
                 }
             }
         })
@@ -444,7 +444,7 @@ fn spawn(
 }
 
 /// Runs a shard on its thread.
-async fn live<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
+async fn run_shard<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
     let ShardPlan {
         shard,
         engine,

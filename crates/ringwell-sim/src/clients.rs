@@ -12,7 +12,7 @@ use ringwell_driver::batch::{self, Answered, Terms};
 use ringwell_driver::message::Message;
 use ringwell_driver::stats::Kind as Counted;
 use ringwell_driver::{Platform, Shard, rows};
-use ringwell_wire::{Answer, RowError};
+use ringwell_wire::{ResponseRow, RowError};
 use tokio::sync::oneshot;
 
 use crate::cluster::{Cluster, KEY};
@@ -444,13 +444,13 @@ async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
 /// The client's reading of a row.
 pub(crate) fn read_answer(answered: &Answered<'_>, row: usize) -> RowAnswer {
     let shown = match answered.row(row) {
-        Answer::Number { number, .. } => Shown::Number(number.to_code()),
-        Answer::Error(RowError::PoolExhausted { .. } | RowError::NoNumbers { .. }) => {
+        ResponseRow::Number { number, .. } => Shown::Number(number.to_code()),
+        ResponseRow::Error(RowError::PoolExhausted { .. } | RowError::NoNumbers { .. }) => {
             Shown::Exhausted
         }
-        Answer::Error(RowError::Unavailable { .. }) => Shown::Refused("unavailable"),
-        Answer::Error(RowError::InvalidKey { .. }) => Shown::Refused("no such pool"),
-        Answer::Error(_) => Shown::Refused("an error"),
+        ResponseRow::Error(RowError::Unavailable { .. }) => Shown::Refused("unavailable"),
+        ResponseRow::Error(RowError::InvalidKey { .. }) => Shown::Refused("no such pool"),
+        ResponseRow::Error(_) => Shown::Refused("an error"),
     };
     let given = answered.given_number(row).map(|(number, at)| (number.to_code(), at.0));
     RowAnswer { shown, given }

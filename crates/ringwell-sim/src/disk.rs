@@ -99,10 +99,10 @@ pub(crate) struct Disk {
     pub(crate) has_published: bool,
 }
 
-type Done = Result<(), Trouble>;
+type DiskResult = Result<(), Trouble>;
 
 impl Disk {
-    fn begin(&mut self, faults: &mut Faults) -> Done {
+    fn begin(&mut self, faults: &mut Faults) -> DiskResult {
         if !self.has_stopped && faults.strikes(Kind::CrashAtCall) {
             self.has_stopped = true;
         }
@@ -176,7 +176,7 @@ impl Disk {
         file: &Handle,
         offset: u64,
         bytes: &[u8],
-    ) -> Done {
+    ) -> DiskResult {
         self.begin(faults)?;
         if self.is_full {
             return Err(Trouble::Full);
@@ -206,7 +206,7 @@ impl Disk {
     }
 
     /// Sets the length of a file to the end of its written bytes.
-    pub(crate) fn cut(&mut self, faults: &mut Faults, file: &Handle, len: u64) -> Done {
+    pub(crate) fn cut(&mut self, faults: &mut Faults, file: &Handle, len: u64) -> DiskResult {
         self.begin(faults)?;
         let len = usize::try_from(len).map_err(|_| Trouble::Io)?;
         let file = self.opened(file)?;
@@ -217,7 +217,7 @@ impl Disk {
     }
 
     /// Makes written bytes durable.
-    pub(crate) fn flush(&mut self, faults: &mut Faults, handle: &Handle) -> Done {
+    pub(crate) fn flush(&mut self, faults: &mut Faults, handle: &Handle) -> DiskResult {
         self.begin(faults)?;
         let name = handle.name;
         self.on_their_way.remove(&handle.id);
@@ -247,7 +247,7 @@ impl Disk {
         if fails { Err(Trouble::Io) } else { Ok(()) }
     }
 
-    pub(crate) fn rename(&mut self, faults: &mut Faults, from: Name, to: Name) -> Done {
+    pub(crate) fn rename(&mut self, faults: &mut Faults, from: Name, to: Name) -> DiskResult {
         self.begin(faults)?;
         let id = self.names.remove(&from).ok_or(Trouble::Missing)?;
         self.names.insert(to, id);
@@ -256,7 +256,7 @@ impl Disk {
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, faults: &mut Faults, name: Name) -> Done {
+    pub(crate) fn remove(&mut self, faults: &mut Faults, name: Name) -> DiskResult {
         self.begin(faults)?;
         self.names.remove(&name).ok_or(Trouble::Missing)?;
         self.changes.push(Change::Remove(name));
@@ -264,7 +264,7 @@ impl Disk {
     }
 
     /// Makes names durable.
-    pub(crate) fn flush_names(&mut self, faults: &mut Faults) -> Done {
+    pub(crate) fn flush_names(&mut self, faults: &mut Faults) -> DiskResult {
         self.begin(faults)?;
         self.durable_names.clone_from(&self.names);
         self.changes.clear();

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ringwell_sim::{Bug, LogFault, LogOptions, LogReport, Violation, run_log};
 
 /// The plan of the program's arguments.
-pub(crate) struct Plan {
+pub(crate) struct LogRunPlan {
     pub(crate) seed: u64,
     pub(crate) seeds: u64,
     pub(crate) threads: u16,
@@ -32,7 +32,7 @@ struct Sum {
 }
 
 /// Runs all seeds; `false` if one has failed.
-pub(crate) fn work(plan: &Plan) -> Result<bool, String> {
+pub(crate) fn work(plan: &LogRunPlan) -> Result<bool, String> {
     let (next, sum) = (AtomicU64::new(plan.seed), Mutex::new(Sum::default()));
     std::thread::scope(|scope| {
         for _ in 0..plan.threads.max(1) {
@@ -59,12 +59,12 @@ pub(crate) fn work(plan: &Plan) -> Result<bool, String> {
     Ok(sum.failed.is_none())
 }
 
-fn options(plan: &Plan, seed: u64) -> LogOptions {
+fn options(plan: &LogRunPlan, seed: u64) -> LogOptions {
     let (on, off) = (plan.on.clone(), plan.off.clone());
     LogOptions { seed, on, off, bug: plan.bug, keeps_tale: false }
 }
 
-fn run_seeds(plan: &Plan, next: &AtomicU64, sum: &Mutex<Sum>) {
+fn run_seeds(plan: &LogRunPlan, next: &AtomicU64, sum: &Mutex<Sum>) {
     loop {
         let seed = next.fetch_add(1, Ordering::Relaxed);
         if seed >= plan.seed + plan.seeds {

@@ -121,7 +121,7 @@ fn work(cli: &Cli) -> Result<bool, String> {
     };
     plant(plan.bug);
     if cli.shared_log {
-        return log_runs::work(&log_runs::Plan {
+        return log_runs::work(&log_runs::LogRunPlan {
             seed: cli.seed,
             seeds: cli.seeds,
             threads: cli.threads,

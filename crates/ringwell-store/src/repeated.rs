@@ -9,10 +9,10 @@ const PAUSE: Duration = Duration::from_mins(1);
 /// Lets one line about a repeated failure pass per minute. Meant for a `static` next to the log
 /// call.
 #[derive(Debug)]
-pub struct Repeated(Mutex<State>);
+pub struct Repeated(Mutex<RepeatedState>);
 
 #[derive(Debug)]
-struct State {
+struct RepeatedState {
     last: Option<Instant>,
     left_out: u64,
 }
@@ -21,7 +21,7 @@ impl Repeated {
     /// No failure so far.
     #[must_use]
     pub const fn new() -> Self {
-        Self(Mutex::new(State { last: None, left_out: 0 }))
+        Self(Mutex::new(RepeatedState { last: None, left_out: 0 }))
     }
 
     /// The count of lines suppressed since the last one; `None` if this one is suppressed too.

@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use ringwell_core::PromoNumber;
-use ringwell_wire::{Answer, Batch, BulkResponse, Limits};
+use ringwell_wire::{Batch, BulkResponse, Limits, ResponseRow};
 use serde::Deserialize;
 
 const ROWS: usize = 40;
@@ -61,7 +61,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut response = BulkResponse::new(&mut out, batch.text());
         for row in batch.rows() {
             let answer =
-                Answer::Number { number: black_box(number), overflow: false, tracking: None };
+                ResponseRow::Number { number: black_box(number), overflow: false, tracking: None };
             response.row(row.request_id, &answer);
         }
         response.finish();

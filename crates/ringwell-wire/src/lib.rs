@@ -20,6 +20,6 @@ pub use ask::{Ask, VISITOR_BYTES_MAX};
 pub use batch::{Batch, Limits, Row};
 pub use error_class::{InputFault, RequestError, RowError};
 pub use request_line::repaired;
-pub use response::{Answer, BulkResponse, Tracking, ten_digits};
+pub use response::{BulkResponse, ResponseRow, Tracking, ten_digits};
 pub use route::{Route, api_path, route};
 pub use span::Span;

@@ -12,7 +12,7 @@ use crate::span::Span;
 
 /// The answer to a row.
 #[derive(Clone, Copy, Debug)]
-pub enum Answer<'a> {
+pub enum ResponseRow<'a> {
     /// A number.
     Number {
         /// The number.
@@ -112,11 +112,11 @@ impl<'a> BulkResponse<'a> {
     }
 
     /// Adds the answer of the next row.
-    pub fn row(&mut self, request_id: Option<Span>, answer: &Answer<'_>) {
+    pub fn row(&mut self, request_id: Option<Span>, answer: &ResponseRow<'_>) {
         let before = self.begin(request_id);
         let out = &mut *self.out;
         match answer {
-            Answer::Number { number, overflow, tracking } => {
+            ResponseRow::Number { number, overflow, tracking } => {
                 number_row(out, before, *number);
                 // Leaves the row open.
                 out.truncate(out.len() - 2);
@@ -125,7 +125,7 @@ impl<'a> BulkResponse<'a> {
                 }
                 out.extend_from_slice(if *overflow { b"\",\"overflow\":true}" } else { b"\"}" });
             }
-            Answer::Error(error) => {
+            ResponseRow::Error(error) => {
                 out.push(before);
                 out.extend_from_slice(b"\"error_class\":\"");
                 out.extend_from_slice(error.class().as_bytes());

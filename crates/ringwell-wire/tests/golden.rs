@@ -18,7 +18,7 @@ use bytes::Bytes;
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{
-    Answer, Ask, Batch, BulkResponse, Limits, RequestError, Route, RowError, Tracking, route,
+    Ask, Batch, BulkResponse, Limits, RequestError, ResponseRow, Route, RowError, Tracking, route,
 };
 
 /// Aspects that the codec alone cannot show: limits of HTTP, remembered batches, drills.
@@ -134,12 +134,12 @@ impl Model {
         batch.parse_single(pool, query, self.limits.strict_params);
         let taken = batch.rows()[0].ask.and_then(|ask| self.take(&ask, batch.text()));
         match self.shown(taken) {
-            Answer::Number { number, tracking, .. } => Reply {
+            ResponseRow::Number { number, tracking, .. } => Reply {
                 status: 200,
                 headers: vec![("content-type", format.content_type().to_owned())],
                 body: format.number(number, tracking),
             },
-            Answer::Error(error) => Reply {
+            ResponseRow::Error(error) => Reply {
                 status: error.status(),
                 headers: vec![
                     ("content-type", format.error_content_type().to_owned()),
@@ -173,13 +173,13 @@ impl Model {
         Ok((number, free.is_none(), ask.pool))
     }
 
-    fn shown(&self, taken: Result<(PromoNumber, bool, PoolId), RowError>) -> Answer<'_> {
+    fn shown(&self, taken: Result<(PromoNumber, bool, PoolId), RowError>) -> ResponseRow<'_> {
         match taken {
-            Err(error) => Answer::Error(error),
+            Err(error) => ResponseRow::Error(error),
             Ok((number, overflow, pool)) => {
                 let tracking = self.pools[&pool.0].tracking.as_ref();
                 let tracking = tracking.map(|(base, destination)| Tracking { base, destination });
-                Answer::Number { number, overflow, tracking }
+                ResponseRow::Number { number, overflow, tracking }
             }
         }
     }

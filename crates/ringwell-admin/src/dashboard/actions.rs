@@ -35,7 +35,7 @@ const AUDIT_SHOWN: usize = 20;
 const NUMBERS_MAX: u64 = 1_000_000;
 
 /// The result of a change.
-enum Done {
+enum AfterChange {
     /// The page that it was made on, by a relative address.
     Back(String),
     /// A key, which is shown once.
@@ -62,8 +62,8 @@ pub(super) async fn act(
     let Some(session) = ui.session(&headers).await else { return redirect(&format!("{up}login")) };
     let has_calls = ui.dashboard.0.calls.get().is_some();
     match change(&ui, &path, &session, &headers, &body).await {
-        Ok(Done::Back(to)) => redirect(&to),
-        Ok(Done::NewKey(pool, key)) => {
+        Ok(AfterChange::Back(to)) => redirect(&to),
+        Ok(AfterChange::NewKey(pool, key)) => {
             let frame =
                 Frame { path: "error", query: None, up, session: Some(&session), has_calls };
             let body = html! {
@@ -86,7 +86,7 @@ async fn change(
     session: &Session,
     headers: &HeaderMap,
     body: &[u8],
-) -> Result<Done, NoPage> {
+) -> Result<AfterChange, NoPage> {
     let fields = pairs(str::from_utf8(body).ok());
     let field = |name: &str| {
         let found = fields.iter().find(|(it, _)| it == name);
@@ -113,7 +113,7 @@ async fn change(
             let wanted = field("numbers").parse().ok().filter(|n| (1..=NUMBERS_MAX).contains(n));
             let wrong = || NoPage::Wrong("Enter a count of numbers for the pool.".to_owned());
             resize(kept, session, id, wanted.ok_or_else(wrong)?).await?;
-            Ok(Done::Back(format!("../{id}")))
+            Ok(AfterChange::Back(format!("../{id}")))
         }
         ["pools", id, "key"] => {
             let (id, kept) = (pool(id)?, kept?);
@@ -121,7 +121,7 @@ async fn change(
             let mut change = begin(kept, session).await?;
             change.rotate_key(id, key).await?;
             commit(kept, change).await?;
-            Ok(Done::NewKey(id, key.reveal().to_owned()))
+            Ok(AfterChange::NewKey(id, key.reveal().to_owned()))
         }
         ["number", action @ ("quarantine" | "release")] => {
             let kept = kept?;
@@ -136,14 +136,14 @@ async fn change(
             }
             commit(kept, change).await?;
             let number = number.to_string().replace('+', "%2B");
-            Ok(Done::Back(format!("../number?number={number}")))
+            Ok(AfterChange::Back(format!("../number?number={number}")))
         }
         ["webhooks", id, action @ ("replay" | "enable")] => {
             let calls = ui.dashboard.0.calls.get();
             let calls = calls.ok_or(NoPage::Missing("This server takes no calls."))?;
             webhook(calls, id, action).await?;
             audit_webhook(context, session, id, action).await?;
-            Ok(Done::Back("../../webhooks".to_owned()))
+            Ok(AfterChange::Back("../../webhooks".to_owned()))
         }
         ["sites", "new"] => {
             let kept = kept?;
@@ -161,9 +161,9 @@ async fn site_change(
     session: &Session,
     wanted: Wanted<'_>,
     field: site_forms::Fields<'_>,
-) -> Result<Done, NoPage> {
+) -> Result<AfterChange, NoPage> {
     let key = site_forms::change(kept, session, &wanted, field).await?;
-    Ok(Done::Back(match wanted {
+    Ok(AfterChange::Back(match wanted {
         Wanted::New(_) => key,
         Wanted::Save(_) => format!("../{key}"),
         Wanted::Remove(_) => "../../sites".to_owned(),

@@ -2,7 +2,7 @@
 
 use maud::{Markup, html};
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::{Held, Missing};
+use ringwell_engine::{Missing, PastAllocation};
 use serde_json::json;
 
 use super::actions;
@@ -89,8 +89,8 @@ async fn holders(
     asked: &Asked<'_>,
     number: PromoNumber,
     at: Millis,
-) -> Result<(Vec<Held>, Option<Missing>), NoPage> {
-    let (mut found, mut then): (Vec<Held>, _) = (Vec::new(), at);
+) -> Result<(Vec<PastAllocation>, Option<Missing>), NoPage> {
+    let (mut found, mut then): (Vec<PastAllocation>, _) = (Vec::new(), at);
     loop {
         let past = holder(asked.node, number, then).await;
         let (past, _) = past.map_err(|problem| NoPage::Unavailable(problem.to_string()))?;
@@ -105,7 +105,12 @@ async fn holders(
     }
 }
 
-fn verdict(newest: Option<&Held>, at: Millis, missing: Option<Missing>, is_shared: bool) -> Markup {
+fn verdict(
+    newest: Option<&PastAllocation>,
+    at: Millis,
+    missing: Option<Missing>,
+    is_shared: bool,
+) -> Markup {
     match newest {
         Some(held) if at < held.locked_until => html! {
             b { "Held by one visitor" } " since " (moment(held.allocated_wall)) ", until "
@@ -138,7 +143,7 @@ fn table() -> Table {
     Table::new("Visitors who held it, the newest first", &columns)
 }
 
-fn row(asked: &Asked<'_>, held: &Held) -> Vec<Cell> {
+fn row(asked: &Asked<'_>, held: &PastAllocation) -> Vec<Cell> {
     let time = |at: Millis| Cell::of(moment(at), stamp(at));
     let pool = held.pool.map(|pool| pool.0);
     let link =
@@ -155,7 +160,7 @@ fn row(asked: &Asked<'_>, held: &Held) -> Vec<Cell> {
     ]
 }
 
-fn of_held(held: &Held) -> serde_json::Value {
+fn of_held(held: &PastAllocation) -> serde_json::Value {
     let known = ringwell_wire::params::decode(&held.params);
     json!({
         "allocated_at_ms": held.allocated_wall.0,

@@ -10,7 +10,7 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use jiff::Timestamp;
 use ringwell_core::{Millis, NumberError, PromoNumber};
-use ringwell_engine::{Held, Missing, Moment, Past};
+use ringwell_engine::{Missing, Moment, Past, PastAllocation};
 use ringwell_node::Handle;
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
@@ -129,7 +129,7 @@ pub(crate) async fn get(
 }
 
 impl Allocation {
-    fn new(held: &Held, at: Millis) -> Self {
+    fn new(held: &PastAllocation, at: Millis) -> Self {
         Self {
             ring_pool_id: held.pool.map(|id| id.0),
             allocated_at: moment(held.allocated_wall),
@@ -154,21 +154,24 @@ pub(crate) async fn holder(
     let (answers, unreachable) = ask_all(node, number, Moment::Wall(at), owner).await?;
     let missing = answers.iter().find_map(|(_, past)| past.missing);
     let held = |(shard, past): (u16, Past)| past.held.map(|held| (shard, held));
-    let answers: Vec<(u16, Held)> = answers.into_iter().filter_map(held).collect();
-    let is_foreign = |(shard, held): &&(u16, Held)| owner == Some(*shard) && held.pool.is_none();
+    let answers: Vec<(u16, PastAllocation)> = answers.into_iter().filter_map(held).collect();
+    let is_foreign =
+        |(shard, held): &&(u16, PastAllocation)| owner == Some(*shard) && held.pool.is_none();
     let held = if let Some((_, foreign)) = answers.iter().find(is_foreign) {
         // Clocks of nodes differ, but the owner knows which allocation is the newest. The record
         // lies where it was made, under the time of that node's clock.
         let then = Moment::Shard(foreign.allocated_at);
         let (there, _) = ask_all(node, number, then, owner).await?;
-        let is_it = |held: &Held| held.pool.is_some() && held.allocated_at == foreign.allocated_at;
+        let is_it = |held: &PastAllocation| {
+            held.pool.is_some() && held.allocated_at == foreign.allocated_at
+        };
         let record = there.into_iter().filter_map(|(_, past)| past.held).find(is_it);
         let (pool, params) = record.map(|held| (held.pool, held.params)).unwrap_or_default();
-        Some(Held { pool, params, ..foreign.clone() })
+        Some(PastAllocation { pool, params, ..foreign.clone() })
     } else {
         // A shard that received a number and passed it on has no additional facts.
-        let has_record = |(_, held): &&(u16, Held)| held.pool.is_some();
-        let joined = |all: &mut dyn Iterator<Item = &(u16, Held)>| {
+        let has_record = |(_, held): &&(u16, PastAllocation)| held.pool.is_some();
+        let joined = |all: &mut dyn Iterator<Item = &(u16, PastAllocation)>| {
             all.map(|(_, held)| held.clone()).fold(None, |one, other| join(one, Some(other)))
         };
         let records = joined(&mut answers.iter().filter(has_record));
@@ -214,10 +217,10 @@ pub(super) async fn newest_at(
 }
 
 /// The newer of two; if both are the same allocation, the combination of both.
-fn join(one: Option<Held>, other: Option<Held>) -> Option<Held> {
+fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<PastAllocation> {
     let (Some(one), Some(other)) = (&one, &other) else { return one.or(other) };
     let is_same = one.allocated_at == other.allocated_at;
-    let rank = |held: &Held| {
+    let rank = |held: &PastAllocation| {
         let when = if is_same { Millis::ZERO } else { held.allocated_wall };
         (when, held.pool.is_some())
     };

@@ -13,8 +13,8 @@ use ringwell_store::{Resized, Role};
 use serde::{Deserialize, Serialize};
 
 use super::{Done, enter, pool, query};
-use crate::live::PoolLoad;
 use crate::problem::Problem;
+use crate::running_server::PoolLoad;
 use crate::{Context, access::Visitor};
 
 /// The largest load for which sizes are calculated: twice the capacity of the largest pool. Above

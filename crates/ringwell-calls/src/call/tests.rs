@@ -135,8 +135,8 @@ proptest! {
         let mut has_ended = false;
         for event in &events {
             facts.join(event);
-            prop_assert!(!has_ended || facts.state() == State::Ended);
-            has_ended = facts.state() == State::Ended;
+            prop_assert!(!has_ended || facts.state() == CallState::Ended);
+            has_ended = facts.state() == CallState::Ended;
             prop_assert_eq!(facts.outcome().is_some(), has_ended);
             if let Some(ended) = facts.ended_at() {
                 prop_assert!(ended >= facts.started_at());

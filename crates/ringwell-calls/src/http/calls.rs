@@ -17,7 +17,7 @@ use super::outcomes;
 use super::problem::Problem;
 use super::{blocks, endpoints, erasures, sip};
 use crate::attribution::Attributed;
-use crate::call::{Outcome, State as CallState};
+use crate::call::{CallState, Outcome};
 use crate::caller::Caller;
 use crate::digest::from_base64;
 use crate::log::{CallDetail, CallFilter, Cursor, EventRow, moment};

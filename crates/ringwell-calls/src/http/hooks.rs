@@ -13,9 +13,9 @@ use ringwell_directory::UnknownNumber;
 
 use crate::account::Account;
 use crate::provider::{
-    self, Answer, Connect, Hook, Incoming, Leg, Refusal, Report, Shown, Unsigned,
+    self, Connect, Hook, Incoming, Instruction, Leg, Refusal, Report, Shown, Unsigned,
 };
-use crate::route::Plan;
+use crate::route::RoutePlan;
 use crate::service::{IncomingCall, Service, now};
 
 /// The largest body. Providers send a few kilobytes.
@@ -132,7 +132,7 @@ async fn answer(
     hook: Hook,
     incoming: &Incoming,
     report: Report,
-) -> Result<Answer, Refused> {
+) -> Result<Instruction, Refused> {
     // Later hooks name the number that was called in their URL.
     let named = incoming.query_form().find("n").map(|digits| format!("+{digits}"));
     let leg = report.leg;
@@ -160,7 +160,7 @@ async fn answer(
             let decision = service.incoming(call).await;
             let number = decision.number.clone().unwrap_or_default();
             if let Some(refusal) = decision.refused {
-                return Ok(Answer::Refuse(refusal));
+                return Ok(Instruction::Refuse(refusal));
             }
             match decision.plan {
                 Some(plan) => {
@@ -172,7 +172,7 @@ async fn answer(
         }
         Hook::Whisper => {
             let whisper = plan_of(named.as_deref()).and_then(|plan| plan.whisper);
-            Ok(whisper.map_or(Answer::Nothing, Answer::Whisper))
+            Ok(whisper.map_or(Instruction::Nothing, Instruction::Whisper))
         }
         Hook::Dial => {
             let is_over =
@@ -188,11 +188,11 @@ async fn answer(
                         .and_then(|from| crate::Caller::read(&from).number().map(str::to_owned));
                     Ok(connect(&plan, leg.place + 1, id.clone(), &number.unwrap_or_default(), from))
                 }
-                None => stored.map(|_| Answer::Nothing).map_err(|_| Refused::NotStored),
+                None => stored.map(|_| Instruction::Nothing).map_err(|_| Refused::NotStored),
             }
         }
         Hook::Status => {
-            service.report(call).await.map(|_| Answer::Nothing).map_err(|_| Refused::NotStored)
+            service.report(call).await.map(|_| Instruction::Nothing).map_err(|_| Refused::NotStored)
         }
     }
 }
@@ -201,10 +201,16 @@ fn provider_id(call: &IncomingCall) -> String {
     crate::log::call_id(&call.account, &call.provider_call)
 }
 
-fn connect(plan: &Plan, place: usize, call: String, number: &str, from: Option<String>) -> Answer {
+fn connect(
+    plan: &RoutePlan,
+    place: usize,
+    call: String,
+    number: &str,
+    from: Option<String>,
+) -> Instruction {
     // The service's plans are never empty, and callers use valid indices.
-    let Some(to) = plan.to.get(place) else { return Answer::Nothing };
-    Answer::Connect(Connect {
+    let Some(to) = plan.to.get(place) else { return Instruction::Nothing };
+    Instruction::Connect(Connect {
         call,
         number: number.trim_start_matches('+').to_owned(),
         to: to.clone(),
@@ -217,14 +223,14 @@ fn connect(plan: &Plan, place: usize, call: String, number: &str, from: Option<S
 }
 
 /// The account's rule for numbers without a destination.
-fn unknown(account: &Account, call: String, number: &str) -> Result<Answer, Refused> {
+fn unknown(account: &Account, call: String, number: &str) -> Result<Instruction, Refused> {
     match &account.unknown_number {
         UnknownNumber::Unavailable => Err(Refused::NoDestination),
-        UnknownNumber::Reject => Ok(Answer::Refuse(Refusal::Rejected)),
-        UnknownNumber::Busy => Ok(Answer::Refuse(Refusal::Busy)),
+        UnknownNumber::Reject => Ok(Instruction::Refuse(Refusal::Rejected)),
+        UnknownNumber::Busy => Ok(Instruction::Refuse(Refusal::Busy)),
         UnknownNumber::Connect(to) => {
             let (to, timeout_s) = (vec![to.clone()], 30);
-            let plan = Plan { to, timeout_s, whisper: None, caller_id: None };
+            let plan = RoutePlan { to, timeout_s, whisper: None, caller_id: None };
             Ok(connect(&plan, 0, call, number, None))
         }
     }

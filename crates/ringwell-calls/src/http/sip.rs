@@ -152,12 +152,12 @@ fn address(text: &str) -> &str {
 }
 
 /// The destination of a call, in the form that switches use.
-struct Answer {
+struct SwitchAnswer {
     decision: Decision,
     gateway: Option<String>,
 }
 
-impl Answer {
+impl SwitchAnswer {
     /// The address of each destination, in the order in which they are tried.
     fn contacts(&self) -> Vec<String> {
         let of = |to: &String| match &self.gateway {
@@ -241,7 +241,7 @@ async fn route(
     if gateway.as_deref().is_some_and(|gateway| !is_name(gateway)) {
         return Err(Problem::bad_request("gateway: a host, and perhaps a port"));
     }
-    let answer = Answer { decision: decide(&service, &question).await?, gateway };
+    let answer = SwitchAnswer { decision: decide(&service, &question).await?, gateway };
     let accepts = headers.get(header::ACCEPT).and_then(|value| value.to_str().ok());
     let is_text = accepts.is_some_and(|value| value.starts_with("text/plain"));
     Ok(match wanted.format.as_deref() {
@@ -276,11 +276,11 @@ async fn dialplan(
     let decision = decide(&service, &question).await?;
     let gateway = wanted.gateway.filter(|gateway| is_name(gateway));
     let context = Form::read(&body).get("Caller-Context").to_owned();
-    let document = freeswitch(&Answer { decision, gateway }, &context);
+    let document = freeswitch(&SwitchAnswer { decision, gateway }, &context);
     Ok(([(header::CONTENT_TYPE, "text/xml")], document).into_response())
 }
 
-fn freeswitch(answer: &Answer, context: &str) -> String {
+fn freeswitch(answer: &SwitchAnswer, context: &str) -> String {
     let document = Element::new("document").with("type", "freeswitch/xml");
     let targets: Vec<_> = answer
         .decision

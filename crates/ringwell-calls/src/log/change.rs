@@ -7,7 +7,7 @@ use sqlx::{AnyConnection, Row};
 use super::query::{self, CallRow};
 use super::{LogError, blocks, leaks, ms, random_id, to_db};
 use crate::attribution::{Attributed, Attribution};
-use crate::call::{CallEvent, Facts, State};
+use crate::call::{CallEvent, CallState, Facts};
 use crate::caller::Caller;
 use crate::digest;
 use crate::provider::Stir;
@@ -179,7 +179,7 @@ fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     if row.facts.answered_at().is_some() && published.add('a') {
         kinds.push("call.answered");
     }
-    if state == State::Ended && published.add('c') {
+    if state == CallState::Ended && published.add('c') {
         kinds.push("call.completed");
     }
     if was_completed {

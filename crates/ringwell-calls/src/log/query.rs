@@ -13,7 +13,7 @@ use sqlx::{AnyConnection, Row};
 use super::change::CallChange;
 use super::{Log, LogError, from_ms, ms, to_db};
 use crate::attribution::{Attributed, Attribution};
-use crate::call::{Facts, Outcome, State};
+use crate::call::{CallState, Facts, Outcome};
 use crate::caller::Caller;
 use crate::provider::Stir;
 use crate::robocall::Robocall;
@@ -172,7 +172,7 @@ pub struct CallFilter {
     /// By this caller, in the log's form.
     pub caller: Option<Caller>,
     /// In this state.
-    pub state: Option<State>,
+    pub state: Option<CallState>,
     /// Calls with this end.
     pub outcome: Option<Outcome>,
     /// With this outcome of the attribution.

@@ -3,7 +3,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::attribution::{Allocation, Attributed, Attribution, PoolRef};
-use crate::call::{CallEvent, EventKind, Outcome, State};
+use crate::call::{CallEvent, CallState, EventKind, Outcome};
 use crate::caller::Caller;
 
 async fn log() -> (Log, tempfile::TempDir) {
@@ -102,7 +102,7 @@ async fn lists_are_read_in_parts_and_filtered() {
     assert_eq!(count(CallFilter { number, ..CallFilter::default() }).await, 5);
     let since = Some(Millis(13_000));
     assert_eq!(count(CallFilter { since, ..CallFilter::default() }).await, 4);
-    let state = Some(State::Ended);
+    let state = Some(CallState::Ended);
     assert_eq!(count(CallFilter { state, ..CallFilter::default() }).await, 0);
     let caller = Some(Caller::read("+14155551234"));
     assert_eq!(count(CallFilter { caller, ..CallFilter::default() }).await, 10);

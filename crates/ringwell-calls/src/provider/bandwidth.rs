@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::connect::{Answer, Connect, Document};
+use super::connect::{Connect, Document, Instruction};
 use super::moment;
 use super::signed::Unsigned;
 use super::{Hook, Incoming, Report, Stir, Unreadable};
@@ -85,13 +85,13 @@ fn outcome(cause: &str, was_answered: bool) -> Outcome {
     }
 }
 
-pub(super) fn document(account: &Account, answer: &Answer) -> Document {
+pub(super) fn document(account: &Account, answer: &Instruction) -> Document {
     let response = Element::new("Response");
     let response = match answer {
-        Answer::Connect(connect) => response.child(&transfer(account, connect)),
-        Answer::Refuse(_) => response.child(&Element::new("Hangup")),
-        Answer::Whisper(text) => response.child(&Element::new("SpeakSentence").text(text)),
-        Answer::Nothing => response,
+        Instruction::Connect(connect) => response.child(&transfer(account, connect)),
+        Instruction::Refuse(_) => response.child(&Element::new("Hangup")),
+        Instruction::Whisper(text) => response.child(&Element::new("SpeakSentence").text(text)),
+        Instruction::Nothing => response,
     };
     Document::xml(response.document())
 }

@@ -2,7 +2,7 @@
 
 /// The provider's instruction for the call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Answer {
+pub enum Instruction {
     /// Connect the caller.
     Connect(Connect),
     /// Refuse the call.

@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::connect::{Answer, Document};
+use super::connect::{Document, Instruction};
 use super::moment;
 use super::signed::Unsigned;
 use super::{Hook, Incoming, Report, Unreadable};
@@ -98,16 +98,16 @@ fn outcome(status: &str) -> Option<Outcome> {
     }
 }
 
-pub(super) fn document(answer: &Answer) -> Document {
+pub(super) fn document(answer: &Instruction) -> Document {
     let value = match answer {
-        Answer::Connect(connect) => json!({
+        Instruction::Connect(connect) => json!({
             "call": connect.call,
             "destination": connect.to,
             "timeout": connect.timeout_s,
             "caller_id": connect.caller_id.as_ref().or(connect.from.as_ref()),
         }),
-        Answer::Refuse(refusal) => json!({ "refuse": refusal.name() }),
-        Answer::Whisper(_) | Answer::Nothing => json!({}),
+        Instruction::Refuse(refusal) => json!({ "refuse": refusal.name() }),
+        Instruction::Whisper(_) | Instruction::Nothing => json!({}),
     };
     Document { content_type: "application/json", body: value.to_string() }
 }

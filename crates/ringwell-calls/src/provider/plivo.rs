@@ -1,6 +1,6 @@
 //! Plivo: HMAC-SHA256 over URL, parameters and nonce; forms; Plivo XML.
 
-use super::connect::{Answer, Connect, Document, Refusal};
+use super::connect::{Connect, Document, Instruction, Refusal};
 use super::signed::{self, Unsigned};
 use super::{Hook, Incoming, Report, Stir, Unreadable};
 use crate::account::Account;
@@ -152,19 +152,19 @@ fn by_code(code: &str) -> Option<Outcome> {
     }
 }
 
-pub(super) fn document(account: &Account, answer: &Answer) -> Document {
+pub(super) fn document(account: &Account, answer: &Instruction) -> Document {
     let response = Element::new("Response");
     let response = match answer {
-        Answer::Connect(connect) => response.child(&dial(account, connect)),
-        Answer::Refuse(refusal) => {
+        Instruction::Connect(connect) => response.child(&dial(account, connect)),
+        Instruction::Refuse(refusal) => {
             let reason = match refusal {
                 Refusal::Busy => "busy",
                 Refusal::Rejected => "rejected",
             };
             response.child(&Element::new("Hangup").with("reason", reason))
         }
-        Answer::Whisper(text) => response.child(&Element::new("Speak").text(text)),
-        Answer::Nothing => response,
+        Instruction::Whisper(text) => response.child(&Element::new("Speak").text(text)),
+        Instruction::Nothing => response,
     };
     Document::xml(response.document())
 }

@@ -4,7 +4,7 @@
 
 use ringwell_core::Millis;
 
-use super::connect::{Answer, Connect, Document, Refusal};
+use super::connect::{Connect, Document, Instruction, Refusal};
 use super::moment;
 use super::signed::{self, Unsigned};
 use super::{Hook, Incoming, Report, Stir, Unreadable};
@@ -203,18 +203,18 @@ fn progress(form: &Form, is_callee: bool, at: Millis) -> Option<CallEvent> {
     Some(CallEvent { talk_seconds, ..event(kind, key, at) })
 }
 
-pub(super) fn document(account: &Account, answer: &Answer) -> Document {
+pub(super) fn document(account: &Account, answer: &Instruction) -> Document {
     let response = Element::new("Response");
     let response = match answer {
-        Answer::Connect(connect) => response.child(&dial(account, connect)),
-        Answer::Refuse(Refusal::Busy) => {
+        Instruction::Connect(connect) => response.child(&dial(account, connect)),
+        Instruction::Refuse(Refusal::Busy) => {
             response.child(&Element::new("Reject").with("reason", "busy"))
         }
-        Answer::Refuse(Refusal::Rejected) => {
+        Instruction::Refuse(Refusal::Rejected) => {
             response.child(&Element::new("Reject").with("reason", "rejected"))
         }
-        Answer::Whisper(text) => response.child(&Element::new("Say").text(text)),
-        Answer::Nothing => response,
+        Instruction::Whisper(text) => response.child(&Element::new("Say").text(text)),
+        Instruction::Nothing => response,
     };
     Document::xml(response.document())
 }

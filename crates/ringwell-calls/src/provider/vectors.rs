@@ -13,8 +13,8 @@ fn kinds(report: &Report) -> Vec<(EventKind, Option<u32>)> {
     report.events.iter().map(|event| (event.kind, event.talk_seconds)).collect()
 }
 
-fn connect(to: &str, whisper: bool, is_last: bool) -> Answer {
-    Answer::Connect(Connect {
+fn connect(to: &str, whisper: bool, is_last: bool) -> Instruction {
+    Instruction::Connect(Connect {
         call: "c_1".to_owned(),
         number: "18005550100".to_owned(),
         to: to.to_owned(),
@@ -192,7 +192,7 @@ fn plivo_s_reports_and_documents_have_its_own_form() {
     assert!(
         text.contains("callbackUrl=\"https://h/t/main/event?leg=0&amp;last=1&amp;n=18005550100\"")
     );
-    let refused = document(&account, &Answer::Refuse(Refusal::Rejected)).body;
+    let refused = document(&account, &Instruction::Refuse(Refusal::Rejected)).body;
     assert!(refused.contains("<Hangup reason=\"rejected\"/>"));
 }
 

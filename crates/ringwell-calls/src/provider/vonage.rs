@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::connect::{Answer, Connect, Document};
+use super::connect::{Connect, Document, Instruction};
 use super::moment;
 use super::plivo::with_plus;
 use super::signed::Unsigned;
@@ -104,13 +104,15 @@ fn happened(status: &str, is_callee: bool, is_last: bool) -> Option<EventKind> {
     Some(if is_end { EventKind::Ended(Some(outcome)) } else { EventKind::LegEnded(outcome) })
 }
 
-pub(super) fn document(account: &Account, answer: &Answer) -> Document {
+pub(super) fn document(account: &Account, answer: &Instruction) -> Document {
     let actions = match answer {
-        Answer::Connect(it) => json!([connect(account, it)]),
-        Answer::Whisper(text) => json!([{ "action": "talk", "text": text }]),
+        Instruction::Connect(it) => json!([connect(account, it)]),
+        Instruction::Whisper(text) => json!([{ "action": "talk", "text": text }]),
         // A call without actions ends; there is no other way to refuse it.
-        Answer::Refuse(_) => json!([]),
-        Answer::Nothing => return Document { content_type: "application/json", body: "{}".into() },
+        Instruction::Refuse(_) => json!([]),
+        Instruction::Nothing => {
+            return Document { content_type: "application/json", body: "{}".into() };
+        }
     };
     Document { content_type: "application/json", body: actions.to_string() }
 }

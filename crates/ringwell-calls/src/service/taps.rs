@@ -10,7 +10,7 @@ use ringwell_store::Repeated;
 use tokio::sync::mpsc;
 
 use super::{Service, now};
-use crate::attribution::Held;
+use crate::attribution::ReportedAllocation;
 use crate::log::{Log, Tap};
 
 /// The most taps that may wait for the log.
@@ -59,7 +59,7 @@ impl Service {
 
     /// Adds to each allocation of `number` its visitor's last tap before a call at `at`. If the log
     /// does not answer, there are no taps.
-    pub(super) async fn add_taps(&self, number: &str, at: Millis, held: &mut [Held]) {
+    pub(super) async fn add_taps(&self, number: &str, at: Millis, held: &mut [ReportedAllocation]) {
         let Some(oldest) = held.last().map(|it| it.allocated_at) else { return };
         let until = Millis(at.0.saturating_add(CLOCKS_DIFFER.0));
         let taps = match self.inner.log.taps(number, oldest, until).await {

@@ -7,7 +7,7 @@ use ringwell_store::Location;
 use tokio::sync::watch;
 
 use super::*;
-use crate::attribution::{Attributed, Held, Holders};
+use crate::attribution::{Attributed, Holders, ReportedAllocation};
 use crate::call::EventKind;
 use crate::log::{CallFilter, Whom};
 
@@ -27,7 +27,7 @@ impl Numbers for Slow {
         let mut let_go = self.0.clone();
         Box::pin(async move {
             let _ = let_go.wait_for(|it| *it).await;
-            Ok(vec![Held {
+            Ok(vec![ReportedAllocation {
                 pool: Some(PoolId(16)),
                 allocated_at: Millis(at.0 - 1000),
                 locked_until: Millis(at.0 + 1000),

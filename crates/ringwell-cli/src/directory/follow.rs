@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_directory::{Site, TokenHashes};
-use ringwell_node::{Live, LiveError};
+use ringwell_node::{OrderError, RunningNode};
 use ringwell_store::{Delta, Store, StoreError};
 use tokio::sync::{Notify, watch};
 
@@ -31,7 +31,7 @@ pub(super) struct Follower {
     version: u64,
     /// The version last confirmed to the database.
     confirmed: u64,
-    live: Live,
+    live: RunningNode,
     /// The web sites of the configuration.
     sites_of_file: watch::Receiver<Vec<Site>>,
     /// The web sites of the database, as of `version`.
@@ -64,7 +64,7 @@ impl Follower {
         store: Store,
         node: String,
         version: u64,
-        live: Live,
+        live: RunningNode,
         (sites_of_file, sites): (watch::Receiver<Vec<Site>>, Vec<Site>),
         (changed, lookup): (Arc<Notify>, TokenHashes),
         naming: Naming,
@@ -156,11 +156,11 @@ impl Follower {
                 tracing::info!(version, changed = put, removed = gone, "the directory has changed");
                 self.refused = None;
             }
-            Err(LiveError::Refused(reason)) => {
+            Err(OrderError::Refused(reason)) => {
                 self.refused(version, reason);
                 return Ok(Looked::Behind);
             }
-            Err(LiveError::Stopping) => return Ok(Looked::Ended),
+            Err(OrderError::Stopping) => return Ok(Looked::Ended),
         }
         if let Some(sites) = sites {
             self.sites = sites;

@@ -13,7 +13,7 @@ use jiff::tz::TimeZone;
 use ringwell_admin::SharedLoads;
 use ringwell_core::{Millis, PoolId};
 use ringwell_directory::{Growth, GrowthMode};
-use ringwell_node::{Live, LiveError};
+use ringwell_node::{OrderError, RunningNode};
 use ringwell_store::{Resized, Store, StoreError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
@@ -35,7 +35,7 @@ const MONTH_END: &str = "ringwell: month end";
 /// The scheduler.
 pub(super) struct Grower {
     store: Store,
-    live: Live,
+    live: RunningNode,
     loads: SharedLoads,
     /// Receives notice of changes.
     changed: Arc<Notify>,
@@ -45,7 +45,7 @@ pub(super) struct Grower {
 impl Grower {
     pub(super) fn new(
         store: Store,
-        live: Live,
+        live: RunningNode,
         loads: SharedLoads,
         changed: Arc<Notify>,
         growth: Growth,
@@ -117,7 +117,7 @@ impl Grower {
     ) -> Result<Option<Resized>, StoreError> {
         let unused = match self.live.unused(pool, since).await {
             Ok(unused) if !unused.is_empty() => unused,
-            Ok(_) | Err(LiveError::Refused(_) | LiveError::Stopping) => return Ok(None),
+            Ok(_) | Err(OrderError::Refused(_) | OrderError::Stopping) => return Ok(None),
         };
         let given = self.store.give_back_unused(MONTH_END, now, pool, &unused, self.is_trial());
         given.await.map(|(_, resized)| Some(resized))

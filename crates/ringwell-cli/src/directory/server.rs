@@ -5,21 +5,21 @@ use std::sync::Arc;
 use ringwell_admin::{Later, PoolLoad, PoolState, SharedLoads};
 use ringwell_core::{Millis, NumberRange, PoolId};
 use ringwell_directory::Site;
-use ringwell_node::Live;
+use ringwell_node::RunningNode;
 use tokio::sync::{Notify, watch};
 
 use super::now;
 
 /// The state of the handlers.
 pub(super) struct Server {
-    pub(super) live: Live,
+    pub(super) live: RunningNode,
     pub(super) changed: Arc<Notify>,
     /// The web sites of the configuration.
     pub(super) sites_of_file: watch::Receiver<Vec<Site>>,
     pub(super) loads: SharedLoads,
 }
 
-impl ringwell_admin::Live for Server {
+impl ringwell_admin::RunningServer for Server {
     fn now(&self) -> Millis {
         now()
     }

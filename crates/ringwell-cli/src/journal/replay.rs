@@ -100,7 +100,9 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
                     numbers = loaded;
                     break;
                 }
-                Err(error) => eprintln!("{}: {error}; trying the previous one", file.path.display()),
+                Err(error) => {
+                    eprintln!("{}: {error}; trying the previous one", file.path.display())
+                }
             }
         }
     }

@@ -113,11 +113,7 @@ pub(super) fn overflow(
     let body = json!({ "number": number.to_string() });
     let answer = server.change(&Method::PUT, &format!("/v1/pools/{id}/overflow"), &body)?;
     say(json, &answer, || {
-        let when = if answer["now"] == true {
-            "now"
-        } else {
-            "as soon as no visitor can hold it"
-        };
+        let when = if answer["now"] == true { "now" } else { "as soon as no visitor can hold it" };
         format!("{number} is the overflow number of ring pool {id} {when}\n")
     })
 }

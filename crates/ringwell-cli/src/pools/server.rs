@@ -87,9 +87,7 @@ impl Server {
         let mut after = String::new();
         loop {
             let page = self.get(&format!("{path}?limit={PAGE}{after}"))?;
-            let Value::Array(page) = page else {
-                bail!("{} does not return a list", self.url)
-            };
+            let Value::Array(page) = page else { bail!("{} does not return a list", self.url) };
             let Some(last) = page.last() else { return Ok(all) };
             let last = text(last, key);
             after = format!("&after={}", utf8_percent_encode(&last, NON_ALPHANUMERIC));

@@ -8,7 +8,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
 use ringwell_calls::attribution::CANDIDATES_MAX;
-use ringwell_calls::{Attributed, Attribution, Held, Serving};
+use ringwell_calls::{Attributed, Attribution, ReportedAllocation, Serving};
 use ringwell_core::{Millis, PoolSpec, PromoNumber, VisitorId};
 use ringwell_engine::{Ask, Engine, Moment, Outcome, Refusal, Restore, Step};
 use ringwell_journal::{Group, Tip, position_parts};
@@ -74,7 +74,7 @@ struct Call {
 }
 
 /// Runs the day until the last caller has called.
-pub(super) fn live(day: &Day<'_>) -> Found {
+pub(super) fn simulate_day(day: &Day<'_>) -> Found {
     let began = day.views.first().map_or(Millis::ZERO, |view| view.at);
     let mut world = World {
         day,
@@ -251,12 +251,12 @@ impl Server {
     }
 
     /// The visitors who were shown `number` by `at`, the newest first.
-    fn holders(&self, number: PromoNumber, mut at: Millis) -> Vec<Held> {
+    fn holders(&self, number: PromoNumber, mut at: Millis) -> Vec<ReportedAllocation> {
         let mut all = Vec::new();
         while all.len() < CANDIDATES_MAX {
             let Some(held) = self.holder(number, at) else { break };
             at = Millis(held.allocated_wall.0.saturating_sub(1));
-            all.push(Held {
+            all.push(ReportedAllocation {
                 pool: held.pool,
                 allocated_at: held.allocated_wall,
                 locked_until: held.locked_until,
@@ -267,7 +267,7 @@ impl Server {
         all
     }
 
-    fn holder(&self, number: PromoNumber, at: Millis) -> Option<ringwell_engine::Held> {
+    fn holder(&self, number: PromoNumber, at: Millis) -> Option<ringwell_engine::PastAllocation> {
         let (mut walk, mut step) = self.engine.attribution(number, Moment::Wall(at), &[]);
         loop {
             let position = match step {

@@ -6,7 +6,7 @@ use ringwell_core::{Millis, VisitorId};
 use ringwell_plan::{Callers, Demand};
 
 use super::access_log::View;
-use super::day::{Day, Found, live};
+use super::day::{Day, Found, simulate_day};
 use super::made_up;
 
 const VISITORS: u64 = 20_000;
@@ -34,7 +34,7 @@ fn visitors(seed: u64) -> Vec<View> {
 
 fn day(seed: u64, crashes: Option<(Millis, Millis)>) -> Found {
     let callers = Callers::assumed();
-    live(&Day {
+    simulate_day(&Day {
         pool: made_up(NUMBERS, LIFETIME).unwrap(),
         views: &visitors(seed),
         calls: 0.03,

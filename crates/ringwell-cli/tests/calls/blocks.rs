@@ -71,5 +71,8 @@ fn a_second_server_is_refused_before_it_has_touched_the_call_log() {
     let board = Switchboard::new("");
     let output = board.site.serve(&[]).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(!output.status.success() && said.contains("another server uses its call log"), "{said}");
+    assert!(
+        !output.status.success() && said.contains("another server uses its call log"),
+        "{said}"
+    );
 }

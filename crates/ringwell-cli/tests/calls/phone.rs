@@ -6,7 +6,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::hmac;
 
-use super::support::client::{Answer, Client};
+use super::support::client::{Client, HttpAnswer};
 use super::support::server::Server;
 use super::support::site::Site;
 
@@ -77,12 +77,12 @@ impl Provider {
     }
 
     /// Posts a form, or JSON, signed.
-    pub(crate) fn post(&self, target: &str, body: &str) -> Answer {
+    pub(crate) fn post(&self, target: &str, body: &str) -> HttpAnswer {
         self.try_post(target, body).unwrap()
     }
 
     /// The same; `None` if the connection breaks.
-    pub(crate) fn try_post(&self, target: &str, body: &str) -> Option<Answer> {
+    pub(crate) fn try_post(&self, target: &str, body: &str) -> Option<HttpAnswer> {
         self.try_post_on(&mut self.phone.client(), target, body)
     }
 
@@ -92,7 +92,7 @@ impl Provider {
         client: &mut Client,
         target: &str,
         body: &str,
-    ) -> Option<Answer> {
+    ) -> Option<HttpAnswer> {
         let mut string = format!("{}{target}", self.url);
         let mut pairs: Vec<(String, String)> = Vec::new();
         let is_form = !body.starts_with('{');

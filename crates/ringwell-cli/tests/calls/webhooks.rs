@@ -18,7 +18,7 @@ use serde_json::{Value, json};
 use super::Switchboard;
 use super::phone::Phone;
 use super::phone::Provider;
-use super::support::client::Answer;
+use super::support::client::HttpAnswer;
 use super::support::server::Server;
 use super::support::site::TOKEN;
 
@@ -125,7 +125,7 @@ fn board(receivers: &[&Receiver]) -> Switchboard {
 }
 
 impl Switchboard {
-    pub(crate) fn manage(&self, path: &str, body: &Value) -> Answer {
+    pub(crate) fn manage(&self, path: &str, body: &Value) -> HttpAnswer {
         let bearer = format!("Bearer {TOKEN}");
         let headers = [("authorization", bearer.as_str()), ("content-type", "application/json")];
         self.server.client().post(path, &headers, &body.to_string()).unwrap()

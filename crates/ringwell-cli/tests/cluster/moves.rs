@@ -3,18 +3,18 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use support::client::Answer;
+use support::client::HttpAnswer;
 
 use super::*;
 
-pub(super) fn move_buckets(client: &mut Client, buckets: &str, to: u16) -> Answer {
+pub(super) fn move_buckets(client: &mut Client, buckets: &str, to: u16) -> HttpAnswer {
     let token = format!("Bearer {TOKEN}");
     let body = format!("{{\"buckets\":\"{buckets}\",\"to\":{to}}}");
     client.post("/v1/shards/moves", &[("authorization", &token)], &body).unwrap()
 }
 
 /// Moves all buckets of node `from` to the other one's shard.
-fn drain(client: &mut Client, from: usize) -> Answer {
+fn drain(client: &mut Client, from: usize) -> HttpAnswer {
     move_buckets(client, ["0-511", "512-1023"][from], u16::from(from == 0))
 }
 

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::Place;
+use super::DashboardServer;
 use super::support::batch::{self, Ask, BULK};
 use super::support::site::{Pool, TOKEN};
 
@@ -15,7 +15,7 @@ const ROUNDS: usize = 7;
 const SECONDS: u32 = 7;
 
 /// The latencies of batches sent on schedule, from due time to answer, that 1 % of them exceed.
-fn p99(place: &Place, seconds: u32) -> Duration {
+fn p99(place: &DashboardServer, seconds: u32) -> Duration {
     let mut client = place.server.client();
     let began = Instant::now();
     let mut times = Vec::new();
@@ -33,7 +33,7 @@ fn p99(place: &Place, seconds: u32) -> Duration {
 }
 
 /// Opens the pages, each with its stream of changes.
-fn open(place: &Place) -> Vec<TcpStream> {
+fn open(place: &DashboardServer) -> Vec<TcpStream> {
     let person = place.log_in(TOKEN);
     let paths = ["now", "pools", "pools/16", "calls"];
     let open = |page: usize| {
@@ -59,7 +59,7 @@ fn check(mut page: TcpStream) {
 #[ignore = "measures: run alone, with --ignored --nocapture"]
 fn batches_are_as_fast_beside_fifty_open_pages() {
     let numbers = u64::from(BATCHES * SECONDS) * 2 * ROUNDS as u64;
-    let place = Place::open(Pool::new(16, numbers, Duration::from_mins(10)), None, true);
+    let place = DashboardServer::open(Pool::new(16, numbers, Duration::from_mins(10)), None, true);
     let mut ratios = Vec::new();
     for round in 1..=ROUNDS {
         let alone = p99(&place, SECONDS);

@@ -30,7 +30,8 @@ fn converse(server: &Server, bytes: &[u8]) -> (String, Duration) {
 }
 
 #[test]
-fn unauthenticated_clients_that_are_silent_slow_or_long_are_disconnected_while_management_continues() {
+fn unauthenticated_clients_that_are_silent_slow_or_long_are_disconnected_while_management_continues()
+ {
     let managed = Managed::new(Rig::sqlite(), vec![Pool::new(1, 2, LONG)]);
     let server = managed.start();
     let head = "GET /v1/pools HTTP/1.1\r\nhost: x\r\n";

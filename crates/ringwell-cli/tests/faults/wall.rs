@@ -49,8 +49,11 @@ fn lockouts_survive_a_stop_in_which_the_wall_clock_was_set() {
             server.end(is_killed);
             let server = start(&site, &wall, by);
             let again = one(&mut server.client(), &pool, "again");
-            assert!(again.overflow, "{by} s, killed {is_killed}: {again:?} belongs to another \
-                visitor");
+            assert!(
+                again.overflow,
+                "{by} s, killed {is_killed}: {again:?} belongs to another \
+                visitor"
+            );
         }
     }
 }

@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use super::raw::{good, start};
-use super::support::client::Answer;
+use super::support::client::HttpAnswer;
 use super::support::site::TOKEN;
 
 const LOOK_UP: &str = "/v1/attributions?number=2000100000";
@@ -16,7 +16,7 @@ fn bearer() -> String {
 }
 
 /// The status, after a check of the form: problem details, without any part of the client's input.
-fn problem(answer: &Answer, sent: &str) -> u16 {
+fn problem(answer: &HttpAnswer, sent: &str) -> u16 {
     let kind = answer.headers.iter().find(|(name, _)| name == "content-type").unwrap();
     assert_eq!(kind.1, "application/problem+json", "{sent}: {}", answer.body);
     let json = answer.json();

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use super::raw::{Vector, start};
 use super::support::batch::BULK;
-use super::support::client::{Answer, Client};
+use super::support::client::{Client, HttpAnswer};
 use super::support::server::{Server, ringwell};
 use super::support::site::{Pool, Site};
 use super::{bodies, framing, heads};
@@ -76,7 +76,7 @@ impl Proxy {
         Some(proxy)
     }
 
-    fn ask(&self, body: &str) -> Option<Answer> {
+    fn ask(&self, body: &str) -> Option<HttpAnswer> {
         Client::connect(&self.address).ok()?.post(BULK, &[], body).ok()
     }
 }

@@ -4,7 +4,7 @@ use std::io;
 
 use serde_json::{Value, json};
 
-use super::client::{Answer, Client};
+use super::client::{Client, HttpAnswer};
 use super::site::{Pool, TOKEN};
 
 /// The path of batches.
@@ -36,7 +36,7 @@ pub(crate) fn body(asks: &[Ask], pools: &[Pool]) -> String {
 }
 
 /// The rows of an answer.
-pub(crate) fn rows(answer: &Answer) -> Vec<Row> {
+pub(crate) fn rows(answer: &HttpAnswer) -> Vec<Row> {
     assert_eq!(answer.status, 200, "{}", answer.body);
     let json = answer.json();
     let rows = json["responses"].as_array().unwrap_or_else(|| panic!("{}", answer.body));

@@ -24,14 +24,14 @@ impl Stream for UnixStream {}
 
 /// A complete answer.
 #[derive(Clone, Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpAnswer {
     pub(crate) status: u16,
     /// Header fields, with names in lower case.
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: String,
 }
 
-impl Answer {
+impl HttpAnswer {
     /// The body as JSON; `null` if it is not JSON.
     pub(crate) fn json(&self) -> Value {
         serde_json::from_str(&self.body).unwrap_or_default()
@@ -59,7 +59,7 @@ impl Client {
         Ok(Self { stream: BufReader::new(Box::new(stream)) })
     }
 
-    pub(crate) fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> io::Result<Answer> {
+    pub(crate) fn get(&mut self, path: &str, headers: &[(&str, &str)]) -> io::Result<HttpAnswer> {
         self.send(request("GET", path, headers, "").as_bytes())?;
         self.receive()
     }
@@ -69,7 +69,7 @@ impl Client {
         path: &str,
         headers: &[(&str, &str)],
         body: &str,
-    ) -> io::Result<Answer> {
+    ) -> io::Result<HttpAnswer> {
         self.send(request("POST", path, headers, body).as_bytes())?;
         self.receive()
     }
@@ -80,11 +80,11 @@ impl Client {
     }
 
     /// Reads one answer.
-    pub(crate) fn receive(&mut self) -> io::Result<Answer> {
+    pub(crate) fn receive(&mut self) -> io::Result<HttpAnswer> {
         let status_line = self.line()?;
         let status = status_line.split(' ').nth(1).and_then(|status| status.parse().ok());
         let status = status.ok_or_else(|| io::Error::other(format!("status {status_line:?}")))?;
-        let mut answer = Answer { status, headers: Vec::new(), body: String::new() };
+        let mut answer = HttpAnswer { status, headers: Vec::new(), body: String::new() };
         loop {
             let line = self.line()?;
             let Some((name, value)) = line.split_once(':') else { break };

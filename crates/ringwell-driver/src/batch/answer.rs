@@ -8,11 +8,11 @@ use std::rc::Rc;
 use ringwell_core::Millis;
 use ringwell_directory::Directory;
 use ringwell_engine::{Engine, Outcome};
-use ringwell_wire::{Answer, Batch, BulkResponse, RowError};
+use ringwell_wire::{Batch, BulkResponse, ResponseRow, RowError};
 
 use super::gather::{InFlight, Job, Terms};
 use crate::platform::Platform;
-use crate::rows::{self, Plan, Shortage};
+use crate::rows::{self, RowPlan, Shortage};
 use crate::shard::Shard;
 use crate::stats::{Kind, Reason, Stats};
 
@@ -97,9 +97,9 @@ impl Answered<'_> {
     /// # Panics
     /// If the row does not exist.
     #[must_use]
-    pub fn row(&self, row: usize) -> Answer<'_> {
+    pub fn row(&self, row: usize) -> ResponseRow<'_> {
         if let Some(handle) = self.failed {
-            return Answer::Error(RowError::InternalServiceError { handle });
+            return ResponseRow::Error(RowError::InternalServiceError { handle });
         }
         self.row_answer(row, &self.job.plans[row], self.job.outcomes[row])
     }
@@ -133,7 +133,7 @@ impl Answered<'_> {
             match (plan, *outcome) {
                 // Used for nearly every row: without the general code, 44 of 1,578 instructions
                 // fewer.
-                (Plan::Allocate(owner), Outcome::Allocated { number }) if !owner.is_tracked => {
+                (RowPlan::Allocate(owner), Outcome::Allocated { number }) if !owner.is_tracked => {
                     writer.number(row.request_id, number);
                 }
                 (plan, outcome) => {
@@ -157,7 +157,7 @@ impl Answered<'_> {
     }
 
     #[inline]
-    fn row_answer(&self, row: usize, plan: &Plan, outcome: Outcome) -> Answer<'_> {
+    fn row_answer(&self, row: usize, plan: &RowPlan, outcome: Outcome) -> ResponseRow<'_> {
         let row = &self.job.batch.rows()[row];
         let (answer, shortage) = rows::answer(self.directory, row, plan, outcome, self.now);
         match shortage {
@@ -168,7 +168,7 @@ impl Answered<'_> {
             }
             None => {}
         }
-        if matches!(answer, Answer::Error(_)) {
+        if matches!(answer, ResponseRow::Error(_)) {
             self.stats.row_errors.add(1);
         }
         answer

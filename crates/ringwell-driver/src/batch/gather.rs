@@ -20,7 +20,7 @@ use crate::canary::{Bug, planted};
 use crate::message::{Message, PeerAnswer, PeerRow, PeerRows, Unanswered};
 use crate::platform::{Moment, Platform, Traced};
 use crate::queue::Peers;
-use crate::rows::{self, Owner, Plan, Planned, is_promise, visitor_id};
+use crate::rows::{self, Owner, Planned, RowPlan, is_promise, visitor_id};
 use crate::shard::Shard;
 use crate::watch::{Served, Watch};
 
@@ -28,7 +28,7 @@ use crate::watch::{Served, Watch};
 #[derive(Debug, Default)]
 pub struct Job {
     pub(super) batch: ringwell_wire::Batch,
-    pub(super) plans: Vec<Plan>,
+    pub(super) plans: Vec<RowPlan>,
     /// One entry per row; a row that no owner has answered yet is late.
     pub(super) outcomes: Vec<Outcome>,
     remote: Vec<Remote>,
@@ -257,9 +257,9 @@ impl Job {
     /// owner answered. Records that this shard, `own`, served its rows at `now`.
     pub(super) fn allocated_at(&self, row: usize, own: u16, now: Millis) -> Option<Millis> {
         match self.plans[row] {
-            Plan::Fail(_) => None,
-            Plan::Allocate(owner) if owner.shard == own => Some(now),
-            Plan::Allocate(_) => {
+            RowPlan::Fail(_) => None,
+            RowPlan::Allocate(owner) if owner.shard == own => Some(now),
+            RowPlan::Allocate(_) => {
                 let of = |remote: &&Remote| remote.rows.iter().any(|of| usize::from(*of) == row);
                 self.remote.iter().find(of)?.answered_at
             }
@@ -312,8 +312,8 @@ impl Job {
     fn outcomes_of(&mut self, shard: u16) -> impl Iterator<Item = &mut Outcome> {
         let rows = self.plans.iter().zip(&mut self.outcomes);
         rows.filter_map(move |(plan, outcome)| match plan {
-            Plan::Fail(_) => None,
-            Plan::Allocate(owner) => (owner.shard == shard).then_some(outcome),
+            RowPlan::Fail(_) => None,
+            RowPlan::Allocate(owner) => (owner.shard == shard).then_some(outcome),
         })
     }
 
@@ -338,7 +338,7 @@ impl Job {
             let place = usize::from(row);
             let asked = &self.batch.rows()[place];
             let plan = rows::plan(directory, &text, asked);
-            if let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) {
+            if let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) {
                 by_shard.entry(owner.shard).or_default().push(peer_row(row, &owner, ask, &text));
             }
             self.plans[place] = plan;
@@ -355,7 +355,7 @@ impl Job {
     fn first_moved(&self) -> Option<u16> {
         let mut rows = self.plans.iter().zip(&self.outcomes);
         rows.find_map(|(plan, outcome)| match plan {
-            Plan::Allocate(owner) if *outcome == Outcome::Refused(Refusal::Moved) => {
+            RowPlan::Allocate(owner) if *outcome == Outcome::Refused(Refusal::Moved) => {
                 Some(owner.shard)
             }
             _ => None,
@@ -368,7 +368,7 @@ impl Job {
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();
         let rows = (0..).zip(self.batch.rows()).zip(&mut self.plans).zip(&self.outcomes);
         for (((row, asked), plan), outcome) in rows {
-            let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
+            let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
             let Some(entry) = directory.lookup(ask.pool) else { continue };
             let is_moved = *outcome == Outcome::Refused(Refusal::Moved);
             if !is_moved || (owner.shard, owner.index) == (entry.shard(), entry.index()) {
@@ -419,7 +419,7 @@ impl Job {
         let mut by_shard: Vec<Vec<PeerRow>> = Vec::new();
         by_shard.resize_with(usize::from(shards), Vec::new);
         for ((row, plan), asked) in (0..).zip(&self.plans).zip(self.batch.rows()) {
-            let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
+            let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
             if owner.shard == own {
                 continue;
             }
@@ -444,7 +444,7 @@ impl Job {
         let text = self.batch.text();
         let rows = (0..).zip(self.batch.rows()).zip(&self.plans).zip(&self.outcomes);
         for (((row, asked), plan), outcome) in rows {
-            let (Plan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
+            let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
             if owner.shard != own {
                 continue;
             }

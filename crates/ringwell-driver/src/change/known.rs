@@ -9,7 +9,7 @@ use ringwell_engine::{Apart, Facts};
 use ringwell_journal::AnswerEntry;
 
 use crate::canary::{Bug, planted};
-use crate::message::{Done, Holds, Known, Step};
+use crate::message::{Holds, Known, Step, StepResult};
 
 use super::{ChangeError, ask};
 use crate::node::Node;
@@ -98,7 +98,7 @@ async fn gather(
     let mut gathered = Gathered::default();
     for shard in node.shards() {
         let step = Step::TellAll { numbers: ranges.clone(), buckets: buckets.to_vec() };
-        let Done::All(report, holds) = ask(peers, shard, step).await? else {
+        let StepResult::All(report, holds) = ask(peers, shard, step).await? else {
             return Err(ChangeError::Shard(shard));
         };
         gathered.0.push((report, holds));

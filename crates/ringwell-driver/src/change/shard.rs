@@ -9,7 +9,7 @@ use ringwell_engine::Engine;
 use ringwell_journal::position_parts;
 
 use crate::canary::{Bug, planted};
-use crate::message::{Done, Known, Step};
+use crate::message::{Known, Step, StepResult};
 
 use crate::platform::Platform;
 use crate::rows::spec;
@@ -28,7 +28,7 @@ const PIECE_NUMBERS_MAX: u32 = 1024;
 const PIECE_ANSWERS: u32 = 512;
 
 /// Takes a step.
-pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> Done {
+pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
     match step {
         Step::Leave { removed, smaller } => {
             for (index, id) in removed {
@@ -41,14 +41,14 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> Done {
             let now = shard.now();
             let mut known = known(&shard, &numbers).await;
             known.retain(|retired| is_free_too || !retired.slot.is_free(now));
-            Done::Known(known)
+            StepResult::Known(known)
         }
         Step::TellAll { numbers, buckets } => tell_all(&shard, &numbers, &buckets).await,
         Step::TellHolds => {
             let now = shard.now();
-            Done::Holds(shard.engine.borrow().shard().holds(now).collect())
+            StepResult::Holds(shard.engine.borrow().shard().holds(now).collect())
         }
-        Step::TellStored => Done::Stored(shard.commit.durable()),
+        Step::TellStored => StepResult::Stored(shard.commit.durable()),
         Step::HoldBuckets(holds) => hold_buckets(&shard, &holds).await,
         Step::Enter { known, answers, holds, put: pools } => {
             for (place, retired) in known.into_iter().enumerate() {
@@ -85,14 +85,18 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> Done {
         }
         Step::Use(directory) => {
             shard.use_directory(directory);
-            Done::Taken
+            StepResult::Taken
         }
     }
 }
 
 /// The complete state of these numbers and buckets, piece by piece; the leaving pools have already
 /// left, so that it no longer changes.
-async fn tell_all<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange], buckets: &[u16]) -> Done {
+async fn tell_all<P: Platform>(
+    shard: &Shard<P>,
+    numbers: &[NumberRange],
+    buckets: &[u16],
+) -> StepResult {
     let at = shard.now();
     let mut known = known(shard, numbers).await;
     let mut given: BTreeSet<_> = known.iter().map(|retired| retired.slot.number).collect();
@@ -113,11 +117,11 @@ async fn tell_all<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange], bucket
         known.retain(|known| position_parts(known.slot.position).0 < newest);
     }
     let holds = shard.engine.borrow().shard().holds(Millis::ZERO).collect();
-    Done::All(Known { numbers: known, answers, at }, holds)
+    StepResult::All(Known { numbers: known, answers, at }, holds)
 }
 
 /// Holds the pools of these buckets without records, because `cluster-map.json` has the holds.
-async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Done {
+async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> StepResult {
     let directory = shard.node.directory();
     for (place, pool) in directory.pools_of(shard.id).enumerate() {
         pause_at(shard, place).await;
@@ -126,7 +130,7 @@ async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Don
             shard.changed();
         }
     }
-    Done::Taken
+    StepResult::Taken
 }
 
 /// Lets batches have their turn after each group of this many.
@@ -144,14 +148,14 @@ fn remove<P: Platform>(shard: &Shard<P>, index: u32, id: PoolId) {
     }
 }
 
-async fn put<P: Platform>(shard: &Shard<P>, pools: Vec<(u32, PoolSpec)>) -> Done {
+async fn put<P: Platform>(shard: &Shard<P>, pools: Vec<(u32, PoolSpec)>) -> StepResult {
     let mut looked_at = 0;
     for (index, spec) in pools {
         while shard.engine.borrow_mut().make_room(&spec) {
             shard.platform.turn().await;
         }
         if let Err(clash) = shard.engine.borrow_mut().put_pool(index, &spec) {
-            return Done::Clash(spec.id, clash);
+            return StepResult::Clash(spec.id, clash);
         }
         shard.changed();
         looked_at += spec.numbers.iter().map(|range| u64::from(range.count())).sum::<u64>() + 1;
@@ -160,7 +164,7 @@ async fn put<P: Platform>(shard: &Shard<P>, pools: Vec<(u32, PoolSpec)>) -> Done
             shard.platform.turn().await;
         }
     }
-    Done::Taken
+    StepResult::Taken
 }
 
 /// The shard's state of those numbers that are in no rotation here.

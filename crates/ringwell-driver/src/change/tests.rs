@@ -28,17 +28,17 @@ fn a_pool_that_gets_numbers_of_a_held_one_is_held_as_long() {
         .into_iter()
         .flat_map(|(text, until)| ranges(text).into_iter().map(move |r| (r, Millis(until))))
         .collect();
-    let check = |held: &Held, numbers, wanted: Option<u64>| {
+    let check = |held: &CollectedHolds, numbers, wanted: Option<u64>| {
         let pool = PoolSpec { id: PoolId(1), lifetime: Millis(1), numbers: ranges(numbers) };
         assert_eq!(until(held, &pool), wanted.map(Millis), "{numbers}");
     };
-    let held = Held { all: None, numbers };
+    let held = CollectedHolds { all: None, numbers };
     check(&held, "9-12", Some(5));
     check(&held, "5 25 35", Some(9));
     check(&held, "29-30", Some(9));
     check(&held, "0-50", Some(9));
     check(&held, "10-19 40-50", None);
-    let in_doubt = Held { all: Some(Millis(6)), ..held };
+    let in_doubt = CollectedHolds { all: Some(Millis(6)), ..held };
     check(&in_doubt, "9-12", Some(6));
     check(&in_doubt, "0-50", Some(9));
     check(&in_doubt, "10-19 40-50", Some(6));

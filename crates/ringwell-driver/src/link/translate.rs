@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, PoolId, PromoNumber};
-use ringwell_engine::{Held, Missing, Moment, Outcome, Past, Refusal};
+use ringwell_engine::{Missing, Moment, Outcome, Past, PastAllocation, Refusal};
 use ringwell_mesh::frame::{self, FrameError, RowAnswer};
 use serde::{Deserialize, Serialize};
 
@@ -186,8 +186,8 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
     }
 }
 
-impl From<Held> for HeldJson {
-    fn from(held: Held) -> Self {
+impl From<PastAllocation> for HeldJson {
+    fn from(held: PastAllocation) -> Self {
         let is_other = held.allocated_wall != held.allocated_at;
         Self {
             pool: held.pool.map(|pool| pool.0),
@@ -200,7 +200,7 @@ impl From<Held> for HeldJson {
     }
 }
 
-impl From<HeldJson> for Held {
+impl From<HeldJson> for PastAllocation {
     fn from(held: HeldJson) -> Self {
         Self {
             pool: held.pool.map(PoolId),

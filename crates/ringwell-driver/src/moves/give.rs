@@ -18,7 +18,7 @@ use crate::canary::{Bug, planted};
 use crate::change::{ChangeError, ask, known_apart};
 use crate::link::serve::frame_bytes_max;
 use crate::message::Message;
-use crate::message::{Done, Known, Step};
+use crate::message::{Known, Step, StepResult};
 use crate::node::{Node, Phase};
 use crate::platform::Platform;
 use crate::queue::Peers;
@@ -212,7 +212,7 @@ async fn holds(
     let pools: BTreeSet<PoolId> = pools.map(|pool| pool.id()).collect();
     let (mut holds, mut of_all) = (Vec::new(), Millis::ZERO);
     for shard in node.shards() {
-        if let Done::Holds(held) = ask(peers, shard, Step::TellHolds).await? {
+        if let StepResult::Holds(held) = ask(peers, shard, Step::TellHolds).await? {
             for (held, until) in held {
                 match held {
                     Some(pool) if pools.contains(&pool) => holds.push((pool.0, until.0)),

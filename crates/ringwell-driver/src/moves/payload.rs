@@ -2,7 +2,7 @@
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot, VisitorId};
 use ringwell_directory::{BucketHold, Owner, Owners};
-use ringwell_journal::{Answer, AnswerEntry, RowKey};
+use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey};
 use serde::{Deserialize, Serialize};
 
 use crate::canary::{Bug, planted};
@@ -136,8 +136,8 @@ pub fn read_hold(word: HoldWord, here: Millis) -> (u16, BucketHold) {
 #[must_use]
 pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
     let number = match entry.answer {
-        Answer::Number(number) => number.to_code(),
-        Answer::Overflow => 0,
+        RecordedAnswer::Number(number) => number.to_code(),
+        RecordedAnswer::Overflow => 0,
     };
     (entry.row.batch, entry.row.row, entry.at.0, number)
 }
@@ -148,8 +148,8 @@ pub fn answer_word(entry: &AnswerEntry) -> AnswerWord {
 pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<AnswerEntry> {
     let (batch, row, at, number) = *word;
     let answer = match number {
-        0 => Answer::Overflow,
-        number => Answer::Number(PromoNumber::from_code(number)?),
+        0 => RecordedAnswer::Overflow,
+        number => RecordedAnswer::Number(PromoNumber::from_code(number)?),
     };
     let at = here - there.since(Millis(at));
     // The pool is not sent.

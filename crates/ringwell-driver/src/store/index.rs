@@ -78,7 +78,7 @@ pub enum ReadError {
 }
 
 /// The place of a group.
-struct Place {
+struct GroupLocation {
     segno: u64,
     salt: u64,
     first_n: u64,
@@ -146,7 +146,7 @@ impl Index {
         self.segments.iter().rev().filter_map(|info| info.header.tip.noted())
     }
 
-    fn find(&self, n: u64) -> Result<Place, ReadError> {
+    fn find(&self, n: u64) -> Result<GroupLocation, ReadError> {
         if n >= self.next_n() {
             return Err(ReadError::NotYet(n));
         }
@@ -158,7 +158,7 @@ impl Index {
         let is_off = planted(Bug::GroupOffByOne) && was_dropped && n > first_n;
         let index = usize::try_from(n - first_n - u64::from(is_off)).unwrap_or(usize::MAX);
         let offset = info.offsets.as_ref().and_then(|offsets| offsets.get(index).copied());
-        Ok(Place { segno: info.header.segno, salt: info.header.salt, first_n, offset })
+        Ok(GroupLocation { segno: info.header.segno, salt: info.header.salt, first_n, offset })
     }
 }
 
@@ -209,7 +209,7 @@ impl<F: Files> JournalReader<F> {
         ReadError::Damaged { n, path: segment_path(&self.shared.directory, segno), offset: 0 }
     }
 
-    fn read_file(&self, n: u64, place: &Place) -> Result<Group, ReadError> {
+    fn read_file(&self, n: u64, place: &GroupLocation) -> Result<Group, ReadError> {
         let path = segment_path(&self.shared.directory, place.segno);
         let files = &self.shared.files;
         let file = files.open(&path, Access::Read)?;
@@ -238,7 +238,7 @@ impl<F: Files> JournalReader<F> {
     fn index_segment(
         &self,
         n: u64,
-        place: &Place,
+        place: &GroupLocation,
         read: impl Fn(u64, &mut [u8]) -> Result<usize, ReadError>,
     ) -> Result<u64, ReadError> {
         let mut offsets = vec![SEGMENT_HEADER_BYTES as u64];

@@ -27,12 +27,12 @@ pub struct Spares<F> {
     directory: PathBuf,
     segment_bytes: u64,
     wanted: usize,
-    state: Mutex<State>,
+    state: Mutex<SpareFiles>,
     changed: Condvar,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct SpareFiles {
     ready: Vec<PathBuf>,
     next_name: u64,
     closing: bool,
@@ -49,7 +49,7 @@ impl<F: Files> Spares<F> {
         for (_, unfinished) in numbered(&files, directory, "tmp")? {
             remove(&files, &unfinished)?;
         }
-        let mut state = State { next_name: 1, ..State::default() };
+        let mut state = SpareFiles { next_name: 1, ..SpareFiles::default() };
         for (name, path) in numbered(&files, directory, "spare")? {
             let bytes = len(&files, &path)?;
             state.next_name = name + 1;
@@ -184,7 +184,7 @@ impl<F: Files> Spares<F> {
         files.flush_names(&self.directory)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, SpareFiles> {
         // Each step leaves the list consistent, so a panic elsewhere does no harm.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -194,7 +194,7 @@ fn len(files: &impl Files, path: &Path) -> Result<u64, FileError> {
     files.len(&files.open(path, Access::Read)?)
 }
 
-impl State {
+impl SpareFiles {
     fn name(&mut self, directory: &Path) -> PathBuf {
         let name = directory.join(format!("{:016}.spare", self.next_name));
         self.next_name += 1;

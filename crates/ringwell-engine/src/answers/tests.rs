@@ -10,8 +10,8 @@ fn key(n: u64) -> RowKey {
     RowKey { batch, row: 0 }
 }
 
-fn number() -> Answer {
-    Answer::Number(PromoNumber::from_e164(12_005_550_000).unwrap())
+fn number() -> RecordedAnswer {
+    RecordedAnswer::Number(PromoNumber::from_e164(12_005_550_000).unwrap())
 }
 
 #[test]

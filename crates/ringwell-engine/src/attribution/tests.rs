@@ -76,7 +76,7 @@ impl Rig {
         loop {
             let position = match step {
                 Step::Done(past) => {
-                    let name = |held: Held| String::from_utf8(held.params).unwrap();
+                    let name = |held: PastAllocation| String::from_utf8(held.params).unwrap();
                     return (past.held.map(name), read);
                 }
                 Step::Read(position) => position,

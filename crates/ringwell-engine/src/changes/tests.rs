@@ -3,7 +3,7 @@
 use ringwell_core::{
     Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Retired, Slot, VisitorId,
 };
-use ringwell_journal::{Answer, AnswerEntry, Group, RowKey, SnapshotWriter, Tip};
+use ringwell_journal::{AnswerEntry, Group, RecordedAnswer, RowKey, SnapshotWriter, Tip};
 
 use crate::tests::{load, snapshot_header};
 use crate::{Apart, Ask, Engine, Facts, Outcome, PIECE_ENTRIES, Refusal, Restore, SnapshotStep};
@@ -194,7 +194,7 @@ fn an_expired_allocation_of_a_number_that_left_its_pool_is_not_moved() {
     let Apart { numbers, answers, .. } = report(until);
     assert!(numbers.is_empty());
     let given: Vec<_> = answers.iter().map(|entry| entry.answer).collect();
-    assert_eq!(given, [Answer::Overflow], "the row does not get the number again");
+    assert_eq!(given, [RecordedAnswer::Overflow], "the row does not get the number again");
 }
 
 /// The next owner knows an older allocation, and must not report that as the newest.
@@ -322,7 +322,7 @@ fn a_reported_answer_gives_no_row_a_number_that_is_in_rotation_here() {
     shard.gives(1000, None, Some(1));
     shard.gives(1050, None, None);
     let row = RowKey { batch: [1; 16], row: 0 };
-    let answer = Answer::Number(number());
+    let answer = RecordedAnswer::Number(number());
     for (row, at) in [(row, shard.clock(1000)), (RowKey { batch: [2; 16], row: 0 }, Millis(START))]
     {
         let entry = AnswerEntry { row, at, answer, pool: spec().id };

@@ -152,7 +152,9 @@ fn a_row_repeated_shortly_before_its_lockout_ends_is_locked_anew() {
 
 /// The remembered answers: row, time, answer. After a restart one may be in its queue twice, from
 /// the snapshot and from the journal, with another between them.
-pub(super) fn remembered(engine: &Engine) -> Vec<(RowKey, Millis, ringwell_journal::Answer)> {
+pub(super) fn remembered(
+    engine: &Engine,
+) -> Vec<(RowKey, Millis, ringwell_journal::RecordedAnswer)> {
     let mut all: Vec<_> = engine.answers.iter().map(|it| (it.row, it.at, it.answer)).collect();
     all.sort_by_key(|(row, ..)| *row);
     all.dedup();

@@ -49,7 +49,11 @@ fn contents(count: u64) -> Contents {
     let answers = (0..count / 2).map(|n| AnswerEntry {
         row: RowKey { batch: [n.to_le_bytes()[0]; 16], row: 9 },
         at: Millis(n),
-        answer: if n % 2 == 0 { Answer::Number(number(n)) } else { Answer::Overflow },
+        answer: if n % 2 == 0 {
+            RecordedAnswer::Number(number(n))
+        } else {
+            RecordedAnswer::Overflow
+        },
         pool: PoolId(1 + n % 3),
     });
     let holds = [Some(PoolId(0)), None].map(|pool| HoldEntry { pool, until: Millis(77) });

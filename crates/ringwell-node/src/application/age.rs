@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 
 use super::{Application, call};
-use crate::live;
+use crate::running_node;
 use crate::shard::HttpShard;
 use ringwell_driver::message::Message;
 use ringwell_driver::pool_query::{PoolAsked, PoolQuery};
@@ -157,7 +157,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
 }
 
 async fn take(thread: &HttpShard, put: Vec<RingPool>, removed: &[PoolId]) {
-    if let Err(trouble) = live::take(&thread.node, &thread.peers, put, removed).await {
+    if let Err(trouble) = running_node::take(&thread.node, &thread.peers, put, removed).await {
         tracing::warn!(trouble, "the main application's ring pools stay as they were");
     }
 }

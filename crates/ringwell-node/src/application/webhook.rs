@@ -17,8 +17,8 @@ use sha2::Sha256;
 
 use super::Application;
 use crate::handle::Handle;
-use crate::live;
 use crate::platform::Tokio;
+use crate::running_node;
 use ringwell_driver::moves::to_its_end;
 
 /// The largest difference between the two clocks, and the time for which a copied request is
@@ -107,7 +107,7 @@ async fn carry_out(
     let directory = handle.node().directory();
     let is_given = |pool| application.has_given(pool) || directory.pool(pool).is_none();
     let given = put.as_ref().map(RingPool::id).filter(|pool| is_given(*pool));
-    live::take(handle.node(), &handle.peers, put.into_iter().collect(), removed).await?;
+    running_node::take(handle.node(), &handle.peers, put.into_iter().collect(), removed).await?;
     if let Some(pool) = given {
         application.gave(pool);
     }

@@ -12,7 +12,7 @@ use ringwell_directory::{Consent, Site};
 use ringwell_driver::batch::{self, Answered, Terms};
 use ringwell_driver::stats::Kind;
 use ringwell_driver::{Platform, Traced};
-use ringwell_wire::Answer;
+use ringwell_wire::ResponseRow;
 
 use super::leases::{BEAT_S, GivenNumber, Leases, Network};
 use super::token::{Visitor, push_hex};
@@ -210,7 +210,7 @@ fn read(
     let mut given = Given { swaps: Vec::new(), held: Vec::new(), until: None };
     for (row, (swap, code)) in entry.site.swaps.iter().zip(&entry.codes).enumerate() {
         given.held.extend(answered.given_number(row));
-        let Answer::Number { number, overflow, .. } = answered.row(row) else { continue };
+        let ResponseRow::Number { number, overflow, .. } = answered.row(row) else { continue };
         if !overflow {
             given.until = Some((Millis(now().0.saturating_add(lifetime)), lifetime / 1000));
         }

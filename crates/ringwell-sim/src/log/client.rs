@@ -21,7 +21,7 @@ pub(super) const DEADLINE_US: u64 = 100 * MS;
 
 /// An answer that has left a process.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct ClientAnswer {
     pub(super) process: u64,
     pub(super) batch: u64,
     pub(super) rows: Vec<RowAnswer>,
@@ -30,7 +30,7 @@ pub(super) struct Answer {
 }
 
 /// Answers that the world has not looked at yet.
-pub(super) type Answers = Rc<RefCell<Vec<Answer>>>;
+pub(super) type Answers = Rc<RefCell<Vec<ClientAnswer>>>;
 
 /// A batch with a row for each of `pools`.
 fn body(batch: u64, pools: &[u64]) -> Bytes {
@@ -59,7 +59,7 @@ pub(super) async fn ask(shard: Rc<Shard<Watched>>, batch: u64, pools: Vec<u64>, 
         if platform.sim.life.is_dead.get() {
             return;
         }
-        answers.borrow_mut().push(Answer {
+        answers.borrow_mut().push(ClientAnswer {
             process: platform.process,
             batch,
             rows: (0..pools.len()).map(|row| read_answer(answered, row)).collect(),

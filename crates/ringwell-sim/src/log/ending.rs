@@ -9,7 +9,7 @@ use ringwell_driver::lookup;
 use ringwell_engine::Past;
 
 use super::judge::Grant;
-use super::process::State;
+use super::process::ProcessPhase;
 use super::servers::lock;
 use super::world::World;
 use crate::model::{Judged, Violation};
@@ -38,7 +38,7 @@ impl World {
     /// Until when pools and numbers are locked.
     fn tell_state(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
-        let State::Serving(serving) = &*process.state.borrow() else { return };
+        let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };
         for (id, served) in &serving.shards {
             let (now, engine) = (served.shard.clock_now(), served.shard.engine.borrow());
             let rules = engine.shard();
@@ -90,7 +90,7 @@ impl World {
 
     fn look_up(&self, at: usize, which: usize, grant: &Grant, found: &Found) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
-        let State::Serving(serving) = &*process.state.borrow() else { return };
+        let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };
         let served = serving.shards.get(&grant.shard);
         let (Some(served), Some(number)) = (served, PromoNumber::from_code(grant.number)) else {
             return;

@@ -35,7 +35,7 @@ pub(super) struct Grant {
 
 /// A number that a visitor has seen.
 #[derive(Clone, Debug)]
-pub(super) struct Held {
+pub(super) struct SeenNumber {
     pub(super) grant: Grant,
     /// No other visitor may get it before.
     pub(super) until_us: u64,
@@ -77,7 +77,7 @@ pub(super) struct Judge {
     /// By process, batch and row.
     granted: BTreeMap<(u64, u64, u16), Grant>,
     /// By number, in the order of their answers.
-    pub(super) held: BTreeMap<u64, Vec<Held>>,
+    pub(super) held: BTreeMap<u64, Vec<SeenNumber>>,
     /// The newest grant of each number, whether its answer ever left or not, by true time.
     newest_us: BTreeMap<u64, u64>,
     /// By process and shard.
@@ -137,7 +137,7 @@ impl Judge {
                 let leapt_us: u64 = later.map(|(.., ahead_us)| ahead_us).sum();
                 let until_us = (grant.true_us + lifetime_ms * 1000).saturating_sub(leapt_us);
                 let is_lost = self.is_lost(servers, &grant);
-                self.held.entry(number).or_default().push(Held {
+                self.held.entry(number).or_default().push(SeenNumber {
                     grant,
                     until_us,
                     is_lost,
@@ -206,7 +206,7 @@ impl Judge {
     /// A process begins to serve a shard.
     pub(super) fn begins(&mut self, process: u64, begun: &Begun) -> Judged {
         self.authors.insert((process, begun.shard), begun.author);
-        let is_ours = |held: &&mut Held| held.grant.shard == begun.shard;
+        let is_ours = |held: &&mut SeenNumber| held.grant.shard == begun.shard;
         if !begun.is_owner {
             return Ok(());
         }
@@ -235,7 +235,7 @@ impl Judge {
 
     fn check_locked(&self, begun: &Begun) -> Judged {
         for held in self.held.values().flatten() {
-            let Held { grant, until_us, .. } = held;
+            let SeenNumber { grant, until_us, .. } = held;
             if grant.shard != begun.shard || *until_us <= begun.now_us {
                 continue;
             }

@@ -7,7 +7,7 @@ use ringwell_driver::node::JournalState;
 use ringwell_driver::store::{Heard, LastOwner, Sign};
 
 use super::fault::LogFault;
-use super::process::{Begin, State};
+use super::process::{Begin, ProcessPhase};
 use super::servers::lock;
 use super::world::{Event, World};
 use crate::model::Violation;
@@ -92,7 +92,9 @@ impl World {
             return;
         }
         let states: Vec<JournalState> = match &*process.state.borrow() {
-            State::Serving(serving) => serving.node.journals().map(|(_, state)| state).collect(),
+            ProcessPhase::Serving(serving) => {
+                serving.node.journals().map(|(_, state)| state).collect()
+            }
             _ => return,
         };
         if process.owns_all(&self.servers) {
@@ -120,7 +122,7 @@ impl World {
     /// A process that finds itself fenced has been: another one has written to its log.
     fn check_fenced(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
-        let State::Serving(serving) = &*process.state.borrow() else { return };
+        let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };
         let servers = lock(&self.servers);
         for (shard, state) in serving.node.journals() {
             let served = serving.shards.get(&shard).filter(|_| state == JournalState::Taken);

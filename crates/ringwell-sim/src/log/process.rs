@@ -50,14 +50,14 @@ pub(super) struct Process {
     pub(super) life: Rc<Life>,
     pub(super) busy_until: u64,
     pub(super) began_us: u64,
-    pub(super) state: Rc<RefCell<State>>,
+    pub(super) state: Rc<RefCell<ProcessPhase>>,
     /// Batches that were sent to it and are not answered.
     pub(super) batches: BTreeSet<u64>,
 }
 
 /// How far a process is.
 #[derive(Debug)]
-pub(super) enum State {
+pub(super) enum ProcessPhase {
     Starting,
     /// Its shards have been read and taken over; the judge has not looked at them yet.
     Opened(Vec<Begun>),
@@ -117,7 +117,7 @@ impl Begin<'_> {
         };
         sim.executor.advance(sim.moment());
         let platform = Watched { sim, judge: Rc::clone(self.judge), process: self.number };
-        let state = Rc::new(RefCell::new(State::Starting));
+        let state = Rc::new(RefCell::new(ProcessPhase::Starting));
         let start = Start {
             platform: platform.clone(),
             servers: Arc::clone(self.servers),
@@ -147,7 +147,7 @@ struct Start {
     cluster: Rc<Cluster>,
     boot: u64,
     last_owner: Option<LastOwner>,
-    state: Rc<RefCell<State>>,
+    state: Rc<RefCell<ProcessPhase>>,
 }
 
 /// The log of a shard after it was taken over.
@@ -163,7 +163,7 @@ impl Start {
         let state = Rc::clone(&self.state);
         let ended = self.start().await;
         if let Err(why) = ended {
-            *state.borrow_mut() = State::Ended(why);
+            *state.borrow_mut() = ProcessPhase::Ended(why);
         }
     }
 
@@ -285,12 +285,12 @@ impl Start {
             begins.push(begin(Rc::clone(&shard), Rc::clone(&store), queue, doubts.lengthened));
             shards.insert(id, Served { shard, store, author });
         }
-        *self.state.borrow_mut() = State::Opened(begun);
+        *self.state.borrow_mut() = ProcessPhase::Opened(begun);
         for begin in begins {
             begin.await?;
         }
         node.enter(Phase::Serving);
-        *self.state.borrow_mut() = State::Serving(Serving { node, shards });
+        *self.state.borrow_mut() = ProcessPhase::Serving(Serving { node, shards });
         Ok(())
     }
 }
@@ -329,13 +329,13 @@ impl Process {
     pub(super) fn end(&self) {
         self.life.is_dead.set(true);
         self.platform.sim.executor.end();
-        let _ = self.state.replace(State::Ended("it was killed".to_owned()));
+        let _ = self.state.replace(ProcessPhase::Ended("it was killed".to_owned()));
     }
 
     /// Its sign of life, if it serves all its shards.
     pub(super) fn sign(&self) -> Option<Sign> {
         let state = self.state.borrow();
-        let State::Serving(serving) = &*state else { return None };
+        let ProcessPhase::Serving(serving) = &*state else { return None };
         let is_own = |state| {
             use ringwell_driver::node::JournalState::{Failed, Taken};
             !matches!(state, Taken | Failed)
@@ -350,7 +350,7 @@ impl Process {
     /// Whether all shards that it serves are its own by the log.
     pub(super) fn owns_all(&self, servers: &Servers) -> bool {
         let state = self.state.borrow();
-        let State::Serving(serving) = &*state else { return false };
+        let ProcessPhase::Serving(serving) = &*state else { return false };
         let servers = lock(servers);
         let is_owner = |(shard, served): (&u16, &Served)| {
             let owner = servers.streams[usize::from(*shard)].owner();

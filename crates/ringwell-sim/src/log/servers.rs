@@ -82,7 +82,7 @@ pub(super) struct Stream {
 }
 
 /// The answer to an append.
-enum Answer {
+enum AppendReply {
     Done(Result<(), NotAppended>),
     Silence,
 }
@@ -250,7 +250,7 @@ impl Servers {
         self.random.between(200, 4 * MS)
     }
 
-    fn append(&mut self, of: (usize, usize), n: u64, message: Bytes, now: u64) -> Answer {
+    fn append(&mut self, of: (usize, usize), n: u64, message: Bytes, now: u64) -> AppendReply {
         let (shard, machine) = of;
         self.settle(shard, now);
         let stream = &mut self.streams[shard];
@@ -258,36 +258,36 @@ impl Servers {
         if let Some(stale) = stream.stale.as_mut().filter(|it| it.machines.contains(&machine)) {
             if n == stale.end() + stale.proposals {
                 stale.proposals += 1;
-                return Answer::Silence;
+                return AppendReply::Silence;
             }
-            return Answer::Done(Err(NotAppended::Taken));
+            return AppendReply::Done(Err(NotAppended::Taken));
         }
         if stream.no_quorum_until > now {
             if n == stream.end() + stream.proposals.len() as u64 {
                 stream.proposals.push(message);
-                return Answer::Silence;
+                return AppendReply::Silence;
             }
-            return Answer::Done(Err(NotAppended::Taken));
+            return AppendReply::Done(Err(NotAppended::Taken));
         }
         if self.strikes.strikes(LogFault::Full) {
-            return Answer::Done(Err(NotAppended::Full));
+            return AppendReply::Done(Err(NotAppended::Full));
         }
         let stream = &mut self.streams[shard];
         if self.strikes.strikes(LogFault::Late) {
             let after = self.strikes.stream(LogFault::Late).between(10 * MS, 12 * SECOND);
             stream.late.insert((now + after, stream.requests), (n, message));
-            return Answer::Silence;
+            return AppendReply::Silence;
         }
         if n != stream.end() {
-            return Answer::Done(Err(NotAppended::Taken));
+            return AppendReply::Done(Err(NotAppended::Taken));
         }
         if let Err(text) = stream.store(message) {
             self.object(shard, text);
         }
         if self.strikes.strikes(LogFault::AckLost) {
-            return Answer::Silence;
+            return AppendReply::Silence;
         }
-        Answer::Done(Ok(()))
+        AppendReply::Done(Ok(()))
     }
 
     /// As the server looks for a message's id before it looks at the place.
@@ -299,12 +299,12 @@ impl Servers {
         n: u64,
         message: Bytes,
         now: u64,
-    ) -> Answer {
+    ) -> AppendReply {
         if self.streams[of.0].ids.contains_key(&id) {
-            return Answer::Done(Ok(()));
+            return AppendReply::Done(Ok(()));
         }
         let answer = self.append(of, n, message, now);
-        if matches!(answer, Answer::Done(Ok(()))) {
+        if matches!(answer, AppendReply::Done(Ok(()))) {
             self.streams[of.0].ids.insert(id, n);
         }
         answer
@@ -468,18 +468,18 @@ impl SimLog {
 
     fn appended(
         &self,
-        send: impl FnOnce(&mut Servers, u64) -> Answer + 'static,
+        send: impl FnOnce(&mut Servers, u64) -> AppendReply + 'static,
     ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
         let log = self.clone();
         async move {
             log.way().await;
             let answer = send(&mut lock(&log.servers), log.platform.now_us());
             match answer {
-                Answer::Done(answered) => {
+                AppendReply::Done(answered) => {
                     log.way().await;
                     answered
                 }
-                Answer::Silence => {
+                AppendReply::Silence => {
                     log.platform.after_us(APPEND_MAX_US).await;
                     Err(NotAppended::Unknown)
                 }

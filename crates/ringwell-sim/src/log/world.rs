@@ -12,11 +12,11 @@ use std::time::Duration;
 use ringwell_driver::Moment;
 use ringwell_driver::store::Sign;
 
-use super::client::{Answer, Answers, Sent, ask};
+use super::client::{Answers, ClientAnswer, Sent, ask};
 use super::fault::Strikes;
 use super::judge::Judge;
 use super::operator::SIGN_US;
-use super::process::{Process, State};
+use super::process::{Process, ProcessPhase};
 use super::servers::{Servers, Shared as ServersHandle, lock};
 use super::{LogOptions, LogReport};
 use crate::cluster::{Cluster, Map};
@@ -256,8 +256,9 @@ impl World {
         Ok(())
     }
 
-    fn answer_leaves(&mut self, answer: Answer) -> Judged {
-        let (now, Answer { process, batch, rows, deadline_us, is_failed }) = (self.now(), answer);
+    fn answer_leaves(&mut self, answer: ClientAnswer) -> Judged {
+        let (now, ClientAnswer { process, batch, rows, deadline_us, is_failed }) =
+            (self.now(), answer);
         let sent_us = self.sent.remove(&batch).unwrap_or(0);
         let of = self
             .machines
@@ -294,9 +295,9 @@ impl World {
         let Some(process) = self.machines[at].process.as_ref() else { return Ok(()) };
         let number = process.number;
         let (opened, ended) = match &mut *process.state.borrow_mut() {
-            State::Opened(begun) => (std::mem::take(begun), None),
-            State::Ended(why) => (Vec::new(), Some(why.clone())),
-            State::Starting | State::Serving(_) => return Ok(()),
+            ProcessPhase::Opened(begun) => (std::mem::take(begun), None),
+            ProcessPhase::Ended(why) => (Vec::new(), Some(why.clone())),
+            ProcessPhase::Starting | ProcessPhase::Serving(_) => return Ok(()),
         };
         if let Some(why) = ended {
             return self.has_ended(at, &why);
@@ -395,13 +396,13 @@ impl World {
 
     fn serves(&self, at: usize) -> bool {
         let state = self.machines[at].process.as_ref().map(|process| process.state.borrow());
-        state.is_some_and(|state| matches!(&*state, State::Serving(_)))
+        state.is_some_and(|state| matches!(&*state, ProcessPhase::Serving(_)))
     }
 
     pub(super) fn send(&mut self, at: usize, pools: Vec<u64>) {
         let (now, drawn) = (self.now(), self.random.next());
         let Some(process) = self.machines[at].process.as_mut() else { return };
-        let State::Serving(serving) = &*process.state.borrow() else { return };
+        let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };
         let which = usize::try_from(drawn % serving.shards.len() as u64).unwrap_or(0);
         let Some(served) = serving.shards.values().nth(which) else { return };
         self.batches += 1;

@@ -1,7 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::response::{Answer, BulkResponse};
+use crate::response::{BulkResponse, ResponseRow};
 use ringwell_core::{PoolId, PromoNumber};
 
 fn parse(body: &str) -> Result<Batch, RequestError> {
@@ -303,18 +303,18 @@ fn a_response_has_its_members_in_the_documented_order() {
     let mut response = BulkResponse::new(&mut out, batch.text());
     response.row(
         batch.rows()[0].request_id,
-        &Answer::Number { number, overflow: false, tracking: None },
+        &ResponseRow::Number { number, overflow: false, tracking: None },
     );
     let tracking = crate::Tracking {
         base: "http://t.example/c/1/2-3-4",
         destination: "http://l.example/?a=b",
     };
-    response.row(None, &Answer::Number { number, overflow: true, tracking: Some(tracking) });
+    response.row(None, &ResponseRow::Number { number, overflow: true, tracking: Some(tracking) });
     let ask = batch.rows()[1].ask.unwrap();
     let error = RowError::InvalidKey { key: ask.key, pool: ask.pool_text };
-    response.row(None, &Answer::Error(error));
+    response.row(None, &ResponseRow::Error(error));
     let error = RowError::PoolExhausted { pool: PoolId(1), wait_ms: 1001 };
-    response.row(None, &Answer::Error(error));
+    response.row(None, &ResponseRow::Error(error));
     response.finish();
     assert_eq!(
         String::from_utf8(out).unwrap(),

@@ -18,7 +18,7 @@ fn a_number_of_another_country_is_e164_in_all_places() {
     let mut out = Vec::new();
     let mut response = BulkResponse::new(&mut out, b"\"a\"");
     response.number(Some(Span::new(0, 3)), number);
-    response.row(None, &Answer::Number { number, overflow: true, tracking: Some(tracking) });
+    response.row(None, &ResponseRow::Number { number, overflow: true, tracking: Some(tracking) });
     response.finish();
     let row = |id: &str, url: &str, end: &str| {
         format!(
@@ -71,9 +71,9 @@ proptest! {
         let mut out = Vec::new();
         let mut response = BulkResponse::new(&mut out, &key);
         let tracking = Some(Tracking { base: &base, destination: &base });
-        response.row(None, &Answer::Number { number, overflow: true, tracking });
+        response.row(None, &ResponseRow::Number { number, overflow: true, tracking });
         let error = RowError::InvalidKey { key: Span::new(0, key.len()), pool: Span::EMPTY };
-        response.row(None, &Answer::Error(error));
+        response.row(None, &ResponseRow::Error(error));
         response.finish();
         let json: serde_json::Value = serde_json::from_slice(&out).unwrap();
         let row = &json["responses"][0];

@@ -1,10 +1,10 @@
 use super::*;
 use crate::caller::Caller;
-use crate::route::Plan;
+use crate::route::RoutePlan;
 
-fn answer(to: &[&str], gateway: Option<&str>) -> Answer {
+fn answer(to: &[&str], gateway: Option<&str>) -> SwitchAnswer {
     let to: Vec<String> = to.iter().map(|it| (*it).to_owned()).collect();
-    let plan = Plan { to, timeout_s: 20, whisper: None, caller_id: None };
+    let plan = RoutePlan { to, timeout_s: 20, whisper: None, caller_id: None };
     let plan = Some(plan).filter(|plan| !plan.to.is_empty());
     let decision = Decision {
         call: "c1".to_owned(),
@@ -14,7 +14,7 @@ fn answer(to: &[&str], gateway: Option<&str>) -> Answer {
         attribution: None,
         refused: None,
     };
-    Answer { decision, gateway: gateway.map(str::to_owned) }
+    SwitchAnswer { decision, gateway: gateway.map(str::to_owned) }
 }
 
 #[test]

@@ -184,7 +184,7 @@ fn the_documents_are_those_of_twilio() {
     };
     let text = |answer| document(&account, &answer).body;
     assert_eq!(
-        text(Answer::Connect(connect("+18005550199"))),
+        text(Instruction::Connect(connect("+18005550199"))),
         "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Response>\
          <Dial action=\"https://h/t/main/dial?leg=0&amp;last=1&amp;n=18005551212\" answerOnBridge=\"true\" \
          method=\"POST\" timeout=\"30\"><Number \
@@ -193,10 +193,10 @@ fn the_documents_are_those_of_twilio() {
          statusCallbackMethod=\"POST\" url=\"https://h/t/main/whisper?leg=0&amp;last=1&amp;n=18005551212\">\
          +18005550199</Number></Dial></Response>"
     );
-    assert!(text(Answer::Connect(connect("sip:a@b"))).contains(">sip:a@b</Sip></Dial>"));
-    assert!(text(Answer::Refuse(Refusal::Busy)).contains("<Reject reason=\"busy\"/>"));
-    assert!(text(Answer::Nothing).ends_with("<Response/>"));
-    assert!(text(Answer::Whisper("A & B".to_owned())).contains("<Say>A &amp; B</Say>"));
+    assert!(text(Instruction::Connect(connect("sip:a@b"))).contains(">sip:a@b</Sip></Dial>"));
+    assert!(text(Instruction::Refuse(Refusal::Busy)).contains("<Reject reason=\"busy\"/>"));
+    assert!(text(Instruction::Nothing).ends_with("<Response/>"));
+    assert!(text(Instruction::Whisper("A & B".to_owned())).contains("<Say>A &amp; B</Say>"));
 }
 
 proptest! {

@@ -1,10 +1,10 @@
 use ringwell_core::PoolId;
-use ringwell_engine::Held;
+use ringwell_engine::PastAllocation;
 
 use super::*;
 
 fn held(allocated: u64, locked_until: u64) -> Past {
-    let held = Held {
+    let held = PastAllocation {
         pool: Some(PoolId(1)),
         allocated_at: Millis(allocated),
         allocated_wall: Millis(allocated),

@@ -17,7 +17,7 @@ use crate::site;
 use ringwell_driver::change;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::Node;
-use ringwell_driver::pool_query::{Place, PoolAsked, PoolQuery, PoolState};
+use ringwell_driver::pool_query::{PoolAsked, PoolQuery, PoolSlot, PoolState};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::Reason;
 
@@ -30,7 +30,7 @@ const LOOK_AT_ONCE: usize = 256;
 /// A handle on a running node. Orders given before the node runs wait; orders given after it has
 /// ended fail.
 #[derive(Clone, Debug)]
-pub struct Live(mpsc::Sender<Order>);
+pub struct RunningNode(mpsc::Sender<Order>);
 
 /// The receiving end, to be passed to [`crate::serve`].
 #[derive(Debug)]
@@ -38,7 +38,7 @@ pub struct Orders(mpsc::Receiver<Order>);
 
 /// The reason why an order was not carried out.
 #[derive(Debug, thiserror::Error)]
-pub enum LiveError {
+pub enum OrderError {
     /// The change breaks rules between pools, or a number cannot enter its pool yet.
     #[error("{0}")]
     Refused(String),
@@ -60,27 +60,27 @@ enum Order {
 
 /// Makes a handle and its receiving end.
 #[must_use]
-pub fn live() -> (Live, Orders) {
+pub fn order_channel() -> (RunningNode, Orders) {
     let (sender, orders) = mpsc::channel(ORDERS_MAX);
-    (Live(sender), Orders(orders))
+    (RunningNode(sender), Orders(orders))
 }
 
-impl Live {
+impl RunningNode {
     /// Brings pools, in their present form, into the rotation of all shards of the node, and
     /// removes others. Returns when every shard uses the change.
     ///
     /// # Errors
-    /// [`LiveError`]; a refused change leaves everything unchanged.
-    pub async fn change(&self, put: Vec<RingPool>, removed: Vec<PoolId>) -> Result<(), LiveError> {
+    /// [`OrderError`]; a refused change leaves everything unchanged.
+    pub async fn change(&self, put: Vec<RingPool>, removed: Vec<PoolId>) -> Result<(), OrderError> {
         let taken = self.ask(|reply| Order::Change { put, removed, reply }).await?;
-        taken.map_err(LiveError::Refused)
+        taken.map_err(OrderError::Refused)
     }
 
     /// The present state of `pool`; `None` if no shard of this node has it.
     ///
     /// # Errors
-    /// [`LiveError::Stopping`].
-    pub async fn state(&self, pool: PoolId) -> Result<Option<PoolState>, LiveError> {
+    /// [`OrderError::Stopping`].
+    pub async fn state(&self, pool: PoolId) -> Result<Option<PoolState>, OrderError> {
         self.ask(|reply| Order::State { pool, reply }).await
     }
 
@@ -88,8 +88,8 @@ impl Live {
     /// not exhausted, counted by reason.
     ///
     /// # Errors
-    /// [`LiveError::Stopping`].
-    pub async fn refused(&self, pool: PoolId) -> Result<Vec<(&'static str, u64)>, LiveError> {
+    /// [`OrderError::Stopping`].
+    pub async fn refused(&self, pool: PoolId) -> Result<Vec<(&'static str, u64)>, OrderError> {
         self.ask(|reply| Order::Refused { pool, reply }).await
     }
 
@@ -97,16 +97,20 @@ impl Live {
     /// of this node has the pool.
     ///
     /// # Errors
-    /// [`LiveError::Stopping`].
-    pub async fn unused(&self, pool: PoolId, since: Millis) -> Result<Vec<NumberRange>, LiveError> {
+    /// [`OrderError::Stopping`].
+    pub async fn unused(
+        &self,
+        pool: PoolId,
+        since: Millis,
+    ) -> Result<Vec<NumberRange>, OrderError> {
         self.ask(|reply| Order::Unused { pool, since, reply }).await
     }
 
     /// The demand for each pool of this node.
     ///
     /// # Errors
-    /// [`LiveError::Stopping`].
-    pub async fn asked(&self) -> Result<Vec<PoolAsked>, LiveError> {
+    /// [`OrderError::Stopping`].
+    pub async fn asked(&self) -> Result<Vec<PoolAsked>, OrderError> {
         self.ask(|reply| Order::Asked { reply }).await
     }
 
@@ -119,10 +123,10 @@ impl Live {
     async fn ask<T>(
         &self,
         order: impl FnOnce(oneshot::Sender<T>) -> Order,
-    ) -> Result<T, LiveError> {
+    ) -> Result<T, OrderError> {
         let (reply, answer) = oneshot::channel();
-        self.0.send(order(reply)).await.map_err(|_| LiveError::Stopping)?;
-        answer.await.map_err(|_| LiveError::Stopping)
+        self.0.send(order(reply)).await.map_err(|_| OrderError::Stopping)?;
+        answer.await.map_err(|_| OrderError::Stopping)
     }
 
     /// Reports that the directory has just been confirmed to match the node's; `/healthz` reports
@@ -208,7 +212,7 @@ pub(crate) async fn look_at<T>(
     node: &Node,
     peers: &Peers,
     pool: PoolId,
-    look: impl FnOnce(Place, oneshot::Sender<T>) -> PoolQuery,
+    look: impl FnOnce(PoolSlot, oneshot::Sender<T>) -> PoolQuery,
 ) -> Option<T> {
     let directory = node.directory();
     let entry = directory.lookup(pool).filter(|entry| node.is_own(entry.shard()))?;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use ringwell_core::PromoNumber;
 use ringwell_directory::{Config, Directory, demo_pools};
 use ringwell_engine::{Restore, RowKey};
-use ringwell_journal::{Answer, AnswerEntry, Durability, Tip};
+use ringwell_journal::{AnswerEntry, Durability, RecordedAnswer, Tip};
 use tokio::task::LocalSet;
 
 use crate::platform::Tokio;
 use crate::shard::ShardThread;
 use ringwell_core::{Millis, NumberRange, PoolId, Retired};
 use ringwell_driver::change::take;
-use ringwell_driver::message::{Done, Step};
+use ringwell_driver::message::{Step, StepResult};
 use ringwell_driver::node::{Begun, Node};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::rows::spec;
@@ -37,7 +37,7 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
         let mut batch = [0; 16];
         batch[..8].copy_from_slice(&answer.to_le_bytes());
         let (row, at) = (RowKey { batch, row: 0 }, clock.now());
-        restore.answer(&AnswerEntry { row, at, answer: Answer::Overflow, pool: PoolId(7) });
+        restore.answer(&AnswerEntry { row, at, answer: RecordedAnswer::Overflow, pool: PoolId(7) });
     }
     let (mut engine, _) = restore.finish(Tip::FIRST.raise_epoch(), clock.now(), false);
     for number in 0..numbers {
@@ -61,7 +61,7 @@ fn thread(answers: u64, numbers: u64) -> Rc<ShardThread> {
 }
 
 /// Takes the step, and returns how often other tasks ran in between.
-fn turns(thread: &Rc<ShardThread>, step: Step) -> (Done, u64) {
+fn turns(thread: &Rc<ShardThread>, step: Step) -> (StepResult, u64) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
     let turns = Rc::new(Cell::new(0));
     let done = runtime.block_on(LocalSet::new().run_until(async {
@@ -86,7 +86,7 @@ fn batches_have_their_turn_while_a_shard_reports_its_whole_state() {
     let first = PromoNumber::from_e164(12_100_000_000).unwrap();
     let range = NumberRange::new(first, 20_000).unwrap();
     let step = Step::TellAll { numbers: vec![range], buckets: vec![0] };
-    let (Done::All(known, _), turns) = turns(&thread, step) else { panic!("another answer") };
+    let (StepResult::All(known, _), turns) = turns(&thread, step) else { panic!("another answer") };
     assert_eq!((known.numbers.len() as u64, known.answers.len() as u64), (numbers, answers));
     let wanted = answers / u64::from(PIECE_ANSWERS) + numbers / PIECE_NUMBERS;
     assert!(turns >= wanted, "{turns} turns, {wanted} pieces");

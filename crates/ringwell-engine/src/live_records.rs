@@ -13,13 +13,13 @@ use ringwell_journal::position_parts;
 const GROUPS_MAX: usize = 1 << 16;
 
 #[derive(Debug)]
-pub(crate) struct Live {
+pub(crate) struct LiveRecords {
     /// The group of the first count.
     first: u64,
     counts: VecDeque<u32>,
 }
 
-impl Live {
+impl LiveRecords {
     /// Begins to count at the open group.
     pub(crate) fn new(gathering: u64) -> Self {
         Self { first: gathering, counts: VecDeque::new() }

@@ -10,7 +10,7 @@ use ringwell_directory::Site;
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
 /// The server behind the directory.
-pub trait Live: Send + Sync {
+pub trait RunningServer: Send + Sync {
     /// Milliseconds since 1970.
     fn now(&self) -> Millis;
 

@@ -20,8 +20,8 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 
-use crate::live;
 use crate::platform::Tokio;
+use crate::running_node;
 use crate::shard::ShardThread;
 use ringwell_driver::change::take;
 use ringwell_driver::message::Message;
@@ -157,7 +157,7 @@ fn check(there: &[RingPool], new: Vec<RingPool>) {
             let (node, peers, id) = (Arc::clone(&node), peers.clone(), pool.id());
             // Runs on the thread of a shard, like a row for a pool that only the application knows.
             let work = async move {
-                live::take(&node, &peers, vec![pool], &[]).await.unwrap();
+                running_node::take(&node, &peers, vec![pool], &[]).await.unwrap();
                 assert!(node.directory().lookup(id).is_some());
             };
             let took = |longest: &Longest| longest.0.replace((longest.0.get().0, Duration::ZERO)).1;
