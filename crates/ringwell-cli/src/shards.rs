@@ -371,8 +371,9 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
                 bail!(
                     "node {node} does not answer, and only it can pass its buckets on with \
                         their lockouts ({left}). Start it, then drain it. If its machine is \
-                        lost, assign its buckets to others by a new cluster file: see \"A \
-                        machine has died\" in docs/operations.md. {error:#}"
+                        lost, assign its buckets to others by a new cluster file: see \
+                        \"Changing the owners by the cluster file\" in docs/operations.md. \
+                        {error:#}"
                 );
             }
             bail!("node {node} is not drained ({left}); run this again. {error:#}");

@@ -112,7 +112,7 @@ fn a_history_ties_rows_to_the_journal_and_to_look_ups() {
     let mut finish = ringwell(&["load", "finish", &history, "--look-ups", "0", "--journal"]);
     finish.arg(demo.data("")).args(["--look-up", &demo.url(), "--token-file"]);
     let printed = succeed(finish.arg(demo.data("demo-token")));
-    assert!(printed.contains(&format!("{own} looked up: {own} held, 0 refused")), "{printed}");
+    assert!(printed.contains(&format!("{own} looked up: {own} allocated, 0 refused")), "{printed}");
 
     let lines = lines(Path::new(&history));
     let of = |kind: &str| lines.iter().filter(|line| line["k"] == kind).collect::<Vec<_>>();

@@ -143,7 +143,7 @@ fn errors_come_with_advice() {
     // attempt.
     let listed = nodes.run(&["list", "--url", &nodes.a]);
     assert_eq!(stdout(&listed).matches("  no answer  ").count(), 1, "{}", stdout(&listed));
-    fails(&["drain", "b", "--url", &nodes.a], "only it can give its buckets away");
+    fails(&["drain", "b", "--url", &nodes.a], "only it can pass its buckets on");
 
     let mut command = ringwell(&["shards", "list", "--url", &nodes.a]);
     assert!(stderr(&command.output().unwrap()).contains("set RINGWELL_TOKEN"));
