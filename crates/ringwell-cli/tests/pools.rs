@@ -148,7 +148,7 @@ fn a_pool_of_named_numbers_is_made_used_grown_and_removed() {
     let listed = managed.says(&["list"]);
     assert!(listed.ends_with("1m 30s       5  8885550199     1\n"), "{listed}");
 
-    managed.fails(&["remove", "7"], "give --yes to remove ring pool 7");
+    managed.fails(&["remove", "7"], "pass --yes to remove ring pool 7");
     assert_eq!(managed.json(&["list"]).as_array().unwrap().len(), 2);
     assert_eq!(managed.says(&["remove", "7", "--yes"]), "ring pool 7 is removed\n");
     managed.fails(&["show", "7"], "there is no ring pool 7");
@@ -336,7 +336,7 @@ fn errors_come_with_advice() {
     let output = at("127.0.0.1:1").output().unwrap();
     assert!(stderr(&output).contains("if `database` is set under [directory]"));
     let output = at(managed.server.address()).env("RINGWELL_TOKEN", TOKEN).output().unwrap();
-    assert!(stderr(&output).contains("manages no pools"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("does not manage pools"), "{}", stderr(&output));
     let output = at(&managed.url).env_remove("RINGWELL_TOKEN").output().unwrap();
     assert!(stderr(&output).contains("set RINGWELL_TOKEN"), "{}", stderr(&output));
 

@@ -28,13 +28,13 @@ fn a_lost_disk_is_noticed(rig: Rig) {
     std::fs::remove_dir_all(managed.site.data()).unwrap();
     let server = managed.start();
     assert!(is_overflow(&managed, &server), "{}", server.log());
-    assert!(server.log().contains("the database names another data directory"), "{}", server.log());
+    assert!(server.log().contains("the database records another data directory"), "{}", server.log());
     named(&managed, Some(&first));
     server.kill();
     // The hold is now in the journal and does not begin again.
     let server = managed.start();
     assert!(is_overflow(&managed, &server));
-    assert!(!server.log().contains("names another data directory"), "{}", server.log());
+    assert!(!server.log().contains("records another data directory"), "{}", server.log());
     server.stop();
 }
 
@@ -57,7 +57,7 @@ fn a_second_server_does_not_serve_the_pools_of_a_sqlite_directory() {
     let output = second.arg(elsewhere.path()).output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(!output.status.success());
-    assert!(said.contains("another server has its ring pools in"), "{said}");
+    assert!(said.contains("another server uses its ring pools in"), "{said}");
     assert!(!is_overflow(&managed, &server));
     server.kill();
     managed.start().stop();
