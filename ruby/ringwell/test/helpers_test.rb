@@ -57,7 +57,7 @@ class HelpersTest < RingwellTest
             expect { visit("autos") }.not_to show_ringwell_number("43")
             expect(ringwell.history.size).to eq 3
             expect { expect { nil }.to show_ringwell_number }
-              .to raise_error(RSpec::Expectations::ExpectationNotMetError, /pool any went out/)
+              .to raise_error(RSpec::Expectations::ExpectationNotMetError, /pool any was allocated/)
           end
         end
       end

@@ -20,7 +20,7 @@ class OptionsTest < RingwellTest
     assert_equal names.map(&:name), @fake.history[0][:params].keys
     %w[ring_pool_key ringwell_visitor].each do |name|
       error = assert_raises(ArgumentError) { @fake.allocate(1, key: KEY, params: {name => "x"}) }
-      assert_match(/#{name} is not a parameter/, error.message)
+      assert_match(/#{name} cannot be a parameter/, error.message)
     end
     error = assert_raises(ArgumentError) { @fake.allocate(1, key: KEY, params: "m1=autos") }
     assert_match(/params must be a hash/, error.message)
