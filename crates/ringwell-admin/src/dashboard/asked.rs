@@ -18,14 +18,16 @@ use crate::Context;
 /// Longer than any text that people type; the rest is cut off.
 const QUERY_TEXT_MAX: usize = 100;
 
+/// Figures that change while a page is open, by name.
+pub(super) type Live = Vec<(String, String)>;
+
 /// The contents of a page without its frame, and of its JSON and CSV forms.
 pub(super) struct View {
     pub(super) title: String,
     pub(super) body: Markup,
     pub(super) data: serde_json::Value,
     pub(super) table: Table,
-    /// Figures that change while the page is open, by name.
-    pub(super) live: Vec<(String, String)>,
+    pub(super) live: Live,
 }
 
 /// The reason why a page cannot be shown.

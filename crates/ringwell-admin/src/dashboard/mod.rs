@@ -37,10 +37,11 @@ use ringwell_core::PoolId;
 use ringwell_directory::TokenHash;
 use ringwell_node::Handle;
 
-use self::asked::{Asked, Form, NoPage, View, pairs};
+use self::asked::{Asked, Form, Live, NoPage, View, pairs};
 use self::layout::{Frame, page};
 use self::sample::Sampler;
 use self::session::{Session, Sessions};
+use self::stream::Figures;
 use crate::Context;
 use crate::access::{Door, Visitor};
 use crate::loads::SharedLoads;
@@ -60,6 +61,7 @@ struct Inner {
     /// Absent where no calls are taken.
     calls: OnceLock<Service>,
     sampler: Arc<Sampler>,
+    figures: Figures,
     sessions: Sessions,
 }
 
@@ -81,6 +83,7 @@ impl Dashboard {
             node: OnceLock::new(),
             calls: OnceLock::new(),
             sampler,
+            figures: Figures::default(),
             sessions: Sessions::default(),
         }))
     }
@@ -170,28 +173,38 @@ impl Ui {
         Err(NoPage::Forbidden("The token of this session is not valid any more."))
     }
 
-    /// Makes the page at `path`, below `/ui/` and without a suffix.
+    /// The inputs of the page at `path`, below `/ui/` and without a suffix.
+    fn asked<'a>(
+        &'a self,
+        path: &str,
+        query: Option<&str>,
+        session: &'a Session,
+    ) -> Result<Asked<'a>, NoPage> {
+        let node = self.dashboard.0.node.get();
+        let starting = || NoPage::Unavailable("The server is starting.".to_owned());
+        Ok(Asked {
+            node: node.ok_or_else(starting)?,
+            sampler: self.sampler(),
+            query: pairs(query),
+            up: if path.contains('/') { "../" } else { "" },
+            session,
+            calls: self.dashboard.0.calls.get(),
+            context: self.context.as_ref(),
+        })
+    }
+
+    /// Makes that page.
     async fn view(
         &self,
         path: &str,
         query: Option<&str>,
         session: &Session,
     ) -> Result<View, NoPage> {
-        let node = self.dashboard.0.node.get();
-        let starting = || NoPage::Unavailable("The server is starting.".to_owned());
-        let node = node.ok_or_else(starting)?;
-        let up = if path.contains('/') { "../" } else { "" };
-        let calls = self.dashboard.0.calls.get();
-        let (query, context) = (pairs(query), self.context.as_ref());
-        let asked = Asked { node, sampler: self.sampler(), query, up, session, calls, context };
+        let asked = self.asked(path, query, session)?;
         match path.split('/').collect::<Vec<_>>()[..] {
             ["" | "now"] => Ok(now::view(&asked)),
             ["pools"] => Ok(pools::view(&asked)),
-            ["pools", id] => {
-                let id = id.parse().map(PoolId);
-                let missing = NoPage::Missing("There is no such ring pool.");
-                pool::view(&asked, id.map_err(|_| missing)?).await
-            }
+            ["pools", id] => pool::view(&asked, pool_id(id)?).await,
             ["number"] => number::view(&asked).await,
             ["calls"] => calls::list(&asked, asked.calls()?).await,
             ["calls", id] => calls::one(&asked, asked.calls()?, id).await,
@@ -202,6 +215,25 @@ impl Ui {
             _ => Err(NoPage::Missing("There is no such page.")),
         }
     }
+
+    /// The figures of that page that change while it is open.
+    async fn live(
+        &self,
+        path: &str,
+        query: Option<&str>,
+        session: &Session,
+    ) -> Result<Live, NoPage> {
+        if let Some(id) = path.strip_prefix("pools/") {
+            // The rest of this page takes formulas of many steps, and a walk over its numbers.
+            let asked = self.asked(path, query, session)?;
+            return Ok(pool::live(&asked, pool_id(id)?).await);
+        }
+        Ok(self.view(path, query, session).await?.live)
+    }
+}
+
+fn pool_id(text: &str) -> Result<PoolId, NoPage> {
+    text.parse().map(PoolId).map_err(|_| NoPage::Missing("There is no such ring pool."))
 }
 
 async fn first(state: State<Ui>, headers: HeaderMap, uri: Uri) -> Response {

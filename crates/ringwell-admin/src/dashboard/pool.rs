@@ -9,7 +9,7 @@ use ringwell_plan::{Callers, Demand, Forecast};
 use serde_json::json;
 
 use super::actions;
-use super::asked::{Asked, NoPage, View};
+use super::asked::{Asked, Live, NoPage, View};
 use super::layout::{Tiles, chart};
 use super::sample::{Health, OVERFLOW_MAX, PoolLine};
 use super::table::{Cell, Table};
@@ -36,9 +36,7 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
     let state = asked.node.state(id).await;
     let refused = asked.node.refused(id).await;
     let rested = asked.node.rested(id).await;
-    let sample = asked.sampler.newest();
-    let line = sample.pools.binary_search_by_key(&id, |line| line.id).ok();
-    let line = line.map(|place| sample.pools[place]);
+    let line = line(asked, id);
     let hours = asked.sampler.loads().lock().hours(id);
     let busiest = hours.iter().map(|(_, load)| *load).fold(0.0, f64::max);
     let sizing = match line {
@@ -89,6 +87,18 @@ pub(super) async fn view(asked: &Asked<'_>, id: PoolId) -> Result<View, NoPage> 
         "hours": of_hours(&hours),
     });
     Ok(View { title, body, data, table, live: tiles.changing().collect() })
+}
+
+/// The figures of the page that change while it is open.
+pub(super) async fn live(asked: &Asked<'_>, id: PoolId) -> Live {
+    let state = asked.node.state(id).await;
+    tiles(state.as_ref(), line(asked, id).as_ref()).changing().collect()
+}
+
+fn line(asked: &Asked<'_>, id: PoolId) -> Option<PoolLine> {
+    let sample = asked.sampler.newest();
+    let line = sample.pools.binary_search_by_key(&id, |line| line.id).ok()?;
+    Some(sample.pools[line])
 }
 
 fn size(line: &PoolLine, load: f64) -> Option<Sizing> {

@@ -1,20 +1,25 @@
 //! Figures of an open page, sent as they change (server-sent events).
 //!
-//! Owns how many pages may be open, and when a stream ends. One look at the node serves all of them.
+//! Owns how many pages may be open, when a stream ends, and the figures of the newest sample: pages
+//! that show the same share them.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
-use tokio::sync::watch;
+use ringwell_core::Millis;
+use ringwell_store::Role;
+use tokio::sync::{OnceCell, watch};
 
 use super::Ui;
+use super::asked::Live;
 use super::sample::{Sample, Watcher};
+use super::session::Session;
 
 /// Pages that may be open at once.
 const STREAMS_MAX: usize = 100;
@@ -22,6 +27,39 @@ const STREAMS_MAX: usize = 100;
 const HEARTBEAT: Duration = Duration::from_secs(15);
 /// A browser that reconnects continues its session; an ended session is reported as ended.
 const STREAM_TIME_MAX: Duration = Duration::from_hours(1);
+
+/// The figures of the open pages as of one sample.
+#[derive(Debug, Default)]
+pub(super) struct Figures(Mutex<OfSample>);
+
+#[derive(Debug, Default)]
+struct OfSample {
+    at: Millis,
+    /// Empty while the first page that shows them makes them; `None` if it could not.
+    pages: HashMap<PageKey, Arc<OnceCell<Option<Arc<Live>>>>>,
+}
+
+/// Pages with the same key show the same figures.
+#[derive(Debug, PartialEq, Eq, Hash)]
+struct PageKey {
+    path: String,
+    query: Option<String>,
+    role: Role,
+    /// The call log's change count, if the page shows calls.
+    calls: Option<u64>,
+}
+
+impl Figures {
+    /// The place of these figures, of the sample at `at`.
+    fn of(&self, at: Millis, page: PageKey) -> Arc<OnceCell<Option<Arc<Live>>>> {
+        // The map is consistent after each statement, so a poisoned lock is harmless.
+        let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if newest.at != at {
+            *newest = OfSample { at, pages: HashMap::new() };
+        }
+        Arc::clone(newest.pages.entry(page).or_default())
+    }
+}
 
 struct Streamed {
     ui: Ui,
@@ -85,6 +123,23 @@ impl Streamed {
         std::mem::replace(&mut self.calls_seen, changes) != changes
     }
 
+    /// The page's figures; `None` if it cannot be shown any more.
+    async fn live(&mut self, session: &Session) -> Option<Arc<Live>> {
+        let at = self.samples.borrow_and_update().at;
+        let (path, query) = (&self.path, self.query.as_deref());
+        let page = PageKey {
+            path: path.clone(),
+            query: self.query.clone(),
+            role: session.role,
+            calls: self.calls_seen,
+        };
+        let figures = self.ui.dashboard.0.figures.of(at, page);
+        let made = figures.get_or_init(|| async {
+            Some(Arc::new(self.ui.live(path, query, session).await.ok()?))
+        });
+        made.await.clone()
+    }
+
     /// The next event; `None` if the stream has ended.
     async fn next(&mut self) -> Option<Bytes> {
         if self.is_over {
@@ -105,9 +160,9 @@ impl Streamed {
             if !self.has_news() {
                 continue;
             }
-            let view = self.ui.view(&self.path, self.query.as_deref(), &session).await.ok()?;
-            let is_new = |(name, text): &(String, String)| self.sent.get(name) != Some(text);
-            let new: HashMap<_, _> = view.live.into_iter().filter(is_new).collect();
+            let live = self.live(&session).await?;
+            let is_new = |(name, text): &&(String, String)| self.sent.get(name) != Some(text);
+            let new: HashMap<_, _> = live.iter().filter(is_new).cloned().collect();
             if new.is_empty() {
                 continue;
             }

@@ -28,7 +28,11 @@ fn a_lost_disk_is_noticed(rig: Rig) {
     std::fs::remove_dir_all(managed.site.data()).unwrap();
     let server = managed.start();
     assert!(is_overflow(&managed, &server), "{}", server.log());
-    assert!(server.log().contains("the database records another data directory"), "{}", server.log());
+    assert!(
+        server.log().contains("the database records another data directory"),
+        "{}",
+        server.log()
+    );
     named(&managed, Some(&first));
     server.kill();
     // The hold is now in the journal and does not begin again.
