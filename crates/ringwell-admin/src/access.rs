@@ -49,7 +49,7 @@ struct Seen {
     at: Option<Instant>,
 }
 
-/// The limit on questions to the store about tokens that are not among them.
+/// The limit on store queries for unknown tokens.
 const SEEN_AGE: Duration = Duration::from_secs(1);
 
 impl Door {
@@ -64,7 +64,7 @@ impl Door {
         self.finds(|hashes| TokenHash::any_matches(hashes, token)).await
     }
 
-    /// Whether a token that was admitted before is still valid. Reads the store as rarely.
+    /// Whether a previously admitted token is still valid. Reads the store as rarely.
     pub(crate) async fn still_knows(&self, hash: &TokenHash) -> bool {
         self.refresh_if_old().await;
         self.hashes.current().contains(hash) || self.seen().hashes.contains(hash)
@@ -111,7 +111,7 @@ impl Door {
     }
 
     fn seen(&self) -> MutexGuard<'_, Seen> {
-        // Nobody panics while holding it.
+        // No code panics while holding it.
         self.seen.lock().unwrap_or_else(PoisonError::into_inner)
     }
 

@@ -134,8 +134,8 @@ async fn first() -> Response {
         (header::CACHE_CONTROL, "no-store"),
         (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
     ];
-    let text = "This is Ringwell. Programs ask here for promo numbers. The dashboard is at /ui/ of the \
-                management address: type `ringwell ui` on the server for a link to it.\n";
+    let text = "This is Ringwell. Programs request promo numbers here. The dashboard is at /ui/ \
+        of the management address: run `ringwell ui` on the server for a link to it.\n";
     (headers, text).into_response()
 }
 

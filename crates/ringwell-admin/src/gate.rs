@@ -1,8 +1,8 @@
 //! The checks that each request passes before a handler sees it.
 //!
-//! Owns the limits on requests, separately for known visitors and strangers; the accepted host
-//! names; and the memory for all bodies together. A flood of strangers does not exhaust the limit
-//! of requests with a token. Source: docs/spec/management.md, "Limits".
+//! Owns the limits on requests, separate for authenticated and other visitors; the accepted host
+//! names; and the memory limit for all bodies. A flood of strangers does not exhaust the limit of
+//! requests with a token. Source: docs/spec/management.md, "Limits".
 
 use std::net::IpAddr;
 use std::pin::Pin;
@@ -22,7 +22,7 @@ use crate::limit::Limit;
 
 /// The strangers' share of the limit on requests a second.
 const STRANGERS_PART: u32 = 2;
-/// The beginning of each body lies in its connection's buffer.
+/// The beginning of each body is in its connection's buffer.
 const BUFFERED_BYTES: usize = 16 * 1024;
 
 /// Set for a connection that has presented a token; it is not closed to make room for another one.
@@ -53,8 +53,8 @@ impl Gate {
         }
     }
 
-    /// Admits a request of a known visitor or a stranger; otherwise returns the seconds until one
-    /// would be admitted.
+    /// Admits a request of an authenticated or other visitor; otherwise returns the seconds until
+    /// one would be admitted.
     pub(crate) fn take(&self, is_known: bool, now: Millis) -> Result<(), u64> {
         if is_known { self.known.take(now) } else { self.strangers.take(now) }
     }
@@ -142,9 +142,9 @@ impl HttpBody for Metered {
         let frame = ready!(Pin::new(&mut self.inner).poll_frame(cx));
         Poll::Ready(match frame {
             Some(Ok(frame)) => match frame.data_ref().map(Bytes::len) {
-                None => Some(Err(axum::Error::new("trailer fields are not taken"))),
+                None => Some(Err(axum::Error::new("trailer fields are not accepted"))),
                 Some(bytes) if self.room.take(bytes) => Some(Ok(frame)),
-                Some(_) => Some(Err(axum::Error::new("there is no room for the body"))),
+                Some(_) => Some(Err(axum::Error::new("there is no memory left for the body"))),
             },
             end => end,
         })

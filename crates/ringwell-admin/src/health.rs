@@ -46,10 +46,10 @@ struct Trouble {
     /// The state of the journal, or "held".
     state: &'static str,
     reason: String,
-    /// For how long it has been so.
+    /// The time since it began.
     #[serde(skip_serializing_if = "Option::is_none")]
     for_ms: Option<u64>,
-    /// For how long it will be so.
+    /// The time until it ends.
     #[serde(skip_serializing_if = "Option::is_none")]
     left_ms: Option<u64>,
 }

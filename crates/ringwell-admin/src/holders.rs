@@ -45,7 +45,7 @@ pub async fn holders(
 fn gap(missing: Missing) -> HolderError {
     let reason = match missing {
         Missing::NotKept => "the history does not go back so far",
-        Missing::TooLong => "the number was handed out too often since",
+        Missing::TooLong => "the number was handed out too often since then",
         Missing::Damaged => "the history is damaged there",
     };
     HolderError::Gone(reason.to_owned())

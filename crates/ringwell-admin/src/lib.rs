@@ -44,14 +44,14 @@ use problem::Problem;
 pub use running_server::{Later, PoolLoad, PoolState, RunningServer};
 pub use v1::openapi;
 
-/// The largest body. It is read before its sender is known, as the published API allows a token in
-/// it.
+/// The largest body. It is read before its sender is authenticated, because the published API
+/// allows a token in it.
 const BODY_BYTES_MAX: usize = 4 * 1024 * 1024;
 
 /// The largest list, read after its token: one of 100,000 pools is about 10 MB.
 const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 
-/// The time limit for an answer: longer than a change waits for another one's end.
+/// The time limit for an answer: longer than a change waits for the end of another one.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
 /// An additional second for this many bytes of a request, which may be a list that takes long:

@@ -1,7 +1,7 @@
 //! A limit on requests in a period.
 //!
 //! Owns one bucket: management has few clients, and a flood of guessed tokens, each of which costs
-//! a query of the database, must not reach the store. Time comes in as an argument.
+//! a database query, must not reach the store. Time comes in as an argument.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,12 +12,12 @@ use ringwell_core::Millis;
 pub(crate) struct Limit {
     /// Requests a second.
     rate: u32,
-    /// Thousandths of requests that are left, and when that was.
+    /// The remaining thousandths of requests, and the time of that count.
     state: Mutex<(u64, Millis)>,
 }
 
 impl Limit {
-    /// A full bucket: one second's worth may come at once.
+    /// A full bucket: one second's worth may pass at once.
     pub(crate) const fn new(rate: u32) -> Self {
         Self { rate, state: Mutex::new((rate as u64 * 1000, Millis::ZERO)) }
     }

@@ -17,7 +17,7 @@ const MARKS_MAX: usize = 8;
 
 const HOUR: Millis = Millis(3_600_000);
 
-/// Hours of which the means are kept: a day, and two hours to compare the present with.
+/// Hours whose means are kept: a day, and two hours to compare the present with.
 const HOURS: usize = 26;
 
 /// A page shows the loads of this many hours of the day.
@@ -69,7 +69,7 @@ struct Mark {
 }
 
 impl Loads {
-    /// Takes the counts of the shards up to `now`. Pools that are not among them are forgotten.
+    /// Takes the counts of the shards up to `now`. Pools that are not among them are dropped.
     pub fn take(&mut self, now: Millis, asked: &[PoolAsked]) {
         for seen in asked {
             match self.0.entry(seen.pool) {
@@ -90,7 +90,7 @@ impl Loads {
         self.0.get(&pool)?.load()
     }
 
-    /// All that is known of `pool`'s load; `None` until it has been looked at twice.
+    /// All known data on the load of `pool`; `None` until it has been sampled twice.
     pub(crate) fn outlook(&self, pool: PoolId) -> Option<Outlook<'_>> {
         let trail = self.0.get(&pool)?;
         Some(Outlook { load: trail.load()?, trail })

@@ -50,7 +50,7 @@ type NoExemplar = [(&'static str, &'static str); 0];
 struct Scrape {
     node: Handle,
     shards: Vec<ShardStats>,
-    /// The pools with most overflow rows; few, so that labels are.
+    /// The pools with the most overflow rows; few, so that labels are few.
     overflowing: Vec<Overflow>,
     /// Pools that are too small, and those that will be; unknown without a management address.
     in_trouble: Option<[usize; 2]>,
@@ -124,11 +124,11 @@ impl Scrape {
 
     fn links(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let gauge = |value: u32| ConstGauge::new(i64::from(value));
-        let of = ("link_window", "Sub-requests that may be on their way; 0 when shut");
+        let of = ("link_window", "Sub-requests that may be in flight; 0 when closed");
         self.link(encoder, of, |link| ConstGauge::new(link.window))?;
-        let of = ("link_in_flight", "Sub-requests on their way");
+        let of = ("link_in_flight", "Sub-requests in flight");
         self.link(encoder, of, |link| gauge(link.in_flight))?;
-        let of = ("link_waiting", "Sub-requests that wait for a place in the window");
+        let of = ("link_waiting", "Sub-requests that wait for a slot in the window");
         self.link(encoder, of, |link| gauge(link.waiting))?;
         let of = ("link_connections", "Open connections");
         self.link(encoder, of, |link| gauge(link.connections))?;
@@ -145,7 +145,7 @@ impl Scrape {
         self.link(encoder, of, |link| ConstCounter::new(link.lost))?;
         let of = ("link_overflow_rows", "Rows that pacing answered with overflow");
         self.link(encoder, of, |link| ConstCounter::new(link.paced_rows))?;
-        let of = ("link_released_late", "Numbers given back because their answer came too late");
+        let of = ("link_released_late", "Numbers returned because their answer came too late");
         self.link(encoder, of, |link| ConstCounter::new(link.late_released))?;
         self.link_latency(encoder)
     }
@@ -207,7 +207,7 @@ impl Scrape {
     }
 
     fn overflowing(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
-        let help = "Rows without a number, of the ten ring pools with most of them";
+        let help = "Rows without a number, of the ten ring pools with the most of them";
         let mut family =
             encoder.encode_descriptor("pool_overflow_rows", help, None, MetricType::Counter)?;
         for pool in &self.overflowing {

@@ -11,7 +11,7 @@ use ringwell_store::{Change, StoreError};
 /// The data covers blocks of a thousand numbers, never single ones: see the tests.
 const BLOCK: u64 = 1000;
 
-/// A number as people write it.
+/// A number in its usual written form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Written {
     /// In international form.
@@ -59,8 +59,8 @@ pub(crate) async fn refused(
     let first = change.unknown(&bad).await?.first().map(|range| range.first());
     Ok(first.map(|number| {
         format!(
-            "{number} is no number that can be in use, by libphonenumber's data; to take numbers \
-             for tests, set check_numbers = \"possible\" under [inventory]"
+            "{number} is not a number that can be in use, by libphonenumber's data; to accept \
+                numbers for tests, set check_numbers = \"possible\" under [inventory]"
         )
     }))
 }

@@ -53,7 +53,7 @@ impl Problem {
     }
 
     pub(crate) fn too_many(seconds: u64) -> Self {
-        let detail = "too many management requests: wait, then ask again";
+        let detail = "too many management requests: wait, then try again";
         let problem = Self::new(StatusCode::TOO_MANY_REQUESTS, detail);
         Self { retry_after: Some(seconds), ..problem }
     }
@@ -64,21 +64,21 @@ impl Problem {
     }
 
     pub(crate) fn no_room() -> Self {
-        let detail = "too many large requests are in progress: wait, then ask again";
+        let detail = "too many large requests are in progress: wait, then try again";
         let problem = Self::new(StatusCode::SERVICE_UNAVAILABLE, detail);
         Self { retry_after: Some(1), ..problem }
     }
 
     pub(crate) fn misdirected() -> Self {
-        let detail = "this address is for programs on its own machine: ask localhost, or put the name \
-                      in management.hosts";
+        let detail = "this address is for programs on its own machine: use localhost, or add \
+            the name to management.hosts";
         Self::new(StatusCode::MISDIRECTED_REQUEST, detail)
     }
 
-    /// The progress of a change is unknown if the database has not answered it.
+    /// The progress of a change is unknown if the database has not confirmed it.
     pub(crate) fn too_late() -> Self {
-        let detail = "the directory's database does not answer: see whether what you asked for was \
-                      done, then ask again";
+        let detail = "the directory's database does not answer: check whether the change took \
+            effect, then try again";
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }
 }
@@ -147,7 +147,7 @@ impl From<StoreError> for Problem {
                 if let Some(left_out) = SILENT.pass() {
                     tracing::error!(%error, left_out, "the directory cannot be read");
                 }
-                let detail = "the directory's database does not answer: ask again later";
+                let detail = "the directory's database does not answer: try again later";
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
             }
             StoreError::Provider(error) => {

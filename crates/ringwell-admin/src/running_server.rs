@@ -18,11 +18,11 @@ pub trait RunningServer: Send + Sync {
     fn state(&self, pool: PoolId) -> Later<'_, Option<PoolState>>;
 
     /// The recent demand for `pool`; `None` if no shard of this node has it, or it has not been
-    /// watched for long enough.
+    /// watched long enough.
     fn load(&self, pool: PoolId) -> Option<PoolLoad>;
 
     /// Numbers in the rotation of `pool` that have not been held since `since`, as far as their
-    /// shard can be reached.
+    /// shard is reachable.
     fn unused(&self, pool: PoolId, since: Millis) -> Later<'_, Vec<NumberRange>>;
 
     /// The web sites of the configuration, as last read.
@@ -41,7 +41,7 @@ pub struct PoolState {
     pub free: u64,
     /// Numbers that visitors hold.
     pub locked: u64,
-    /// When the next one comes free, if none is.
+    /// The time when the next one becomes free, if none is.
     pub next_free: Option<Millis>,
     /// The shard.
     pub shard: u16,

@@ -1,5 +1,5 @@
-//! Prints answer documents, one a line as JSON, for `clients/telephony/documents.py`, which makes
-//! the same ones with the providers' own libraries. `cargo xtask telephony` runs both.
+//! Prints answer documents, one per line as JSON, for `clients/telephony/documents.py`, which
+//! creates the same ones with the providers' own libraries. `cargo xtask telephony` runs both.
 
 use ringwell_calls::Account;
 use ringwell_calls::provider::{Connect, Instruction, Leg, Refusal, document};

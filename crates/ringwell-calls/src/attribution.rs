@@ -1,4 +1,4 @@
-//! The visitor who was shown a number when it was called: the answer that is stored with a call.
+//! The visitor who was shown a number when it was called: stored with a call.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -72,7 +72,7 @@ pub struct Allocation {
     pub tapped_ms: Option<u64>,
     /// The probability that this visitor is the caller, 0 to 1.
     pub probability: f64,
-    /// The visitor's parameters, in the order in which they came.
+    /// The visitor's parameters, in the order received.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub parameters: Vec<(String, String)>,
 }
@@ -114,7 +114,7 @@ pub enum HolderError {
     Gone(String),
 }
 
-/// The answer to who held a number.
+/// The holders of a number, looked up.
 pub type Holders<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<ReportedAllocation>, HolderError>> + Send + 'a>>;
 

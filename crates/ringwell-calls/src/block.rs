@@ -21,14 +21,14 @@ const DIGITS_MAX: usize = 15;
 /// Fewer digits than a whole number of any country, so such an entry must be a prefix.
 const DIGITS_MIN: usize = 7;
 
-/// The callers that an entry names, as written and stored.
+/// The callers that an entry matches, as written and stored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Pattern(String);
 
 /// One entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Block {
-    /// The callers that it names.
+    /// The callers that it matches.
     pub caller: Pattern,
     /// The pool whose numbers it applies to; `None` for all.
     pub pool: Option<u64>,

@@ -8,13 +8,13 @@ use ringwell_core::Millis;
 use serde::{Deserialize, Serialize};
 
 /// A mixture of exponential delays between seeing a number and dialling it: shares and means.
-/// Most callers dial at once, some after a while, a few keep the number for hours.
+/// Most callers dial at once, some after a while, and a few keep the number for hours.
 const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
 
 /// The most allocations that are examined, the newest first.
 pub const CANDIDATES_MAX: usize = 4;
 
-/// Below this the call is shown with its candidates and counts for none of them.
+/// Below this the call is shown with its candidates and counted for none of them.
 pub const ABSTAIN_BELOW: f64 = 0.5;
 
 /// A visitor who tapped the number within this time before the call is most likely the caller.
@@ -60,8 +60,8 @@ pub fn probabilities(at: Millis, candidates: &[Candidate]) -> Vec<f64> {
 }
 
 /// The score of all visitors before `candidates`, if there may be some: assumes that the number
-/// went out as often before as after. Without them, the confidence in a number that is handed out
-/// often would be too high.
+/// went out as often before as after. Without them, the confidence would be too high for a number
+/// that is handed out often.
 fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let (Some(newest), Some(oldest)) = (candidates.first(), candidates.last()) else { return 0.0 };
     if candidates.len() < CANDIDATES_MAX {
@@ -78,8 +78,8 @@ fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     DELAYS.iter().map(of).sum()
 }
 
-/// The confidence in the first of `candidates`, the newest allocation. `late` says that its lockout
-/// was over when the call came; `None` without candidates.
+/// The confidence in the first of `candidates`, the newest allocation. `late`: its lockout was over
+/// at the time of the call; `None` without candidates.
 #[must_use]
 pub fn confidence(at: Millis, candidates: &[Candidate], late: bool) -> Option<Confidence> {
     let first = candidates.first()?;
@@ -165,7 +165,7 @@ mod tests {
         let at = Millis(100_000_000);
         let ages = |count: u64| (0..count).map(|it| 600 + it * 1_200).collect::<Vec<_>>();
         let four = probabilities(at, &candidates(&ages(4), at));
-        // The result of examining all of them.
+        // The result of evaluating all of them.
         let all: f64 = (0..200_u32).map(|it| density(600.0 + f64::from(it) * 1_200.0)).sum();
         assert!((four[0] - density(600.0) / all).abs() < 1e-4, "{four:?}");
         let three = probabilities(at, &candidates(&ages(3), at));

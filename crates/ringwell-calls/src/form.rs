@@ -5,7 +5,7 @@ use percent_encoding::percent_decode;
 /// The most fields that are read; a provider sends about sixty.
 const FIELDS_MAX: usize = 1_000;
 
-/// Names and values in the order in which they came.
+/// Names and values in the order received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Form(Vec<(String, String)>);
 

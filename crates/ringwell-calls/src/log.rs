@@ -60,7 +60,7 @@ pub enum LogError {
     #[error("the call log is damaged: {0}")]
     Damaged(String),
     /// The system provides no random bytes for ids and secrets.
-    #[error("the system gives no random bytes")]
+    #[error("the system has no random bytes")]
     NoRandomness,
 }
 
@@ -88,7 +88,7 @@ impl LogError {
 }
 
 /// Whether an error with this code concerns the statement or its values, and so would occur again.
-/// A full disk, a lock, a failed read and a stopping server are not permanent.
+/// A full disk, a lock, a failed read and a stopping server are temporary.
 fn is_about_statement(code: &str) -> bool {
     // PostgreSQL's SQLSTATE has five characters: unsupported features, data, constraints, syntax
     // and names, limits.

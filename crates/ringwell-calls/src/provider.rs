@@ -1,8 +1,8 @@
 //! Providers: for each, the authentication of requests, its reports, and the document that connects
 //! a call in its language.
 //!
-//! Pure: requests and times come in, reports and documents go out. Knows no database and no
-//! attribution. Source: docs/spec/calls.md, "Providers".
+//! Pure: requests and times are arguments; reports and documents are results. Knows no database and
+//! no attribution. Source: docs/spec/calls.md, "Providers".
 
 mod bandwidth;
 mod connect;
@@ -61,9 +61,9 @@ pub enum Hook {
 /// The index of a hook's destination in a call's list.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Leg {
-    /// Its place in the list.
+    /// Its index in the list.
     pub place: usize,
-    /// Whether the list ends with it.
+    /// Whether it is the last of the list.
     pub is_last: bool,
 }
 
@@ -98,10 +98,10 @@ pub struct Stir {
 /// The reason why a correctly signed request is unusable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
-    /// No call is named, or its name is invalid.
-    #[error("the request names no call")]
+    /// The request identifies no call, or its id is invalid.
+    #[error("the request identifies no call")]
     NoCall,
-    /// The body is not of the form that the provider uses.
+    /// The body is not in the provider's form.
     #[error("the body is not {0}")]
     Form(&'static str),
 }

@@ -22,7 +22,7 @@ pub struct Earlier {
     pub began: Millis,
     /// The talk time, if the call was answered and is over.
     pub talk_seconds: Option<u32>,
-    /// The number that was called.
+    /// The called number.
     pub number: Option<String>,
 }
 

@@ -48,9 +48,9 @@ impl Routes {
         rules.iter().map(with_zone).collect::<Result<_, _>>().map(Self)
     }
 
-    /// The destination of a call to `number` that came in at `at`: by a rule for the number, else
+    /// The destination of a call to `number` that arrived at `at`: by a rule for the number, else
     /// for one of its pools, else the default. `None` if there is no rule, or the destination is
-    /// closed and names no other.
+    /// closed without an alternative.
     #[must_use]
     pub fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<RoutePlan> {
         let rules = || self.0.iter();

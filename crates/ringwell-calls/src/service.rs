@@ -122,7 +122,7 @@ pub struct IncomingCall {
 pub struct Decision {
     /// Ringwell's id of the call.
     pub call: String,
-    /// The number that was called, E.164 with `+`.
+    /// The called number, E.164 with `+`.
     pub number: Option<String>,
     /// The caller.
     pub caller: Caller,
@@ -249,8 +249,8 @@ impl Service {
         self.inner.runtime.spawn(work).await.map_err(|_| Stopped)
     }
 
-    /// Decides where an incoming call goes, and logs it. Returns before the deadline, even if
-    /// another part is late or unavailable.
+    /// Decides the destination of an incoming call, and logs it. Returns before the deadline, even
+    /// if another part is late or unavailable.
     pub async fn incoming(&self, call: IncomingCall) -> Decision {
         let began_at = Instant::now();
         // The last quarter is reserved for the log.
@@ -391,7 +391,11 @@ impl Service {
     /// if necessary, and missing facts are then looked up.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
         let Ok(answer) = self.inner.writer.submit(change.clone()) else {
-            tracing::error!(call = change.id(), "a call is not logged: too many wait already");
+            tracing::error!(
+                call = change.id(),
+                "a call is not logged: too many are already \
+                waiting"
+            );
             return false;
         };
         let service = self.clone();

@@ -1,4 +1,4 @@
-//! Numbers that come to a node's pools from pools of other nodes.
+//! Numbers that move to a node's pools from pools of other nodes.
 //!
 //! This node does not know the lockouts of those numbers. Compares two states of the directory;
 //! buckets that they share are skipped. Source: docs/spec/cluster.md, "Numbers that change nodes".

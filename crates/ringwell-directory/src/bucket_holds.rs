@@ -34,7 +34,7 @@ impl From<BucketHold> for (u64, u64) {
     }
 }
 
-/// The holds of a node's buckets, including expired ones: at most one for each bucket.
+/// The holds of a node's buckets, including expired ones: at most one per bucket.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct BucketHolds(BTreeMap<u16, BucketHold>);

@@ -2,7 +2,7 @@
 //!
 //! Buckets that the two states share are skipped, so the cost depends on the size of the change.
 //! Does not know how a shard carries them out. Invariant: a pool that is in no list is the same in
-//! both states from its shard's point of view.
+//! both states for its shard.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

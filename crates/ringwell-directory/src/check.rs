@@ -1,7 +1,7 @@
 //! Rules between ring pools.
 //!
 //! Owns the rules between pools: ids and numbers are unique, and an overflow number is in no pool's
-//! rotation. Knows nothing of where pools come from: identifies them by their index in a list.
+//! rotation. Does not know the source of pools: identifies them by their index in a list.
 
 use std::borrow::Borrow;
 
@@ -77,7 +77,7 @@ pub(crate) fn same_id(pool: usize, id: PoolId) -> Clash {
     Clash {
         pool,
         field: "id",
-        message: format!("another pool has the id {id} already"),
+        message: format!("another pool already has the id {id}"),
         hint: "give each pool a different id",
     }
 }

@@ -48,7 +48,7 @@ use crate::{Secret, TokenHashes};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// The directory of journals and snapshots. No default: a server started from another working
-    /// directory must not forget its answers.
+    /// directory must not lose its answered allocations.
     pub data: PathBuf,
     /// The addresses to listen on: `127.0.0.1:8080`.
     pub listen: Vec<Listen>,
@@ -166,7 +166,7 @@ pub struct Application {
 pub struct Limits {
     /// The longest body: 1 MiB.
     pub body_bytes: usize,
-    /// The most bytes that all bodies in progress may take together; `None`: a tenth of the memory.
+    /// The most bytes of all bodies in progress together; `None`: a tenth of the memory.
     pub bodies_bytes: Option<usize>,
     /// The most rows of a batch: 500.
     pub rows: usize,
@@ -276,7 +276,7 @@ pub struct Log {
     pub level: String,
     /// Host and port of the collector that receives traces by OTLP over HTTP: none.
     pub traces: Option<String>,
-    /// Of this many traces one is kept, unless a `traceparent` decides: 100.
+    /// One of this many traces is kept, unless a `traceparent` decides: 100.
     pub traces_one_in: u32,
 }
 

@@ -1,6 +1,6 @@
 //! Faults: errors in a configuration or a directory, with their positions.
 //!
-//! Owns the form in which people read them. Invariant: a fault contains no key and no token.
+//! Owns their form for users. Invariant: a fault contains no key and no token.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! Ring pool keys: the secret that a request must name to get a number of a pool.
+//! Ring pool keys: the secret that a request needs to get a number of a pool.
 //!
 //! Owns their form, their masking and their comparison. Knows nothing of pools. Invariant: `Debug`
 //! and `Display` never show a key, and comparing it takes the same time for every presented text,

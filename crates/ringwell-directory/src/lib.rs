@@ -2,7 +2,7 @@
 //! server.
 //!
 //! Reads files and uses nothing else of the operating system: variables, flags and random bytes
-//! come in as arguments. Knows nothing of HTTP, of journals and of free numbers.
+//! come in as arguments. Independent of HTTP, of journals and of free numbers.
 
 mod arrivals;
 mod bucket_holds;

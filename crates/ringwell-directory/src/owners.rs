@@ -61,7 +61,7 @@ impl TryFrom<Plain> for Owners {
             return Err("a bucket has moved more often than can be");
         }
         if buckets.iter().any(|(_, shard)| *shard >= shards) {
-            return Err("a bucket is owned by a shard that there is not");
+            return Err("a bucket is owned by a shard that does not exist");
         }
         let of = buckets.into_iter().map(|(moves, shard)| Owner { moves, shard }).collect();
         Ok(Self { version, of, shards })

@@ -1,8 +1,8 @@
 //! Placement: the shard that owns each ring pool.
 //!
 //! A pool's id permanently belongs to one of 1,024 buckets; a table gives the shard of each bucket.
-//! A shard can be added or a bucket moved without moving every pool, as would be necessary with `id
-//! % shards`. Independent of pools and of the connection to a shard. Invariant: the bucket of an id
+//! A shard can be added or a bucket moved without moving every pool, which `id % shards` would
+//! require. Independent of pools and of the connection to a shard. Invariant: the bucket of an id
 //! is the same in every version and on every machine; journals and other machines rely on it.
 
 use std::iter;

@@ -1,7 +1,7 @@
 //! Ring pools in the directory.
 //!
-//! Owns the rules for one pool; `check.rs` has those between pools. Knows nothing of files, shards
-//! or which numbers are free. Invariant: a [`RingPool`] fulfils every rule of [`PoolFields`].
+//! Owns the rules for one pool; `check.rs` has those between pools. Independent of files, shards
+//! and free numbers. Invariant: a [`RingPool`] fulfils every rule of [`PoolFields`].
 
 use std::sync::Arc;
 

@@ -13,7 +13,7 @@ use subtle::{Choice, ConstantTimeEq};
 #[derive(Clone, PartialEq, Eq)]
 pub struct Token(String);
 
-/// The SHA-256 of a management token. Tokens are random, so no salt and no slow hash are needed.
+/// The SHA-256 of a management token. Tokens are random, so they need no salt and no slow hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TokenHash([u8; 32]);
 

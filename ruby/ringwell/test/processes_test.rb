@@ -18,7 +18,8 @@ class ProcessesTest < RingwellTest
       shown = [42, 43].map { |id| Thread.new { ask_both(port, "/client/#{id}") } }.map(&:value)
       strangers = shown.zip(%w[88842 88843]).map { |all, own| all.reject { |_, said| said.start_with?(own) } }
       assert_equal [[], []], strangers
-      assert_equal shown.flatten(1).size, shown.flatten(1).map(&:last).uniq.size, "a number was allocated twice: #{shown}"
+      numbers = shown.flatten(1).map(&:last)
+      assert_equal numbers.size, numbers.uniq.size, "a number was allocated twice: #{shown}"
       ask_both(port, "/parents").each { |_, said| assert_match(/\ARingwell::Forked: .*forked child/, said) }
       others, own = ask_both(port, "/own").partition { |_, said| said.start_with?("Ringwell") }
       assert_equal [1, 1], [others, own].map { |answers| answers.map(&:first).uniq.size }

@@ -253,7 +253,7 @@ const questions = {
   'which endpoint fails': async (page) => {
     await page.click('nav >> text=Webhooks');
     assert.match(await page.textContent('h1'), /1 endpoint of 1 fail/);
-    assert.match(await page.textContent('tr:has-text("example.invalid")'), /does not take events/);
+    assert.match(await page.textContent('tr:has-text("example.invalid")'), /does not accept events/);
   },
   'which node is slow': async (page) => {
     await page.click('nav >> text=Cluster');

@@ -27,8 +27,8 @@ use crate::problem::Problem;
 use crate::published::new_key;
 use crate::{Context, now};
 
-/// The count of lines of the audit log that are searched for those of a page, and the count that it
-/// shows.
+/// The count of lines of the audit log that are searched for those of a page, and the count of
+/// lines shown.
 const AUDIT_MAX: u32 = 500;
 const AUDIT_SHOWN: usize = 20;
 /// The largest pool that a form asks for.
@@ -36,7 +36,7 @@ const NUMBERS_MAX: u64 = 1_000_000;
 
 /// The result of a change.
 enum AfterChange {
-    /// The page that it was made on, by a relative address.
+    /// The page on which it was made, as a relative address.
     Back(String),
     /// A key, which is shown once.
     NewKey(PoolId, String),
@@ -69,9 +69,9 @@ pub(super) async fn act(
             let body = html! {
                 h1 { "The new key of ring pool " (pool) }
                 p { code { (key) } }
-                p { "It is shown this once. The key before it stays valid, until "
-                    code { "DELETE /v1/pools/" (pool) "/key/previous" } " takes it away: give the \
-                    new one to all clients first." }
+                p { "It is shown only this once. The previous key remains valid, until "
+                    code { "DELETE /v1/pools/" (pool) "/key/previous" } "removes it: give the \
+                        new one to all clients first." }
                 p { a href={ "../" (pool) } { "Back to the ring pool" } }
             };
             page(&frame, "The new key", &body, false).into_response()
@@ -93,7 +93,7 @@ async fn change(
         found.map_or("", |(_, value)| value.trim())
     };
     if !session.sent(field("form")) || !is_own(headers) {
-        return Err(NoPage::Forbidden("The form was sent by another site, or is too old."));
+        return Err(NoPage::Forbidden("The form comes from another site, or is too old."));
     }
     if session.role < Role::Write {
         return Err(NoPage::Forbidden("The token of this session may only read."));
@@ -140,7 +140,7 @@ async fn change(
         }
         ["webhooks", id, action @ ("replay" | "enable")] => {
             let calls = ui.dashboard.0.calls.get();
-            let calls = calls.ok_or(NoPage::Missing("This server takes no calls."))?;
+            let calls = calls.ok_or(NoPage::Missing("This server does not accept calls."))?;
             webhook(calls, id, action).await?;
             audit_webhook(context, session, id, action).await?;
             Ok(AfterChange::Back("../../webhooks".to_owned()))
@@ -197,8 +197,8 @@ async fn resize(
     let missing = total.saturating_sub(change.size(id).await?.total());
     if missing > 0 {
         return Err(NoPage::Wrong(format!(
-            "{} missing: the inventory has no more that the pool may have. Add some with `ringwell \
-             pools numbers add`, or ask for fewer. Nothing has changed.",
+            "{} missing: the inventory has no more for this pool. Add some with `ringwell pools \
+                numbers add`, or choose a smaller size. Nothing has changed.",
             if missing == 1 {
                 "1 number is".to_owned()
             } else {
@@ -275,7 +275,7 @@ pub(super) async fn of_pool(asked: &Asked<'_>, id: PoolId, numbers: Option<u64>)
         @if asked.may_change() {
             h2 { "Change it" }
             (form(asked, &format!("{id}/size"), "Resize", &resize))
-            (form(asked, &format!("{id}/key"), "Give it a second key", &html! {}))
+            (form(asked, &format!("{id}/key"), "Add a second key", &html! {}))
         }
         (changes)
     }

@@ -67,12 +67,13 @@ pub(super) enum Form {
 impl Asked<'_> {
     /// The sites of the configuration, as last read.
     pub(super) fn configured_sites(&self) -> Vec<Site> {
-        // Without a directory, all sites that are served come from the configuration.
+        // Without a directory, all served sites come from the configuration.
         self.context.map_or_else(|| self.node.served_sites(), |kept| kept.live.configured_sites())
     }
 
     pub(super) fn calls(&self) -> Result<&Service, NoPage> {
-        let missing = "This server takes no calls: its configuration has no section [calls].";
+        let missing = "This server does not accept calls: its configuration has no section \
+            [calls].";
         self.calls.ok_or(NoPage::Missing(missing))
     }
 

@@ -1,4 +1,4 @@
-//! Calls, the newest first; one call with all that happened to it; and where events are sent.
+//! Calls, the newest first; one call with its whole history; and the destinations of events.
 //!
 //! Owns the visibility of callers. Asks the log on the thread of calls.
 
@@ -20,7 +20,7 @@ const PAGE: u32 = 50;
 /// Calls that are listed of one number.
 const OF_NUMBER: u32 = 20;
 
-/// Results by which calls are chosen: names of the log.
+/// Results by which calls are filtered: names of the log.
 const OUTCOMES: [(&str, &str); 7] = [
     ("", "any"),
     ("answered", "answered"),
@@ -50,7 +50,7 @@ pub(super) async fn list(asked: &Asked<'_>, service: &Service) -> Result<View, N
     let is_full = found.len() >= PAGE as usize;
     let next = found.last().filter(|_| is_full).map(Cursor::after);
     let mut table = table(asked, &found, "Calls, the newest first");
-    // Pages behind the newest calls no longer change.
+    // Pages after the newest calls no longer change.
     table.rows_change = asked.text("after").is_empty();
     let body = html! {
         h1 { "Calls" }
@@ -154,7 +154,7 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
     for EndpointRow { id, url, is_enabled, reason, failing_since, pending, failed, .. } in &found {
         let state = match (is_enabled, failing_since) {
             (false, _) => format!("✖ off: {}", reason.as_deref().unwrap_or("switched off")),
-            (true, Some(_)) => "▲ does not take events: check that it runs".to_owned(),
+            (true, Some(_)) => "▲ does not accept events: check that it runs".to_owned(),
             (true, None) => "✔ takes events".to_owned(),
         };
         table.rows.push(vec![
@@ -254,7 +254,7 @@ fn table(asked: &Asked<'_>, calls: &[CallRow], caption: &str) -> Table {
     ];
     let mut table = Table::new(caption, &columns);
     table.rows = calls.iter().map(|call| row(asked, call)).collect();
-    table.or(html! { "No call yet. docs/spec/calls.md says how providers send them here." })
+    table.or(html! { "No call yet. docs/spec/calls.md explains how providers send them here." })
 }
 
 fn row(asked: &Asked<'_>, call: &CallRow) -> Vec<Cell> {
@@ -301,7 +301,13 @@ fn why(call: &CallRow) -> String {
         Attributed::Overflow => "unknown: an overflow number, which many visitors see".to_owned(),
         Attributed::None => "unknown: no visitor was shown the number before the call".to_owned(),
         Attributed::Unknown => {
-            format!("unknown: {}", attribution.problem.as_deref().unwrap_or("no reason is known"))
+            format!(
+                "unknown: {}",
+                attribution.problem.as_deref().unwrap_or(
+                    "for an unknown \
+                reason"
+                )
+            )
         }
     }
 }
@@ -319,7 +325,7 @@ fn attribution(asked: &Asked<'_>, call: &CallRow) -> Markup {
         }
         h2 { "The visitor" }
         ul { @for (name, value) in &shown.parameters { li { bdi { (name) } ": " bdi { (value) } } }
-            @if shown.parameters.is_empty() { li { "Nothing else is known of them." } } }
+            @if shown.parameters.is_empty() { li { "Nothing else is known about them." } } }
         @if let Some(pool) = &it.pool {
             p { "From " a href={ (asked.up) "pools/" (pool.id) } { "ring pool " (pool.id) } "." }
         }

@@ -99,7 +99,7 @@ fn shards(asked: &Asked<'_>, sample: &Sample) -> Table {
 /// A node counts as slow if at least this many of a hundred requests were slow.
 const SLOW_PERCENT: u64 = 1;
 
-/// A node's state, and what to do about it.
+/// A node's state, and the operator's response.
 fn state(node: &OtherNode, deadline_ms: f64) -> (&'static str, &'static str) {
     let is_late = node.p99_ms.is_some_and(|p99| p99 > deadline_ms / 4.0);
     if !node.answers {

@@ -1,4 +1,4 @@
-//! Logging in, by a management token or a one-time link, and out.
+//! Log-in, by a management token or a one-time link, and log-out.
 
 use axum::body::Bytes;
 use axum::extract::State;
@@ -59,15 +59,15 @@ pub(super) async fn enter(State(ui): State<Ui>, headers: HeaderMap, body: Bytes)
         (None, None) => None,
     };
     let Some((visitor, token)) = known else {
-        let fault = "The token is not known here, or is for one network only; or the link was used \
-                     already, or is older than five minutes.";
+        let fault = "The token is unknown here, or is for one network only; or the link has \
+            already been used, or is older than five minutes.";
         return ask(StatusCode::UNAUTHORIZED, Some(fault));
     };
     // Never reuses a session: its cookie may belong to another user.
     ui.sessions().end(&headers);
     let cookie = ui.sessions().begin(&visitor, token).as_deref().and_then(set_cookie);
     let Some(cookie) = cookie else {
-        return ask(StatusCode::SERVICE_UNAVAILABLE, Some("The server has no randomness."));
+        return ask(StatusCode::SERVICE_UNAVAILABLE, Some("The server has no random bytes."));
     };
     let mut response = redirect("./");
     response.headers_mut().insert(header::SET_COOKIE, cookie);

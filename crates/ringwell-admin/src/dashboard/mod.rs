@@ -58,7 +58,7 @@ pub struct Dashboard(Arc<Inner>);
 struct Inner {
     /// Absent until the node runs.
     node: OnceLock<Handle>,
-    /// Absent where no calls are taken.
+    /// Absent if no calls are accepted.
     calls: OnceLock<Service>,
     sampler: Arc<Sampler>,
     figures: Figures,
@@ -75,7 +75,7 @@ struct Ui {
 }
 
 impl Dashboard {
-    /// A dashboard that shows nothing until there is a node; it shares the data on loads.
+    /// A dashboard that shows nothing until a node is set; it shares the data on loads.
     #[must_use]
     pub fn new(loads: SharedLoads) -> Self {
         let sampler = Arc::new(Sampler::new(loads));
@@ -157,20 +157,20 @@ impl Ui {
     /// The visitor, if logged in with a token that is still valid.
     async fn session(&self, headers: &HeaderMap) -> Option<Arc<Session>> {
         let session = self.sessions().of(headers)?;
-        // A token that was just made is not among those read a second ago.
+        // A new token may be missing from those read a second ago.
         if self.door.still_knows(&session.token).await || self.still_may(&session).await.is_ok() {
             return Some(session);
         }
         None
     }
 
-    /// Refuses a session whose token is not valid any more, as the directory says now.
+    /// Refuses a session whose token is no longer valid in the present directory.
     async fn still_may(&self, session: &Session) -> Result<(), NoPage> {
         if self.door.knows_now(&session.token).await? {
             return Ok(());
         }
         self.sessions().end_all_of(&session.token);
-        Err(NoPage::Forbidden("The token of this session is not valid any more."))
+        Err(NoPage::Forbidden("The token of this session is no longer valid."))
     }
 
     /// The inputs of the page at `path`, below `/ui/` and without a suffix.

@@ -114,7 +114,7 @@ fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static 
         JournalState::Writing => None,
         JournalState::Full => Some((
             format!("The disk of shard {shard} is full"),
-            "Free space where the data lies; the shard goes on by itself.",
+            "Free space on the data's disk; the shard then resumes by itself.",
         )),
         JournalState::Failed => Some((
             format!("Shard {shard} cannot write to its disk"),
@@ -122,7 +122,7 @@ fn journal_finding(shard: u16, state: JournalState) -> Option<(String, &'static 
         )),
         JournalState::Waiting => Some((
             format!("The journal of shard {shard} takes long to write"),
-            "Look at the servers that keep its journal; it goes on by itself.",
+            "Look at the servers that store its journal; it resumes by itself.",
         )),
         JournalState::Taken => Some((
             format!("Another process serves shard {shard}"),
@@ -143,7 +143,7 @@ fn findings(node: &Handle, sample: &Sample) -> Vec<Finding> {
         add(
             "red",
             what,
-            "Add numbers: the page of a ring pool says how many it needs.",
+            "Add numbers: the page of a ring pool shows how many it needs.",
             "pools?state=too_small",
         );
     }
@@ -177,10 +177,16 @@ fn of_the_server(node: &Handle, add: &mut impl FnMut(&'static str, String, &str,
     match node.phase() {
         Phase::Serving => {}
         Phase::Starting => {
-            add("amber", "The server is starting".into(), "It reads its journals.", "");
+            add("amber", "The server is starting".into(), "It is reading its journals.", "");
         }
         Phase::Draining => {
-            add("amber", "The server is stopping".into(), "It answers what has begun.", "");
+            add(
+                "amber",
+                "The server is stopping".into(),
+                "It is completing the answers in \
+                progress.",
+                "",
+            );
         }
     }
     for (shard, state) in node.journals() {
@@ -237,7 +243,7 @@ fn tonight(asked: &Asked<'_>, sample: &Sample) -> Table {
         ("numbers", "Numbers"),
         ("load", "Needed at once, at most"),
     ];
-    let mut table = Table::new("What runs out in the next twelve hours", &columns);
+    let mut table = Table::new("The pools that run out in the next twelve hours", &columns);
     for (line, tonight) in &sample.top.tonight {
         table.rows.push(vec![
             Cell::link(format!("{}pools/{}", asked.up, line.id), line.id.to_string()),
@@ -261,7 +267,7 @@ fn night_words(sample: &Sample) -> String {
         );
     }
     "Estimated from the same hours of the previous day, times the ratio of the last hour to the \
-        same hour then (between half and twice)."
+        same hour of that day (between half and twice)."
         .to_owned()
 }
 

@@ -22,7 +22,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
         let title = "Who had this number?".to_owned();
         let body = html! {
             h1 { (title) } (form)
-            p.lead { "Type a promo number as it was dialled, and the time of the call." }
+            p.lead { "Enter a promo number as it was dialled, and the time of the call." }
         };
         let (data, table) = (json!({ "holders": [] }), table());
         return Ok(View { title, body, data, table, live: Vec::new() });
@@ -44,7 +44,7 @@ pub(super) async fn view(asked: &Asked<'_>) -> Result<View, NoPage> {
     let (holders, missing) = holders(asked, number, at).await?;
     let mut table = table();
     table.rows = holders.iter().map(|held| row(asked, held)).collect();
-    let table = table.or(html! { "No allocation of it is known up to then." });
+    let table = table.or(html! { "There is no known allocation of it up to then." });
     let calls = match asked.calls {
         Some(service) => Some(super::calls::of_number(asked, service, number).await?),
         None => None,
@@ -117,12 +117,12 @@ fn verdict(
             (moment(held.locked_until)) "."
         },
         Some(held) => html! {
-            b { "Free" } ", but no one else had it yet: the last visitor's time was over at "
+            b { "Free" } ", but no other visitor had it yet: the last visitor's time ended at "
             (moment(held.locked_until)) "."
         },
         None => html! {
             b { @match missing {
-                Some(Missing::NotKept) => "The history of that time is not kept any more.",
+                Some(Missing::NotKept) => "The history of that time is no longer kept.",
                 Some(Missing::TooLong) => "The look-up took too long.",
                 Some(Missing::Damaged) => "The history of that time cannot be read.",
                 None if is_shared => "It is an overflow number: many visitors see it at once.",
@@ -138,7 +138,7 @@ fn table() -> Table {
         ("locked_until", "Until"),
         ("next_allocated_at", "Next visitor from"),
         ("ring_pool", "Ring pool"),
-        ("parameters", "What is known of the visitor"),
+        ("parameters", "Known facts about the visitor"),
     ];
     Table::new("Visitors who held it, the newest first", &columns)
 }

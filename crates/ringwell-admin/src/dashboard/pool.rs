@@ -17,7 +17,7 @@ use super::words::{Cause, count, duration, moment, rate, share, stamp};
 
 /// Points of the curve of sizes.
 const SIZES: u32 = 40;
-/// Above it no size helps, and the formula takes long.
+/// Above this no size helps, and the formula takes long.
 const LOAD_MAX: f64 = 200_000.0;
 /// Ranges of numbers that are listed.
 const RANGES_MAX: usize = 200;
@@ -121,8 +121,8 @@ fn size(line: &PoolLine, load: f64) -> Option<Sizing> {
 /// The one sentence that answers the page's question.
 fn verdict(line: Option<&PoolLine>, sizing: Option<&Sizing>) -> Markup {
     let Some((line, sizing)) = line.zip(sizing) else {
-        return html! { p.lead { "This pool has had no request lately: there is nothing to \
-        judge its size by." } };
+        return html! { p.lead { "This pool has had no recent requests, so its size cannot be \
+        judged." } };
     };
     let more = sizing.needed.map(|needed| needed.saturating_sub(line.numbers));
     let target = share(OVERFLOW_MAX);
@@ -195,9 +195,9 @@ fn sizes(sizing: Option<&Sizing>) -> Table {
         ("reuse_seconds", "Used again after"),
         ("misattributed", "Calls attributed to the next visitor"),
     ];
-    let mut table = Table::new("What other sizes would do in the busiest hour", &columns);
+    let mut table = Table::new("Effects of other sizes in the busiest hour", &columns);
     let Some(Sizing { forecasts, needed, here }) = sizing else {
-        return table.or(html! { "The pool has not been asked for a number lately." });
+        return table.or(html! { "The pool has had no recent requests for a number." });
     };
     let is_shown = |(place, forecast): &(usize, &Forecast)| {
         place % 4 == 0 || Some(forecast.numbers) == *needed || forecast.numbers == here.numbers

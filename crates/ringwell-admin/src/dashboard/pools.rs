@@ -13,7 +13,7 @@ use super::words::{count, duration, rate, several, share};
 
 const PAGE: usize = 50;
 
-/// The sort key of a list: its name in the address, and for people.
+/// The sort key of a list: its name in the address, and its label.
 const ORDERS: [(&str, &str); 4] = [
     ("trouble", "most overflow expected"),
     ("used", "most used"),
@@ -70,8 +70,8 @@ pub(super) fn view(asked: &Asked<'_>) -> View {
     let mut found: Vec<&PoolLine> = sample.pools.iter().filter(fits).collect();
     let all = found.len();
     found.sort_by(|one, other| compare(order, one, other));
-    // Continues after the last entry of the previous page, not at an offset, because pools come and
-    // go in between.
+    // Continues after the last entry of the previous page, not at an offset, because pools may
+    // appear and disappear in between.
     let after = asked.text("after").parse().ok().map(PoolId);
     let begin = after.and_then(|after| found.iter().position(|line| line.id == after));
     let shown = &found[begin.map_or(0, |place| place + 1)..];
@@ -110,7 +110,7 @@ fn holds(name: &str, wanted: &str) -> bool {
 fn nothing(are_none: bool) -> Markup {
     html! {
         @if are_none {
-            "This server has no ring pools yet. Make one with " code { "ringwell pools create --help" }
+            "This server has no ring pools yet. Create one with " code { "ringwell pools create --help" }
             ", or list them in the configuration."
         } @else { "No ring pool matches." }
     }

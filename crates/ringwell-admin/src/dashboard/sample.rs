@@ -2,8 +2,8 @@
 //!
 //! Owns the newest look and the curve of the last quarter of an hour. Asks the shards once a second
 //! while a page is open, else every five seconds; all pools every five seconds, or less often if
-//! sampling would take more than one part in a hundred of the time. Invariant: nothing here grows
-//! with time or with the number of readers.
+//! sampling would take more than 1 % of the time. Invariant: nothing here grows with time or with
+//! the number of readers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -28,7 +28,7 @@ use crate::now;
 const OFTEN: Duration = Duration::from_secs(1);
 /// The interval without viewers; also for all pools, unless sampling takes long.
 const SELDOM: Duration = Duration::from_secs(5);
-/// Looks at all pools take at most this fraction of the time (one part in …).
+/// Sampling all pools takes at most this fraction of the time (one part in …).
 const LOOK_PART: u32 = 100;
 /// The longest gap between them.
 const LOOK_MAX: Duration = Duration::from_mins(1);
@@ -61,13 +61,13 @@ pub(super) struct Point {
 pub(crate) enum Health {
     /// More than [`OVERFLOW_MAX`] of the recent visitors got no number.
     TooSmall,
-    /// It will be so within an hour at its present trend.
+    /// It will be too small within an hour at its present trend.
     Exhausting,
     Fine,
     Idle,
 }
 
-/// The data on a pool that are available without asking for its numbers.
+/// The data on a pool that are available without reading its numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct PoolLine {
     pub(super) id: PoolId,
@@ -150,10 +150,10 @@ pub(super) struct OtherNode {
     pub(super) answers: bool,
     /// In milliseconds; `None` without an answer.
     pub(super) p99_ms: Option<f64>,
-    /// Requests that wait for their turn now.
+    /// Requests that wait for a slot now.
     pub(super) waiting: u32,
     pub(super) requests: u64,
-    /// Requests whose answer was slow or did not come in time.
+    /// Requests whose answer was slow or did not arrive in time.
     pub(super) slow: u64,
 }
 
@@ -399,8 +399,8 @@ impl Pools {
         self.lines = Arc::new(lines);
     }
 
-    /// Reports pools that run out, once an hour each: as a line of the log, and where calls are taken, as
-    /// an event that webhooks carry.
+    /// Reports pools that run out, once an hour each: as a log line, and, if calls are accepted, as
+    /// an event that webhooks deliver.
     fn report(&mut self, lines: &[PoolLine], calls: Option<&Service>) {
         let at = now();
         self.reported.retain(|(_, then)| at.since(*then) < EVENT_EVERY);
@@ -484,8 +484,8 @@ fn runs_out(numbers: u32, outlook: &Outlook<'_>) -> Option<Tonight> {
     first.map(|(at, _)| Tonight { at, load: most })
 }
 
-/// The share of visitors without a number. Skips the formula where its result is certain: a pool of
-/// many numbers at a third of its load.
+/// The share of visitors without a number. Skips the formula if its result is certain: for a pool
+/// of many numbers at a third of its load.
 pub(super) fn predicted(numbers: u32, load: f64) -> f64 {
     if load <= 0.0 || (numbers > 50 && load < f64::from(numbers) / 3.0) {
         return 0.0;

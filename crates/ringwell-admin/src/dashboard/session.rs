@@ -1,7 +1,7 @@
 //! Sessions, and one-time links that log in.
 //!
-//! Owns secrets of cookies and links: kept as their SHA-256, so that leaks through the memory's
-//! layout or a comparison's time are useless. Knows the tokens' hashes, never the tokens.
+//! Owns the secrets of cookies and links: only their SHA-256 is kept, so that leaks through the
+//! memory's layout or a comparison's time are useless. Knows the tokens' hashes, never the tokens.
 //! Invariant: a session ends with its token, and at most [`SESSIONS_MAX`] are open.
 
 use std::collections::HashMap;
@@ -16,7 +16,7 @@ use subtle::ConstantTimeEq;
 
 use crate::access::Visitor;
 
-/// More sessions than people who look at one server.
+/// More sessions than one server has users.
 const SESSIONS_MAX: usize = 1_000;
 /// Links that have not been followed yet.
 const LINKS_MAX: usize = 100;
@@ -123,8 +123,8 @@ impl Sessions {
     }
 }
 
-/// The header that keeps a session in the browser. No attribute `Secure`: this address speaks no TLS,
-/// and a proxy in front of it that does adds it.
+/// The header that keeps a session in the browser. No attribute `Secure`: this address has no TLS;
+/// a proxy that adds TLS also adds the attribute.
 pub(super) fn set_cookie(secret: &str) -> Option<HeaderValue> {
     let seconds = SESSION_TIME.as_secs();
     let text = format!("{COOKIE}={secret}; Path=/; Max-Age={seconds}; HttpOnly; SameSite=Strict");

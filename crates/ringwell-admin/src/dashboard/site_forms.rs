@@ -1,7 +1,7 @@
 //! Forms that create, change and remove web sites.
 //!
-//! A form carries a checksum of the settings that it was filled with: two pages that change a site at
-//! once do not undo each other.
+//! A form contains a checksum of the settings that it was filled with: two pages that change a site
+//! at once do not overwrite each other.
 
 use maud::{Markup, html};
 use ringwell_core::PoolId;
@@ -128,7 +128,7 @@ fn checksum(site: &Site) -> String {
 
 /// The form of a new site.
 pub(super) fn new(asked: &Asked<'_>) -> Markup {
-    let key = html! { label { "Key, which stands in the pages"
+    let key = html! { label { "Key, which is part of the pages"
         input name="key" value="pk_" size="24" minlength="7" maxlength="63" required;
     } };
     let text = SiteText::default();
@@ -157,12 +157,12 @@ pub(super) fn of_site(asked: &Asked<'_>, site: &Site) -> Markup {
     } }
 }
 
-/// The form of a site that stands in the configuration.
+/// The form of a configured site.
 pub(super) fn of_configuration(asked: &Asked<'_>, site: &Site) -> Markup {
     let key = html! { input type="hidden" name="key" value=(site.key); };
     let fields = fields(&key, &site.to_text(), site.edge_key.is_some());
     html! {
-        p { "This site stands in the configuration. A change of its " code { "[[site]]" }
+        p { "This site is in the configuration. A change of its " code { "[[site]]" }
             " takes effect by SIGHUP (" code { "systemctl reload ringwell" } ")." }
         @if asked.store().is_some() && asked.may_change() {
             h2 { "Change it" }

@@ -14,7 +14,7 @@ use super::{actions, site_forms};
 /// As many as a directory may have.
 const SITES_MAX: u32 = 1_000;
 
-/// The meaning of each outcome to the owner of a site; names equal those of metrics.
+/// The meaning of each outcome for the owner of a site; names equal those of metrics.
 const OUTCOMES: [(&str, &str); 7] = [
     ("numbers", "Numbers given"),
     ("beat", "Visits kept alive"),
@@ -32,12 +32,12 @@ pub(super) async fn list(asked: &Asked<'_>) -> Result<View, NoPage> {
     columns.extend(OUTCOMES);
     columns.push(("robots", "Share of robots"));
     let mut table = Table::new("Requests of pages since the start", &columns);
-    // A site that was just made or removed is not served, or still is, for up to a second.
+    // A new site may be missing, and a removed one present, for up to a second.
     let sites = sites(asked).await?;
     table.rows =
         sites.iter().map(|(site, _)| row(asked, &site.key, find(&stats, &site.key))).collect();
     let table = table.or(html! {
-        "No site is set up. " @if asked.store().is_some() { "Add one here, or with " code { "ringwell \
+        "No site is configured. " @if asked.store().is_some() { "Add one here, or with " code { "ringwell \
         sites create" } "." } @else { "Add a " code { "[[site]]" } " to the configuration." }
     });
     let mut tiles = Tiles::default();
@@ -61,13 +61,13 @@ pub(super) async fn list(asked: &Asked<'_>) -> Result<View, NoPage> {
     Ok(View { title: "Sites".to_owned(), body, data, table, live })
 }
 
-/// One site: its tag, its settings, what its pages asked.
+/// One site: its tag, its settings, and its pages' requests.
 pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
     let found = sites(asked).await?.into_iter().find(|(site, _)| site.key == key);
     let (site, is_kept) = found.ok_or(NoPage::Missing("There is no such site."))?;
     let stats = asked.node.sites();
     let stats = find(&stats, key);
-    let columns = [("outcome", "What became of them"), ("requests", "Requests")];
+    let columns = [("outcome", "Outcomes"), ("requests", "Requests")];
     let mut table = Table::new("Requests of its pages since the start", &columns);
     for (name, words) in OUTCOMES {
         let requests = outcome(stats, name);
@@ -88,7 +88,7 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
             li { (swap.number) " becomes a number of "
                 a href={ (asked.up) "pools/" (swap.pool.0) } { "ring pool " (swap.pool.0) } "." }
         } }
-        p { "Pages of these origins may ask: " (text.origins.join(", ")) "." }
+        p { "Pages of these origins may use it: " (text.origins.join(", ")) "." }
         (table.html())
         @if is_kept { (site_forms::of_site(asked, &site)) }
         @else { (site_forms::of_configuration(asked, &site)) }
@@ -120,7 +120,7 @@ fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
     let pools = site_forms::short_lived(asked, site);
     html! { @if !pools.is_empty() { p.banner.amber {
         b { "▲ " bdi { (site.key) } ": numbers change while pages show them. " }
-        "A page asks once a minute to keep its number, and the lifetime of "
+        "A page extends the lockout of its number once a minute, and the lifetime of "
         @for (place, pool) in pools.iter().enumerate() {
             @if place > 0 { ", " }
             a href={ (asked.up) "pools/" (pool.0) } { "ring pool " (pool.0) }
@@ -129,7 +129,7 @@ fn short_lived(asked: &Asked<'_>, site: &Site) -> Markup {
     } } }
 }
 
-/// Where browsers reach the server, as far as it knows.
+/// The server's address for browsers, as far as it is known.
 fn address(asked: &Asked<'_>) -> String {
     let config = asked.node.config();
     let listens = if config.site_listen.is_empty() { &config.listen } else { &config.site_listen };

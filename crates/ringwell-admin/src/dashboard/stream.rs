@@ -1,7 +1,7 @@
 //! Figures of an open page, sent as they change (server-sent events).
 //!
-//! Owns how many pages may be open, when a stream ends, and the figures of the newest sample: pages
-//! that show the same share them.
+//! Owns the limit on open pages, the end of a stream, and the figures of the newest sample: pages
+//! with the same figures share them.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -113,7 +113,7 @@ pub(super) async fn get(
 
 impl Streamed {
     /// Whether the page can have changed. Pages of calls are rendered again only when the log has
-    /// changed, so that many open ones cost nothing while no call comes.
+    /// changed, so that many open ones cost nothing while no call arrives.
     fn has_news(&mut self) -> bool {
         let Some(calls) = self.ui.dashboard.0.calls.get() else { return true };
         if self.path != "calls" && !self.path.starts_with("calls/") {

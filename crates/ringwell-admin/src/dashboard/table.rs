@@ -146,8 +146,8 @@ impl Table {
         cells.chain(rows)
     }
 
-    /// In the form of RFC 4180, with a head. Text that a spreadsheet would take for a formula
-    /// begins with an apostrophe.
+    /// In the form of RFC 4180, with a head. Text that a spreadsheet would read as a formula gets
+    /// an apostrophe before it.
     pub(super) fn csv(&self) -> String {
         let mut writer = csv::Writer::from_writer(Vec::new());
         // Writing to memory does not fail.

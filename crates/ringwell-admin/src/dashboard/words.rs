@@ -1,6 +1,6 @@
-//! Words and figures as people read them: reasons of overflow, counts, shares, times.
+//! Words and figures for people: reasons of overflow, counts, shares, times.
 //!
-//! Terms of the implementation do not leave this file.
+//! Terms of the implementation must not leave this file.
 
 use jiff::Timestamp;
 use maud::{Markup, html};
@@ -48,12 +48,12 @@ impl Cause {
     /// The advice.
     pub(super) const fn advice(self) -> &'static str {
         match self {
-            Self::PoolTooSmall => "Give the pool more numbers; its page says how many.",
+            Self::PoolTooSmall => "Give the pool more numbers; its page shows how many.",
             Self::ServerTooSlow => {
                 "Check whether another program uses the processor, then add shards or a node."
             }
             Self::Disk => {
-                "Free space where the data lies. If the disk has failed, restart on a good one."
+                "Free space on the data's disk. If the disk has failed, restart on a good one."
             }
             Self::OtherNode => "See the page Cluster for the node that does not answer.",
         }

@@ -9,7 +9,7 @@ fn asked(numbers: u32, allocated: u32, exhausted: u32) -> PoolAsked {
     PoolAsked { pool: POOL, numbers, lifetime: LIFETIME, allocated, exhausted }
 }
 
-/// `rate` allocations in each step, seen for this many steps from the `from`-th on.
+/// `rate` allocations in each step, for this many steps beginning with `from`.
 fn watch(loads: &mut Loads, from: u64, steps: u64, rate: u32, counted: &mut u32) {
     for step in from..from + steps {
         loads.take(Millis(START.0 + step * STEP.0), &[asked(100, *counted, 0)]);
@@ -31,7 +31,7 @@ fn the_load_is_the_count_of_requests_in_the_last_lifetime() {
     assert!((load.load - 360.0).abs() < 0.1, "{load:?}");
     assert!(load.over >= LIFETIME && load.over.0 <= LIFETIME.0 * 9 / 8 + STEP.0, "{load:?}");
     assert!(loads.0[&POOL].marks.len() <= MARKS_MAX + 2);
-    // A quiet lifetime later nothing is left of it, but the busiest hour is remembered for a day.
+    // After a quiet lifetime none of it is left, but the busiest hour is remembered for a day.
     watch(&mut loads, 1010, 250, 0, &mut counted);
     let load = loads.of(POOL).unwrap();
     assert!(load.load < 0.1 && (load.busiest - 360.0).abs() < 1.0, "{load:?}");

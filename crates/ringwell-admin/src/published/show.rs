@@ -30,7 +30,7 @@ pub(super) async fn pool(store: &Store, pool: &Pool, url: &str) -> Result<Member
         }
     };
     let customer = customer.map(|it| serde_json::to_value(it).unwrap_or_default());
-    // While a key is being replaced, clients that ask get the new one.
+    // During a change of keys, clients get the new one.
     let key = pool.next_key.as_ref().unwrap_or(&pool.key);
     let lifetime = settings.lifetime.0.div_ceil(1000);
     let mut members: Vec<(&str, Value)> = vec![

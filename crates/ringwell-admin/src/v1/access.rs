@@ -19,7 +19,7 @@ pub(crate) struct TokenView {
     name: String,
     /// `lookup`, `read`, `write` or `admin`.
     role: &'static str,
-    /// The only network in which it is worth anything.
+    /// The only network in which it is valid.
     network: Option<String>,
 }
 

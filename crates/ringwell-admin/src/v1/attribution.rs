@@ -89,8 +89,8 @@ pub(crate) async fn get(
     };
     if at > now + FUTURE_MAX {
         return Err(Problem::bad_request(format!(
-            "at: {} lies in the future, as it is {} now: who will hold a number is not known; an \
-             offset may be missing, as in 2026-11-21T06:30:00-05:00",
+            "at: {} is in the future, because it is {} now: future holders of a number are \
+                unknown; an offset may be missing, as in 2026-11-21T06:30:00-05:00",
             moment(at),
             moment(now)
         )));
@@ -141,7 +141,7 @@ impl Allocation {
     }
 }
 
-/// The combined state of the shards, and the shards of other nodes that could not be asked. The
+/// The combined state of the shards, and the shards of other nodes that could not be reached. The
 /// number's owner must be among the shards that answer.
 pub(crate) async fn holder(
     node: &Handle,
@@ -158,8 +158,8 @@ pub(crate) async fn holder(
     let is_foreign =
         |(shard, held): &&(u16, PastAllocation)| owner == Some(*shard) && held.pool.is_none();
     let held = if let Some((_, foreign)) = answers.iter().find(is_foreign) {
-        // Clocks of nodes differ, but the owner knows which allocation is the newest. The record
-        // lies where it was made, under the time of that node's clock.
+        // Clocks of nodes differ, but the owner knows which allocation is the newest. The record is
+        // at the node where it was made, under the time of that node's clock.
         let then = Moment::Shard(foreign.allocated_at);
         let (there, _) = ask_all(node, number, then, owner).await?;
         let is_it = |held: &PastAllocation| {
@@ -183,7 +183,7 @@ pub(crate) async fn holder(
     Ok((Past { held, missing }, unreachable))
 }
 
-/// The answer of each shard, and the shards of other nodes that could not be asked.
+/// The answer of each shard, and the shards of other nodes that could not be reached.
 async fn ask_all(
     node: &Handle,
     number: PromoNumber,
@@ -236,8 +236,7 @@ fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<Pa
     Some(joined)
 }
 
-/// A promo number as programs and people write it: `2000000000`, `200-000-0000`, `+12000000000`,
-/// `+49 30 123456`.
+/// A promo number in any usual form: `2000000000`, `200-000-0000`, `+12000000000`, `+49 30 123456`.
 pub(crate) fn parse_number(text: &str) -> Result<PromoNumber, Problem> {
     let trimmed = text.trim();
     let digits: String =

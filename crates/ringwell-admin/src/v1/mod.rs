@@ -1,7 +1,7 @@
 //! Additions to the published API, under `/v1/`.
 //!
 //! Owns the common parts of its handlers: the token, the trial run, and the forms of bodies and of
-//! numbers. A visitor cannot tell whether a pool of another network exists.
+//! numbers. A visitor cannot detect whether a pool of another network exists.
 
 mod access;
 pub(crate) mod attribution;
@@ -71,7 +71,7 @@ pub(crate) fn routes() -> Router<Context> {
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Trial {
-    /// Whether to answer as if it were done, and not to do it.
+    /// Whether to simulate the change and answer as if it were done.
     #[serde(default)]
     pub(super) dry_run: bool,
 }
@@ -121,7 +121,7 @@ async fn change_with(
     }
 }
 
-/// The pool that a path names, if `visitor` may know of it.
+/// The pool in a path, if `visitor` may see it.
 async fn pool(context: &Context, visitor: &Visitor, id: &str) -> Result<Pool, Problem> {
     let Ok(id) = id.parse::<u64>() else {
         return Err(Problem::not_found("a ring pool's id is a whole number"));
@@ -156,8 +156,8 @@ fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Problem> {
 fn range(text: &str) -> Result<NumberRange, Problem> {
     NumberRange::parse(text).ok().flatten().ok_or_else(|| {
         Problem::bad_request(
-            "numbers have ten digits, the first from 2 to 9, or a + and a country code; write e.g. \
-             8885550100-8885550149 or +493012345600-+493012345649",
+            "numbers have ten digits, the first from 2 to 9, or a + and a country code, e.g. \
+                8885550100-8885550149 or +493012345600-+493012345649",
         )
     })
 }

@@ -28,7 +28,7 @@ pub(crate) struct NumberRun {
     /// The next state of waiting ones: `available` or `overflow`.
     goal: Option<&'static str>,
     network: Option<String>,
-    /// Milliseconds since 1970 after which they cannot be held; null while nodes have not confirmed
+    /// Milliseconds since 1970 after which they cannot be held; null until all nodes have confirmed
     /// that they are out of rotation.
     ready_ms: Option<u64>,
 }
@@ -72,7 +72,7 @@ pub(crate) struct Move {
 pub(crate) enum Target {
     /// Into the inventory, for any pool.
     Inventory,
-    /// Into quarantine, until a person has checked them.
+    /// Into quarantine, until a person releases them.
     Quarantine,
     /// Out of use.
     Retired,

@@ -59,7 +59,7 @@ pub fn openapi() -> utoipa::openapi::OpenApi {
     document
 }
 
-/// Names of functions are unique only in their module; all problems have the same form.
+/// Function names are unique only in their module; all problems have the same form.
 fn complete(operation: &mut Operation) {
     let module = operation.tags.iter().flatten().next().cloned().unwrap_or_default();
     operation.operation_id = operation.operation_id.take().map(|name| format!("{module}_{name}"));

@@ -1,4 +1,5 @@
-//! `GET /v1/overflow`: the pools with most overflow rows. `GET /v1/pools/ID/state`: one pool now.
+//! `GET /v1/overflow`: the pools with the most overflow rows. `GET /v1/pools/ID/state`: one pool
+//! now.
 //!
 //! Both work for pools of a file and of a database, because both ask the shards of this node.
 
@@ -65,7 +66,7 @@ pub(crate) struct Now {
     numbers: u32,
     free: u32,
     locked: u32,
-    /// When the next number comes free, if none is.
+    /// The time when the next number becomes free, if none is.
     next_free: Option<String>,
     allocated: u32,
     exhausted: u32,

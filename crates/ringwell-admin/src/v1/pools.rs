@@ -46,7 +46,7 @@ pub(crate) struct StateView {
     free: u64,
     /// Numbers that visitors hold.
     locked: u64,
-    /// Milliseconds since 1970 when the next one comes free, if none is.
+    /// Milliseconds since 1970 when the next one becomes free, if none is.
     next_free_ms: Option<u64>,
     /// The shard that has the pool.
     shard: u16,
@@ -189,7 +189,7 @@ pub(crate) async fn add_numbers(
     Ok(Json(Added { entered: placed.entered, waiting: placed.waiting, done }))
 }
 
-/// Gives a ring pool another overflow number.
+/// Replaces the overflow number of a ring pool.
 #[utoipa::path(put, path = "/v1/pools/{id}/overflow", params(("id" = u64, Path), Trial),
     request_body = SetOverflow,
     responses((status = 200, body = OverflowSet), (status = 404), (status = 409), (status = 422)))]
@@ -218,7 +218,7 @@ pub(crate) async fn set_overflow(
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Rotation {
-    /// Whether to answer as if it were done, and not to do it.
+    /// Whether to simulate the change and answer as if it were done.
     #[serde(default)]
     dry_run: bool,
     /// Whether a pool that has two keys gets another one in place of the newer one.
@@ -226,7 +226,7 @@ pub(crate) struct Rotation {
     replace: bool,
 }
 
-/// Gives a ring pool a second key; the first stays valid. 409 if it has two.
+/// Adds a second key to a ring pool; the first remains valid. 409 if it has two.
 #[utoipa::path(post, path = "/v1/pools/{id}/key", params(("id" = u64, Path), Rotation),
     responses((status = 200, body = NewKey), (status = 404), (status = 409)))]
 pub(crate) async fn rotate_key(
@@ -248,7 +248,7 @@ pub(crate) async fn rotate_key(
     Ok(Json(NewKey { ring_pool_key: key.reveal().to_owned(), done }))
 }
 
-/// Takes away a ring pool's previous key, if there are two.
+/// Removes a ring pool's previous key, if there are two.
 #[utoipa::path(delete, path = "/v1/pools/{id}/key/previous",
     params(("id" = u64, Path), Trial), responses((status = 200, body = Done), (status = 404)))]
 pub(crate) async fn end_key_overlap(

@@ -1,4 +1,5 @@
-//! Numbers that can be bought, and were. Needs a token that may manage the numbers of all networks.
+//! Numbers that can be bought, and numbers bought. Needs a token that may manage the numbers of all
+//! networks.
 
 use std::ops::RangeInclusive;
 
@@ -23,7 +24,7 @@ pub(crate) struct OfferView {
     price_cents: u64,
 }
 
-/// A number that was bought.
+/// A purchased number.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct PurchaseView {
     #[serde(flatten)]
@@ -54,7 +55,7 @@ pub(crate) struct Order {
     area_code: Option<u16>,
 }
 
-/// The numbers that were bought, or would be.
+/// The purchased numbers, or those that would be.
 #[derive(Debug, Serialize, utoipa::ToSchema)]
 pub(crate) struct Bought {
     /// May be fewer: there are no more offers, or the network's ceiling is reached.
@@ -80,7 +81,7 @@ pub(crate) async fn offers(
     Ok(Json(offers.iter().map(OfferView::of).collect()))
 }
 
-/// Lists numbers that were bought.
+/// Lists purchased numbers.
 #[utoipa::path(get, path = "/v1/purchases",
     responses((status = 200, body = [PurchaseView]), (status = 404)))]
 pub(crate) async fn list(

@@ -68,8 +68,8 @@ async fn release(
         Err(AskError::Busy) => Err(Problem::unavailable("the shard is busy; try again")),
         Ok(Ok(released)) => Ok(released),
         Ok(Err(_)) | Err(AskError::Stopped) => Err(Problem::unavailable(
-            "the number's shard did not do it: its journal takes no writes, or its node cannot \
-                 be reached; /readyz and /v1/shards say why",
+            "the number's shard did not carry it out: its journal accepts no writes, or its \
+                node cannot be reached; /readyz and /v1/shards show the reason",
         )),
     }
 }

@@ -1,4 +1,4 @@
-//! `GET /v1/shards`: the shards of this node, and how its links to the others are.
+//! `GET /v1/shards`: the shards of this node, and the state of its links to the others.
 
 use axum::Json;
 use axum::extract::State;

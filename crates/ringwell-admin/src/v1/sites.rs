@@ -120,7 +120,7 @@ pub(crate) async fn show(
     Ok(Json(SiteView::of(&context, &site).await?))
 }
 
-/// Makes a site, or changes it.
+/// Creates a site, or changes it.
 #[utoipa::path(put, path = "/v1/sites/{key}", params(("key" = String, Path), Trial),
     request_body = PutSite,
     responses((status = 200, body = Done), (status = 201, body = Done), (status = 422)))]
@@ -141,7 +141,7 @@ pub(crate) async fn put(
     if let Some(owned) = &owned
         && !may_see(&context, &visitor, owned).await?
     {
-        // The answer says that the key is taken, and does not name its owner.
+        // The answer reports that the key is taken, without naming its owner.
         return Err(Problem::new(StatusCode::CONFLICT, format!("the key {key} is taken")));
     }
     let site = wanted.site(key, before.as_ref())?;

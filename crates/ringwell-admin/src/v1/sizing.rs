@@ -30,7 +30,7 @@ pub(crate) struct Wanted {
     #[serde(default = "one_percent")]
     #[param(exclusive_minimum = 0, exclusive_maximum = 1)]
     target: f64,
-    /// Another size to look at, 1 to 100,000.
+    /// Another size to evaluate, 1 to 100,000.
     #[param(minimum = 1, maximum = 100_000)]
     numbers: Option<u32>,
     /// Rows of one batch that ask the pool at once, 1 to 10,000: 1.
@@ -46,7 +46,7 @@ pub(crate) struct Wanted {
 pub(crate) struct Unused {
     /// Milliseconds since 1970: numbers that have not been held since.
     since_ms: u64,
-    /// Whether to answer as if it were done, and not to do it.
+    /// Whether to simulate the change and answer as if it were done.
     #[serde(default)]
     dry_run: bool,
 }
@@ -112,7 +112,7 @@ pub(crate) struct GivenBack {
     done: Done,
 }
 
-/// Prints how many numbers a ring pool needs for its own load.
+/// Returns how many numbers a ring pool needs for its own load.
 #[utoipa::path(get, path = "/v1/pools/{id}/sizing", params(("id" = u64, Path), Wanted),
     responses((status = 200, body = SizingView), (status = 404), (status = 503)))]
 pub(crate) async fn show(
@@ -264,7 +264,7 @@ fn rounded(value: f64) -> f64 {
 
 /// The pool is new to this node, or another node serves it.
 fn not_counted() -> Problem {
-    let detail = "this node has not counted the pool's requests yet: it looks every few minutes; ask \
-                  again later, or ask the node that has the pool";
+    let detail = "this node has not counted the pool's requests yet: it counts every few \
+        minutes; try again later, or ask the node that has the pool";
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-/// Reports one a line: `at kind [talk seconds]`. Checks the result.
+/// Reports, one per line: `at kind [talk seconds]`. Checks the result.
 fn check(reports: &str, wanted: &str) {
     let mut facts = Facts::default();
     for (place, line) in reports.lines().map(str::trim).filter(|line| !line.is_empty()).enumerate()

@@ -190,7 +190,7 @@ async fn list(
     let Query(wanted) = wanted.map_err(|error| Problem::bad_request(error.body_text()))?;
     let filter = wanted.filter()?;
     if filter.caller.is_some() && !sees.0 {
-        let detail = "caller: this token may not see callers; leave the filter out";
+        let detail = "caller: this token may not see callers; omit the filter";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     let cursor = |text: &String| {

@@ -58,7 +58,7 @@ async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
     let log = service.log().clone();
     let Erased { calls, allocations } =
         service.run(async move { log.erase(&whom, now()).await }).await??;
-    // The person is not named, because the log must not contain them.
+    // The person is not named, because the log must not identify them.
     tracing::info!(calls, allocations = allocations.len(), "a person was erased from the call log");
     let shown: Vec<Value> = allocations
         .iter()

@@ -133,7 +133,7 @@ async fn answer(
     incoming: &Incoming,
     report: Report,
 ) -> Result<Instruction, Refused> {
-    // Later hooks name the number that was called in their URL.
+    // Later hooks have the called number in their URL.
     let named = incoming.query_form().find("n").map(|digits| format!("+{digits}"));
     let leg = report.leg;
     let call = IncomingCall {

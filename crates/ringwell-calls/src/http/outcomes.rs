@@ -17,7 +17,7 @@ use crate::service::{Service, now};
 
 /// The longest type, and the longest name of a result.
 const NAME_BYTES_MAX: usize = 200;
-/// The longest value, with its point.
+/// The longest value, including its decimal point.
 const VALUE_BYTES_MAX: usize = 20;
 /// The most lines of one upload.
 const LINES_MAX: usize = 2_000;

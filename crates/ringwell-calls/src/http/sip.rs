@@ -1,8 +1,8 @@
 //! `/v1/sip/route` and `/v1/freeswitch/dialplan`: a switch asks for the destination of a call.
 //!
-//! Kamailio, Asterisk and `FreeSWITCH` ask before they connect a call; the call is logged with its
-//! visitor, like a call reported by a provider. Answers come within `calls.deadline`. Source:
-//! docs/spec/sip.md.
+//! Kamailio, Asterisk and `FreeSWITCH` send a query before they connect a call; the call is logged
+//! with its visitor, like a call reported by a provider. Answers come within `calls.deadline`.
+//! Source: docs/spec/sip.md.
 
 use std::collections::BTreeMap;
 
@@ -40,7 +40,7 @@ pub(super) fn routes() -> Router<Service> {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 struct Question {
-    /// The number that was called: digits, or a SIP or `tel:` address.
+    /// The called number: digits, or a SIP or `tel:` address.
     to: String,
     from: String,
     call_id: String,
@@ -186,7 +186,7 @@ impl SwitchAnswer {
         let contacts = self.contacts();
         let mut answer = json!({ "call": self.decision.call });
         let Some(members) = answer.as_object_mut() else { return answer };
-        // Members without a value are omitted, because switches take `null` for a text.
+        // Members without a value are omitted, because switches would take `null` for a text.
         let mut put = |name: &str, value: Value| {
             if !value.is_null() {
                 members.insert(name.to_owned(), value);

@@ -98,7 +98,7 @@ impl Log {
     }
 }
 
-/// Removes the entries that name `caller` alone.
+/// Removes the entries that match only `caller`.
 pub(super) async fn forget(db: &mut AnyConnection, caller: &Caller) -> Result<(), LogError> {
     let Some(column) = caller.to_column() else { return Ok(()) };
     sqlx::query("DELETE FROM call_blocks WHERE caller = $1").bind(column).execute(db).await?;

@@ -33,11 +33,11 @@ pub struct CallChange {
     pub provider_call: String,
     /// The event.
     pub events: Vec<ReportedEvent>,
-    /// The number that was called, E.164 with `+`.
+    /// The called number, E.164 with `+`.
     pub number: Option<String>,
     /// The caller; `None` if this change does not contain one.
     pub caller: Option<Caller>,
-    /// The number that it was connected to.
+    /// The destination that answered.
     pub destination: Option<String>,
     /// The network's verdict on the caller's number.
     pub stir: Option<Stir>,
@@ -297,8 +297,8 @@ pub(crate) async fn publish_to(
     Ok(id)
 }
 
-/// Assigns the events' places. All places are taken from one row, so that a reader who continues
-/// after a place misses no event that becomes visible later.
+/// Assigns the events' places. All places come from one row, so that a reader who continues after a
+/// place misses no event that becomes visible later.
 async fn places(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,

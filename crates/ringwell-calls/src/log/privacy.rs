@@ -90,7 +90,7 @@ impl Log {
     }
 
     /// Removes everything that identifies a person from the calls that `whom` names, from events,
-    /// and from pending deliveries. SQLite overwrites the remains in its files.
+    /// and from pending deliveries. SQLite overwrites the data in its files.
     ///
     /// # Errors
     /// [`LogError`].
@@ -111,7 +111,7 @@ impl Log {
                 Whom::Call(_) | Whom::Caller(_) => true,
             };
             let own = found.attribution.allocation.iter().filter(|it| is_theirs(it));
-            // Earlier visitors of the number are other people, unless the request names them.
+            // Earlier visitors of the number are other people, unless the request identifies them.
             let earlier = found.attribution.earlier.iter();
             let earlier =
                 earlier.filter(|it| matches!(whom, Whom::Parameter { .. }) && is_theirs(it));
@@ -272,7 +272,7 @@ async fn calls_of(db: &mut AnyConnection, caller: &Caller) -> Result<Vec<String>
     Ok(ids)
 }
 
-/// Calls whose attribution may name a visitor with that parameter; the caller compares exactly.
+/// Calls whose attribution may have a visitor with that parameter; the caller compares exactly.
 async fn calls_with(
     db: &mut AnyConnection,
     name: &str,

@@ -27,19 +27,19 @@ pub struct CallRow {
     pub account: String,
     /// The account's provider.
     pub provider: String,
-    /// The provider's id of it.
+    /// The provider's id for it.
     pub provider_call: String,
     /// The count of its changes.
     pub sequence: u64,
     /// The facts: state, outcome, times and durations.
     pub facts: Facts,
-    /// The number that was called, E.164 with `+`.
+    /// The called number, E.164 with `+`.
     pub number: Option<String>,
     /// The caller.
     pub caller: Caller,
     /// Whether this is the caller's first call; `None` for callers without a number.
     pub first_time: Option<bool>,
-    /// The number that it was connected to.
+    /// The destination that answered.
     pub destination: Option<String>,
     /// The visitor who was shown the number.
     pub attribution: Attribution,
@@ -54,7 +54,7 @@ pub struct CallRow {
     pub(super) published: String,
 }
 
-/// One call with everything that happened to it.
+/// One call with its whole history.
 #[derive(Clone, Debug, PartialEq)]
 pub struct CallDetail {
     /// The call.
@@ -78,7 +78,7 @@ pub struct TimelineRow {
     pub outcome: Option<String>,
     /// The time, by the provider's clock if it has one.
     pub at: Millis,
-    /// The time when the report came.
+    /// The time when the report arrived.
     pub received: Millis,
 }
 
@@ -129,11 +129,11 @@ pub struct EndpointRow {
     pub reason: Option<String>,
     /// The time since which no delivery has succeeded, if the last one failed.
     pub failing_since: Option<Millis>,
-    /// The time when it was made.
+    /// The time of its creation.
     pub created_at: Millis,
     /// The count of pending deliveries.
     pub pending: u64,
-    /// The count of deliveries that were given up.
+    /// The count of abandoned deliveries.
     pub failed: u64,
 }
 
@@ -373,7 +373,7 @@ impl Log {
         rows.iter().map(CallRow::read).collect()
     }
 
-    /// One call with everything that happened to it.
+    /// One call with its whole history.
     ///
     /// # Errors
     /// [`LogError`].

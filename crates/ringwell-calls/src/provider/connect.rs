@@ -30,7 +30,7 @@ pub struct Connect {
     pub timeout_s: u64,
     /// Whether the callee hears an announcement first.
     pub whisper: bool,
-    /// Its place in the list of destinations.
+    /// Its index in the list of destinations.
     pub leg: super::Leg,
 }
 

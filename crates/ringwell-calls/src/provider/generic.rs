@@ -36,7 +36,10 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
     sign::verify(&texts, id, time, presented, &request.body, now).map_err(|mismatch| {
         let reason = match mismatch {
             Mismatch::Unreadable => "webhook-id or webhook-timestamp cannot be read",
-            Mismatch::Apart(_) => "its timestamp is more than 5 min from this server's clock",
+            Mismatch::Apart(_) => {
+                "its timestamp differs by more than 5 min from this server's \
+                clock"
+            }
             Mismatch::Signature => "the signature does not match",
         };
         Unsigned::new(reason)

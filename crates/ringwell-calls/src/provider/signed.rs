@@ -37,7 +37,7 @@ pub struct Shown {
     pub url: String,
     /// The type of the body, if it is one that providers use.
     pub content_type: &'static str,
-    /// Names of the fields in query and body; `…` replaces names that are not plain, or too many.
+    /// Names of the fields in query and body; `…` replaces names that are unusual or too many.
     pub fields: String,
 }
 
@@ -73,7 +73,7 @@ fn names(request: &Incoming) -> String {
     shown.join(" ")
 }
 
-/// A plain name as programs choose it, unlike a number, a person's name or an address.
+/// A usual name in programs, unlike a number, a person's name or an address.
 fn is_plain(name: &str) -> bool {
     let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
     name.len() <= NAME_BYTES_MAX

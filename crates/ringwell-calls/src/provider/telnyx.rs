@@ -80,7 +80,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     })
 }
 
-/// `None` where the parties hung up: other events show whether they talked.
+/// `None` if the parties hung up: other events show whether they talked.
 fn hangup(payload: &Value) -> Option<Outcome> {
     match payload["hangup_cause"].as_str().unwrap_or_default() {
         "normal_clearing" => None,

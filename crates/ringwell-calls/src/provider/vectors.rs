@@ -1,4 +1,4 @@
-//! Signatures and reports of all providers except Twilio, which has its own tests.
+//! Signatures and reports of all providers except Twilio, which has separate tests.
 
 use axum::http::Method;
 use proptest::prelude::*;

@@ -33,7 +33,7 @@ pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsign
         return refused("the token is not issued by Vonage");
     }
     if request.body.is_empty() {
-        // A token covers no query.
+        // A token does not cover the query.
         let hint = "set answer_method of the application to POST, so that there is a body to sign";
         return Err(Unsigned::new("there is no body").hint(Some(hint.to_owned())));
     }

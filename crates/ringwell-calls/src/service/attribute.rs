@@ -105,7 +105,7 @@ impl Service {
                     self.look_for(&change, call.number, call.facts.started_at());
                 }
             }
-            Err(error) => tracing::error!(%error, "calls logged earlier stay without their \
+            Err(error) => tracing::error!(%error, "calls logged earlier remain without their \
                 visitors"),
         }
     }

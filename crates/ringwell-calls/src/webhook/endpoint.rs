@@ -111,7 +111,7 @@ impl Log {
         Ok(removed > 0)
     }
 
-    /// Gives an endpoint a new secret; for a day the old one signs too. `None` if it does not
+    /// Gives an endpoint a new secret; the old one also signs for a day. `None` if it does not
     /// exist.
     ///
     /// # Errors

@@ -224,7 +224,7 @@ async fn note(
         return Ok(());
     }
     if status == Some(410) {
-        return disable(db, &result.endpoint, "it answered 410: it is gone", now).await;
+        return disable(db, &result.endpoint, "it answered 410: it has been removed", now).await;
     }
     let query = sqlx::query(
         "UPDATE webhook_endpoints SET failing_since_ms = COALESCE(failing_since_ms, $1) \
@@ -234,7 +234,7 @@ async fn note(
     let Some(row) = query.fetch_optional(&mut *db).await? else { return Ok(()) };
     let since = from_ms(row.try_get(0)?);
     if now.0.saturating_sub(since.0) >= schedule::DISABLE_AFTER.0 {
-        let reason = "nothing was delivered for five days";
+        let reason = "no delivery succeeded for five days";
         disable(db, &result.endpoint, reason, now).await?;
     }
     Ok(())

@@ -1,4 +1,4 @@
-//! When a delivery is tried again, and when an endpoint is given up.
+//! The times of repeated attempts, and the end of an endpoint.
 
 use ringwell_core::Millis;
 

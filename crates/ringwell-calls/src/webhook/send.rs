@@ -170,7 +170,7 @@ impl Sender {
         let target = self.policy().target(post.url).map_err(|error| error.to_string())?;
         let address = self.address(&target).await?;
         let stream = timeout(CONNECT_MAX, TcpStream::connect(address)).await;
-        let stream = stream.map_err(|_| format!("{address} accepts no connection"))?;
+        let stream = stream.map_err(|_| format!("{address} does not accept connections"))?;
         let stream = stream.map_err(|error| format!("{address}: {error}"))?;
         if !target.is_tls {
             return exchange(stream, &target, post, now).await;

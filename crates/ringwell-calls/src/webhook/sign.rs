@@ -30,11 +30,11 @@ pub enum Mismatch {
     /// Its id or its timestamp cannot be signed.
     #[error("webhook-id or webhook-timestamp is missing or unreadable")]
     Unreadable,
-    /// It was sent this many seconds ago or ahead, or one of the clocks is wrong.
-    #[error("its timestamp is {0} s away from the clock here; 300 are allowed")]
+    /// It was sent this long ago or ahead of time, in seconds, or one of the clocks is wrong.
+    #[error("its timestamp differs by {0} s from this clock; 300 are allowed")]
     Apart(u64),
     /// It has no signature of the body with a known secret.
-    #[error("no signature matches: another secret, or the body was changed on its way")]
+    #[error("no signature matches: the secret is another, or the body was changed in transit")]
     Signature,
 }
 

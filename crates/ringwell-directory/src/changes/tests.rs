@@ -153,7 +153,7 @@ proptest! {
                 prop_assert_eq!(next.pool_by_number(number), whole.pool_by_number(number));
                 prop_assert_eq!(next.overflow_pools(number), whole.overflow_pools(number));
             }
-            // The steps from state to state keep each shard's pools where they are looked up.
+            // The steps from state to state keep each shard's pools at their looked-up indices.
             for shard in 0..shards {
                 let place = |pool: &Arc<RingPool>| next.lookup(pool.id()).unwrap().index();
                 let mut places: Vec<u32> = next.pools_of(shard).map(place).collect();

@@ -84,7 +84,7 @@ fn read<S>(
 fn read_nodes(file: &mut Section<'_, '_>) -> Option<Vec<ClusterNode>> {
     let mut sections = file.sections("node");
     if sections.is_empty() {
-        let message = if file.has("node") { "must be one at least" } else { "is missing" };
+        let message = if file.has("node") { "must be at least one" } else { "is missing" };
         file.fault("node", ValueError::new(message).hint(NODE_HINT));
         return None;
     }
@@ -189,7 +189,7 @@ fn distinct_addresses(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
         for (field, address) in links.chain(listens) {
             let line = section.line_of(field);
             if let Some(other) = seen.insert(address.to_string(), line) {
-                let message = format!("names {address}, which line {other} names too");
+                let message = format!("has {address}, which line {other} has too");
                 section.fault(field, ValueError::new(message).hint("use an address once"));
                 fits = false;
             }
@@ -206,8 +206,11 @@ fn complete_shards(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     for (section, node) in sections.iter().zip(nodes) {
         for shard in node.shards.iter().flatten() {
             if let Some(line) = lines.insert(*shard, section.line_of("shards")) {
-                let error = ValueError::new(format!("names shard {shard}, which line {line} has"));
-                section.fault("shards", error.hint("a shard is of one node"));
+                let error = ValueError::new(format!(
+                    "has shard {shard}, which line {line} has \
+                    too"
+                ));
+                section.fault("shards", error.hint("a shard belongs to one node"));
                 fits = false;
             }
             if last.is_none_or(|(greatest, _)| *shard > greatest) {

@@ -1,7 +1,7 @@
 //! Ring pools from a CSV file, one a line, for installations with many.
 //!
 //! Owns its columns. Also reads files of `ringwell demo` and of `ringwell pools export`; the latter
-//! have a line for each run of a pool's numbers. Columns may be in any order. Other CSV files use
+//! have a line for each range of a pool's numbers. Columns may be in any order. Other CSV files use
 //! the same reader of lines.
 
 use std::path::Path;
@@ -208,8 +208,8 @@ fn is_formula(cell: &str) -> bool {
     cell.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r'])
 }
 
-/// A cell for a list that people may open in a spreadsheet: an apostrophe precedes a cell that
-/// would be a formula. [`unguarded`] removes it.
+/// A cell for a list that may be opened in a spreadsheet: an apostrophe precedes a cell that would
+/// be a formula. [`unguarded`] removes it.
 #[must_use]
 pub fn guarded(cell: String) -> String {
     if is_formula(&cell) { format!("'{cell}") } else { cell }

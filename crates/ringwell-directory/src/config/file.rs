@@ -163,11 +163,11 @@ fn read_replicated(section: &mut Section<'_, '_>, base: &Path) -> Replicated {
     let mut into = Replicated::default();
     let server = |text: &str| match text.split_once("://") {
         Some(("nats" | "tls", host)) if !host.is_empty() => Ok(text.to_owned()),
-        _ => Err(ValueError::new("must be an address as \"nats://10.0.0.1:4222\"")),
+        _ => Err(ValueError::new("must be an address such as \"nats://10.0.0.1:4222\"")),
     };
     let monitor = |text: &str| match text.strip_prefix("http://") {
         Some(host) if host.contains(':') => Ok(text.to_owned()),
-        _ => Err(ValueError::new("must be an address as \"http://10.0.0.1:8222\"")),
+        _ => Err(ValueError::new("must be an address such as \"http://10.0.0.1:8222\"")),
     };
     into.servers = section.take_list("servers", text(server)).unwrap_or_default();
     if into.servers.is_empty() {

@@ -8,8 +8,8 @@ use super::limits;
 use super::section::Section;
 use super::values::ValueError;
 
-/// Growth of busy pools that were not filled at once, and the return of unused numbers when a month
-/// ends.
+/// Growth of busy pools that were not filled at once, and the return of unused numbers at the end
+/// of a month.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Growth {
     /// The mode: [`GrowthMode::On`].

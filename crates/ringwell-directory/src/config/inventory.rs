@@ -38,7 +38,7 @@ pub struct Inventory {
 /// Whether numbers are bought automatically, for pools of networks that have a ceiling.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Buying {
-    /// Only after a person releases it.
+    /// Only after an operator releases it.
     #[default]
     Off,
     /// Purchases are only written to the audit log.

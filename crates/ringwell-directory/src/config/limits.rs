@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::values::ValueError;
 
-/// The values that a field may have, and their text for people.
+/// The values that a field may have, and their text for messages.
 #[derive(Clone, Debug)]
 pub(super) struct Bounds<T> {
     range: RangeInclusive<T>,
@@ -33,7 +33,7 @@ const MIB: u64 = 1 << 20;
 const GIB: u64 = 1 << 30;
 
 pub(super) const SHARDS: Bounds<u16> =
-    Bounds::new(0..=crate::SHARDS_MAX, "0 to 256, 0 for one a core");
+    Bounds::new(0..=crate::SHARDS_MAX, "0 to 256, 0 for one per core");
 /// A shard number in a map; in a configuration without a map, [`SHARDS`] limits their count.
 pub(super) const SHARD: Bounds<u16> = Bounds::new(0..=crate::SHARDS_MAX - 1, "0 to 255");
 pub(super) const BUCKET: Bounds<u16> = Bounds::new(0..=crate::BUCKETS - 1, "0 to 1023");

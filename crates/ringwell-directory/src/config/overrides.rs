@@ -16,7 +16,7 @@ use crate::{Fault, TokenHash};
 pub const VARIABLES: [(&str, &str); 8] = [
     ("RINGWELL_DATA", "directory of journals and snapshots"),
     ("RINGWELL_LISTEN", "addresses to listen on, separated by commas"),
-    ("RINGWELL_SHARDS", "count of shards; 0 for one a core"),
+    ("RINGWELL_SHARDS", "count of shards; 0 for one per core"),
     ("RINGWELL_DURABILITY", "disk, os or memory"),
     ("RINGWELL_DEADLINE", "time limit for answering a batch, e.g. 100ms"),
     ("RINGWELL_TOKEN_SHA256", "hashes of management tokens, separated by commas"),
@@ -31,7 +31,7 @@ pub struct Overrides {
     pub data: Option<PathBuf>,
     /// The addresses to listen on.
     pub listen: Option<Vec<Listen>>,
-    /// The count of shards; 0 for one a core.
+    /// The count of shards; 0 for one per core.
     pub shards: Option<u16>,
     /// The durability that an allocation must reach before it is answered.
     pub durability: Option<Durability>,

@@ -93,7 +93,7 @@ impl Given {
     /// that the others are still checked.
     ///
     /// # Errors
-    /// All rules that the fields break.
+    /// All broken rules of the fields.
     pub(super) fn pool(self) -> Result<Option<RingPool>, Vec<PoolFault>> {
         let Self { id, name, key, next_key, lifetime, numbers, overflow, tracking } = self;
         let has_numbers = numbers.is_some();
@@ -138,7 +138,7 @@ fn lifetime(section: &mut Section<'_, '_>) -> Option<Millis> {
     });
     match (section.has("lifetime"), section.has("lifetime_seconds")) {
         (true, true) => {
-            let error = ValueError::new("is there beside lifetime").hint("leave out one of them");
+            let error = ValueError::new("conflicts with lifetime").hint("remove one of them");
             section.fault("lifetime_seconds", error);
         }
         (false, false) => {
@@ -168,7 +168,7 @@ fn overflow(section: &mut Section<'_, '_>) -> Option<PromoNumber> {
     }
     if !allowed && section.has("overflow_number") {
         let error = ValueError::new("is there although allow_overflow is false");
-        section.fault("overflow_number", error.hint("leave out one of them"));
+        section.fault("overflow_number", error.hint("remove one of them"));
     }
     number
 }
@@ -180,8 +180,8 @@ fn tracking(section: &mut Section<'_, '_>) -> Option<Arc<Tracking>> {
     for (field, other) in [("tracking_url", "destination_url"), ("destination_url", "tracking_url")]
     {
         if section.has(field) && !section.has(other) {
-            let error = ValueError::new(format!("is of no use without {other}"));
-            section.fault(field, error.hint("write both, or none"));
+            let error = ValueError::new(format!("has no effect without {other}"));
+            section.fault(field, error.hint("write both, or neither"));
         }
     }
     Some(Arc::new(Tracking { base_url: base_url?, destination_url: destination_url? }))

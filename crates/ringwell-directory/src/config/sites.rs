@@ -24,7 +24,7 @@ pub struct Site {
     pub origins: Vec<SiteOrigin>,
     /// The pool for each number on the page.
     pub swaps: Vec<Swap>,
-    /// Parameters that are stored beside those of advertisements: none.
+    /// Parameters that are stored in addition to those of advertisements: none.
     pub params: Vec<String>,
     /// The rule for remembering visitors: [`Consent::Off`].
     pub consent: Consent,
@@ -123,8 +123,8 @@ impl SiteText {
         Ok(site)
     }
 
-    /// Checks the fields of a site from a database: without newer rules, which older versions have
-    /// not checked.
+    /// Checks the fields of a site from a database without the newer rules, which older versions
+    /// have not checked.
     ///
     /// # Errors
     /// See [`Self::check`].
@@ -305,7 +305,7 @@ pub(super) fn read(mut section: Section<'_, '_>, sites: &mut Vec<Site>) {
     section.set(&mut leases_per_minute, "leases_per_minute", whole(&limits::LEASES_PER_MINUTE));
     let is_known = key.as_ref().is_some_and(|key| sites.iter().any(|site| site.key == *key));
     if is_known {
-        section.fault("key", ValueError::new("is another site's too"));
+        section.fault("key", ValueError::new("is also another site's"));
     }
     section.finish();
     if let (Some(key), Some(origins), Some(swaps)) = (key, origins, swaps) {
@@ -359,8 +359,8 @@ pub fn is_reserved_param(name: &str) -> bool {
 
 fn check_reserved(name: &str) -> Result<(), ValueError> {
     if is_reserved_param(name) {
-        return Err(ValueError::new(format!("{name} is reserved: the server sets it itself"))
-            .hint("give the page's parameter another name"));
+        return Err(ValueError::new(format!("{name} is reserved: the server sets it"))
+            .hint("rename the page's parameter"));
     }
     Ok(())
 }

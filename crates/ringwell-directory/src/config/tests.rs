@@ -1,4 +1,4 @@
-//! Configurations as people write them, and the reported faults.
+//! Configurations as users write them, and the reported faults.
 
 use std::fs;
 use std::path::Path;
@@ -46,7 +46,7 @@ pub(super) fn lines(faults: &[Fault]) -> String {
     faults.iter().fold(String::new(), |text, fault| text + &fault.to_string() + "\n")
 }
 
-/// Asserts the faults of `toml`, one a line.
+/// Asserts the faults of `toml`, one per line.
 #[track_caller]
 pub(super) fn check(toml: &str, said: &str) {
     let faults = load_files(toml, "", &[], Overrides::default()).err().unwrap_or_default();
@@ -141,7 +141,7 @@ fn faults_name_the_variable() {
         lines(&faults),
         "\
 RINGWELL_LISTEN: must be HOST:PORT or unix:PATH; write e.g. \"127.0.0.1:8080\" or \"unix:/run/ringwell.sock\"
-RINGWELL_SHARDS: must be 0 to 256, 0 for one a core
+RINGWELL_SHARDS: must be 0 to 256, 0 for one per core
 RINGWELL_DURABILITY: must be \"disk\", \"os\" or \"memory\"
 RINGWELL_DEADLINE: must be 1ms to 60s
 RINGWELL_TOKEN_SHA256: the SHA-256 of a token has 64 hexadecimal digits; print one with `ringwell token`
@@ -263,8 +263,8 @@ ringwell.toml:2: listen[2]: must be HOST:PORT or unix:PATH; write e.g. \"127.0.0
 #[test]
 fn every_limit_has_a_least_and_a_greatest() {
     let refused = [
-        ("shards = 257", "must be 0 to 256, 0 for one a core"),
-        ("shards = -1", "must be 0 to 256, 0 for one a core"),
+        ("shards = 257", "must be 0 to 256, 0 for one per core"),
+        ("shards = -1", "must be 0 to 256, 0 for one per core"),
         ("deadline = \"61s\"", "must be 1ms to 60s"),
         ("deadline = \"soon\"", "must be a length of time; write e.g. \"30m\""),
         ("limits.body_bytes = 1023", "must be 1KiB to 64MiB"),

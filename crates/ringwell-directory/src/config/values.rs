@@ -1,6 +1,6 @@
-//! The values of a configuration as people write them, in files, variables and flags alike.
+//! The values of a configuration in their written form, in files, variables and flags alike.
 //!
-//! Owns their syntax. Knows nothing of a text's source.
+//! Owns their syntax. Does not know a text's source.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -31,7 +31,7 @@ fn directory(pools: Vec<RingPool>, shards: u16) -> Directory {
     Directory::new(7, pools, shards).unwrap()
 }
 
-/// The faults of `pools`, one a line.
+/// The faults of `pools`, one per line.
 fn faults(pools: Vec<RingPool>) -> String {
     let faults = Directory::new(1, pools, 2).err().unwrap_or_default();
     faults.iter().fold(String::new(), |text, fault| text + &fault.to_string() + "\n")
@@ -148,7 +148,7 @@ fn an_overflow_number_leads_to_every_pool_that_shares_it() {
 fn two_pools_do_not_share_an_id() {
     assert_eq!(
         faults(vec![pool(3, 12_000_000_000, 1, 0), pool(3, 12_000_000_001, 1, 0)]),
-        "ring_pool[1].id: another pool has the id 3 already; give each pool a different id\n"
+        "ring_pool[1].id: another pool already has the id 3; give each pool a different id\n"
     );
 }
 

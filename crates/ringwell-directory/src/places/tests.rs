@@ -35,7 +35,7 @@ fn check(center: &str, radius_miles: u64, in_state: bool, only: &[u16], expected
 }
 
 #[test]
-fn area_codes_within_the_radius_come_by_distance() {
+fn area_codes_within_the_radius_are_sorted_by_distance() {
     check("93101", 240, false, &[], &[805, 213]);
     check("93101", 300, false, &[], &[805, 213, 415, 702]);
     check("93101", 3000, false, &[], &[805, 213, 415, 702, 212]);

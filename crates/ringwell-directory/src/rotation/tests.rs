@@ -19,7 +19,7 @@ fn pool(id: u64, first: u64, count: u32, overflow: u64) -> RingPool {
     .unwrap()
 }
 
-/// The faults of `put`, one a line.
+/// The faults of `put`, one per line.
 fn faults(put: Vec<RingPool>) -> String {
     let there = vec![pool(1, 12_000_000_000, 100, 19_000_000_000), pool(2, 13_000_000_000, 10, 0)];
     let state = Directory::new(1, there, 2).unwrap();
@@ -65,6 +65,6 @@ fn neither_an_overflow_number_nor_a_rotation_may_take_from_the_other() {
 fn two_new_pools_have_different_ids() {
     assert_eq!(
         faults(vec![pool(7, 14_000_000_000, 1, 0), pool(7, 15_000_000_000, 1, 0)]),
-        "ring_pool[1].id: another pool has the id 7 already; give each pool a different id\n"
+        "ring_pool[1].id: another pool already has the id 7; give each pool a different id\n"
     );
 }

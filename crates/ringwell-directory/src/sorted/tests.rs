@@ -59,6 +59,6 @@ proptest! {
         prop_assert_eq!(set.first(), model.first().copied());
         prop_assert_eq!(set.up_to(asked), model.range(..=asked).next_back().copied());
         prop_assert!(set.from(asked).eq(model.range(asked..).copied()));
-        prop_assert!(all(&left).into_iter().eq(kept), "a state that was left behind has changed");
+        prop_assert!(all(&left).into_iter().eq(kept), "an old state has changed");
     }
 }

@@ -10,7 +10,7 @@
   };
   times();
 
-  // A one-time link carries its secret behind the #, which no log has.
+  // A one-time link has its secret behind the #, which never reaches a log.
   const code = document.querySelector('input[name=code]');
   if (code && location.hash.length > 1) {
     code.value = location.hash.slice(1);
@@ -47,10 +47,10 @@
   if (window.uPlot) draw();
   addEventListener('resize', () => charts.forEach(({ box, plot }) => plot.setSize({ width: Math.max(box.clientWidth, 240), height: 220 })));
 
-  // Rows that come and go: the table's body is made anew.
+  // Rows appear and disappear: the table's body is rendered anew.
   const fill = (rows) => {
     const body = document.querySelector('table[data-rows] tbody');
-    // The page has said so far that there is nothing.
+    // Until now the page has shown an empty list.
     if (!body) return rows.length && location.reload();
     body.replaceChildren(...rows.map((row) => {
       const line = document.createElement('tr');

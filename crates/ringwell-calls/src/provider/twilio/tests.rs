@@ -210,7 +210,7 @@ proptest! {
     }
 }
 
-/// A proxy that parses and rewrites forms changes their order and escapes, but nothing that counts.
+/// A proxy that parses and rewrites forms changes their order and escapes, but nothing significant.
 #[test]
 fn a_form_rewritten_by_a_proxy_is_still_correctly_signed() {
     let url = "https://mycompany.com/myapp.php?foo=1&bar=2";

@@ -124,7 +124,7 @@ async fn a_delivery_is_signed_and_its_answer_is_read() {
 }
 
 #[tokio::test]
-async fn a_redirect_is_not_followed_and_is_no_success() {
+async fn a_redirect_is_not_followed_and_is_not_a_success() {
     let (url, served) =
         once("HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\n\r\n")
             .await;

@@ -23,15 +23,16 @@ pub(super) fn read(file: &mut Section<'_, '_>, shards: Option<usize>) -> Option<
         is_whole &= read_run(section, shards, &mut owners).is_some();
     }
     if !is_whole {
-        // A bucket that seems to be missing may be in a list that could not be read.
+        // A bucket that seems to be missing may be in an unreadable list.
         return None;
     }
     let Some(owners) = complete(&owners) else {
         let missing = (0..BUCKETS).zip(owners).filter(|(_, owner)| owner.is_none());
         let missing: Vec<_> = missing.map(|(bucket, _)| bucket).collect();
         let runs: Vec<_> = missing.chunk_by(|a, b| a + 1 == *b).map(describe_run).collect();
-        let error = ValueError::new(format!("give {} to no shard", runs.join(", ")));
-        let hint = "all of 0 to 1023 need a shard; without [[buckets]] each shard gets as many";
+        let error = ValueError::new(format!("leave {} without a shard", runs.join(", ")));
+        let hint = "all of 0 to 1023 need a shard; without [[buckets]] each shard gets the same \
+            number";
         file.fault("buckets", error.hint(hint));
         return None;
     };

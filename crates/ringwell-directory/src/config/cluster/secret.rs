@@ -26,7 +26,7 @@ pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<(Secret, V
     );
     match (file.has("secret"), file.has("secret_file")) {
         (true, true) => {
-            let error = ValueError::new("is there beside secret").hint("leave out one of them");
+            let error = ValueError::new("conflicts with secret").hint("remove one of them");
             file.fault("secret_file", error);
         }
         (false, false) => {
@@ -67,7 +67,7 @@ fn warnings(path: &Path) -> Vec<Fault> {
     vec![Fault {
         file: Some(path.display().to_string()),
         message: "has the cluster's secret and is open to all users".to_owned(),
-        hint: Some("take their rights away: chmod o= FILE".to_owned()),
+        hint: Some("remove their permissions: chmod o= FILE".to_owned()),
         ..Fault::default()
     }]
 }

@@ -1,4 +1,4 @@
-//! Cluster files as people write them, and the reported faults.
+//! Cluster files as users write them, and the reported faults.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -50,7 +50,7 @@ fn bare(faults: Vec<Fault>, folder: &str) -> Vec<Fault> {
     faults.into_iter().map(bare).collect()
 }
 
-/// Asserts the faults of `toml`, one a line.
+/// Asserts the faults of `toml`, one per line.
 #[track_caller]
 fn check(toml: &str, said: &str) {
     let faults = load(toml, SECRET, 0o600).err().unwrap_or_default();
@@ -194,7 +194,7 @@ fn a_secret_is_long_printable_and_unique() {
     check_with(
         field,
         "secret_file = \"cluster.secret\"\nsecret = \"in-this-very-file\"",
-        "cluster.toml:2: secret_file: is there beside secret; leave out one of them\n",
+        "cluster.toml:2: secret_file: conflicts with secret; remove one of them\n",
     );
     let faults = load(GOOD, "short\n", 0o600).unwrap_err();
     assert_eq!(lines(&faults), format!("cluster.toml:2: secret_file: cluster.secret: {short}\n"));
@@ -222,7 +222,7 @@ fn shards_are_numbered_from_0_without_gaps_and_each_has_one_node() {
     check_with(
         "[3, 2]",
         "[2, 1]",
-        "cluster.toml:10: node[1].shards: names shard 1, which line 5 has; a shard is of one node\n",
+        "cluster.toml:10: node[1].shards: has shard 1, which line 5 has too; a shard belongs to one node\n",
     );
     check_with(
         "[3, 2]",
@@ -261,7 +261,7 @@ fn an_address_is_reachable_by_others_and_unique() {
     check_with(
         "10.0.0.2:9000",
         "10.0.0.1:8080",
-        "cluster.toml:11: node[1].link: names 10.0.0.1:8080, which line 7 names too; use an \
+        "cluster.toml:11: node[1].link: has 10.0.0.1:8080, which line 7 has too; use an \
          address once\n",
     );
 }
@@ -285,8 +285,8 @@ fn all_buckets_are_assigned_once_to_existing_shards() {
     );
     check_runs(
         &[(1, 510, 0), (512, 1000, 1)],
-        "cluster.toml:13: buckets: give 0, 511, 1001 to 1023 to no shard; all of 0 to 1023 need a \
-         shard; without [[buckets]] each shard gets as many\n",
+        "cluster.toml:13: buckets: leave 0, 511, 1001 to 1023 without a shard; all of 0 to 1023 need a \
+         shard; without [[buckets]] each shard gets the same number\n",
     );
     check_runs(
         &[(5, 4, 0), (1, 1024, 1)],

@@ -1,4 +1,4 @@
-//! Ring pools as people write them in CSV, and the reported faults.
+//! Ring pools in CSV as users write them, and the reported faults.
 
 use ringwell_core::{Millis, PoolId};
 

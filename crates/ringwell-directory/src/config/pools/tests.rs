@@ -1,4 +1,4 @@
-//! Ring pools as people write them in TOML, and the reported faults.
+//! Ring pools in TOML as users write them, and the reported faults.
 
 use ringwell_core::Millis;
 
@@ -104,7 +104,7 @@ fn contradictory_fields_of_a_pool_are_refused() {
     let at = |said: &str| format!("ringwell.toml:9: ring_pool[0].{said}\n");
     check_pool(
         "lifetime_seconds = 1800",
-        &at("lifetime_seconds: is there beside lifetime; leave out one of them"),
+        &at("lifetime_seconds: conflicts with lifetime; remove one of them"),
     );
     check_pool(
         "next_ring_pool_key = \"key-of-16\"",
@@ -112,15 +112,15 @@ fn contradictory_fields_of_a_pool_are_refused() {
     );
     check_pool(
         "tracking_url = \"http://a.example/\"",
-        &at("tracking_url: is of no use without destination_url; write both, or none"),
+        &at("tracking_url: has no effect without destination_url; write both, or neither"),
     );
     check_pool(
         "destination_url = \"http://a.example/\"",
-        &at("destination_url: is of no use without tracking_url; write both, or none"),
+        &at("destination_url: has no effect without tracking_url; write both, or neither"),
     );
     check_pool(
         "allow_overflow = false",
-        "ringwell.toml:8: ring_pool[0].overflow_number: is there although allow_overflow is false; leave out one of them\n",
+        "ringwell.toml:8: ring_pool[0].overflow_number: is there although allow_overflow is false; remove one of them\n",
     );
 }
 
@@ -156,7 +156,7 @@ fn faults_between_pools_are_reported_at_the_later_one() {
     check(
         &format!("{GOOD}{pool}"),
         "\
-ringwell.toml:11: ring_pool[1].id: another pool has the id 16 already; give each pool a different id
+ringwell.toml:11: ring_pool[1].id: another pool already has the id 16; give each pool a different id
 ringwell.toml:14: ring_pool[1].numbers: 8885550100 is in ring pool 16 too; a number can be in one pool only
 ringwell.toml:14: ring_pool[1].numbers: 8885550160 is in ring pool 16 too; a number can be in one pool only
 ",
