@@ -4,7 +4,7 @@
 //! A file depends on the modules that its `crate::` and `super::` paths lead to, following
 //! re-exports. [`CIRCLES`] lists the remaining circles; the numbers only decrease.
 
-#![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
+#![expect(clippy::unwrap_used, reason = "a test program reports by a panic")]
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;

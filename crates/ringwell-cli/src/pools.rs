@@ -106,7 +106,7 @@ enum Command {
     },
     /// Add a second key to a ring pool, or end its former one
     RotateKey {
-        /// Which ring pool
+        /// The ring pool
         id: u64,
         /// Make the newer key the only valid one
         #[arg(long)]

@@ -278,7 +278,7 @@ fn small_mistakes_are_named() {
     fs::write(&plain, "").unwrap();
     let listen = format!("unix:{}", plain.display());
     let output = site.serve(&["--listen", &listen]).output().unwrap();
-    assert!(stderr(&output).contains("not a socket is there"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("not a socket is at that path"), "{}", stderr(&output));
     assert!(plain.is_file());
 
     let output = run(&["check", &text(&plain)]);

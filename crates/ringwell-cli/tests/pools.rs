@@ -175,7 +175,7 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
         assert!(managed.number(client) > 8_885_550_200, "both keys are valid");
     }
     assert_eq!(managed.json(&["show", &id])["key_is_rotating"], true);
-    managed.fails(&["rotate-key", &id], "has two keys already");
+    managed.fails(&["rotate-key", &id], "already has two keys");
     assert!(managed.number(&newer) > 8_885_550_200, "the newer key is still valid");
     let replaced = managed.says(&["rotate-key", &id, "--replace"]);
     assert_ne!(replaced.trim(), newer.key);

@@ -130,7 +130,7 @@ fn an_impossible_change_changes_nothing_and_is_reported() {
     let mut twice = pools(3, 2);
     twice[1].first = given;
     site.write(twice);
-    assert!(server.reload().contains("stay as they are"));
+    assert!(server.reload().contains("are unchanged"));
     server.says("is in ring pool 1 too");
     let mut everybodys = pools(3, 2);
     everybodys[1].overflow = given;
@@ -147,7 +147,7 @@ fn an_impossible_change_changes_nothing_and_is_reported() {
     let logged = server.reload();
     assert!(logged.contains("a visitor holds it"), "{logged}");
     fs::write(site.config(), "data = ").unwrap();
-    assert!(server.reload().contains("stay as they are"));
+    assert!(server.reload().contains("are unchanged"));
     let pool = Pool { first: given + 1, ..site.pools[0].clone() };
     assert_eq!(batch::one(&mut client, &pool, "b").number, given + 1);
     server.stop();

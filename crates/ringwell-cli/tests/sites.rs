@@ -368,6 +368,6 @@ fn sites_of_the_file_are_read_again_at_sighup() {
     assert_eq!(beat.json()["swaps"], first["swaps"]);
     // A file with faults leaves the sites unchanged.
     write(&(without + "\n[[site]]\nkey = \"pk_shop\"\n"));
-    assert!(managed.server.reload().contains("stay as they are"));
+    assert!(managed.server.reload().contains("are unchanged"));
     assert_eq!(managed.page("pk_shop", "https://www.example").status, 200);
 }

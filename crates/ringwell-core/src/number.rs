@@ -55,8 +55,8 @@ impl PromoNumber {
     }
 
     /// Reads ten digits without punctuation as a number of country code 1, as in `"8885550142"`.
-    /// A text that begins with `+` or `00` has a country code, and may have blanks, hyphens, dots and
-    /// parentheses: `"+49 30 123456"`.
+    /// A text that begins with `+` or `00` has a country code, and may have spaces, hyphens, dots
+    /// and parentheses: `"+49 30 123456"`.
     ///
     /// # Errors
     /// [`NumberError`] names the first rule that `text` breaks.

@@ -55,7 +55,7 @@ pub(crate) struct Pool {
 /// The pool has no number to hand out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Exhausted {
-    /// The time at which the next number comes free, unless its visitor keeps it longer.
+    /// The time at which the next number becomes free, unless its visitor keeps it longer.
     pub until: Millis,
 }
 
@@ -81,7 +81,7 @@ impl Pool {
         match ring_head(slots) {
             _ if slots.is_empty() => {}
             Some(head) => {
-                // The slot before the head comes free last.
+                // The slot before the head becomes free last.
                 let last = head.checked_sub(1).unwrap_or(count - 1);
                 (pool.head, pool.last_until) = (head, slots[last as usize].locked_until);
             }
@@ -197,8 +197,8 @@ fn run(all: &[Slot], base: u32, count: u32) -> &[Slot] {
     &all[base as usize..(base + count) as usize]
 }
 
-/// The ring's position if the slots, walked from there, come free in rising order. Among equals the
-/// number with the lower place comes first.
+/// The ring's position if the slots, walked from there, become free in rising order. Among equals
+/// the number with the lower place comes first.
 fn ring_head(slots: &[Slot]) -> Option<u32> {
     let (first, last) = (slots.first()?, slots.last()?);
     let mut pairs = slots.windows(2);

@@ -1,8 +1,8 @@
 //! A shard's state while it is rebuilt from a snapshot and records, before it serves.
 //!
 //! Every fact carries the position of its record, and a number takes only facts newer than its own.
-//! A snapshot may therefore be taken while the shard goes on, and replaying a record twice changes
-//! nothing. Facts on numbers that are in no pool are kept as retired. Source:
+//! A snapshot may therefore be taken while the shard continues, and replaying a record twice
+//! changes nothing. Facts on numbers that are in no pool are kept as retired. Source:
 //! docs/spec/allocation.md, "Recovery".
 
 use alloc::collections::BTreeMap;
@@ -46,7 +46,7 @@ pub struct Fact {
     pub slot: Slot,
     /// The pool that it was handed out from.
     pub pool: PoolId,
-    /// The visitor who asked to keep it.
+    /// The visitor who keeps it.
     pub visitor: Option<VisitorId>,
 }
 

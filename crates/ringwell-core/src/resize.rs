@@ -212,8 +212,8 @@ impl Shard {
     }
 
     /// Fills the slots from `base` on with the numbers of `spec`. Numbers that the pool already had
-    /// bring their states from their old slots, which become vacant. Returns the visitors who keep
-    /// their numbers, with the new slots.
+    /// keep their states, taken from their old slots, which become vacant. Returns the visitors who
+    /// keep their numbers, with the new slots.
     fn copy_states(&mut self, pool: u32, spec: &PoolSpec, base: u32) -> Vec<(u32, VisitorId)> {
         let is_sticky = self.pools[pool as usize].sticky;
         let mut visitors = Vec::new();

@@ -1,8 +1,8 @@
 //! One shard: its pools and their numbers, and the four operations on a number.
 //!
 //! Single-threaded: takes one input at a time, each with its time `now`, which never decreases.
-//! Does not know how time is read, how records are stored, or where requests come from. Each change
-//! takes the position of its record. Invariant: a number is in at most one live allocation. Source:
+//! Independent of clocks, storage and the sources of requests. Each change takes the position of
+//! its record. Invariant: a number is in at most one live allocation. Source:
 //! docs/spec/allocation.md.
 
 use alloc::collections::BTreeMap;
@@ -67,7 +67,7 @@ pub struct Retired {
     pub local_at: Millis,
     /// The pool that it was in.
     pub pool: PoolId,
-    /// The visitor who asked to keep it.
+    /// The visitor who keeps it.
     pub visitor: Option<VisitorId>,
 }
 
@@ -173,7 +173,7 @@ impl Shard {
         let slot = &mut self.slots[chosen as usize];
         assert!(slot.is_free(now), "a locked number was chosen");
         let previous = slot.position;
-        assert!(previous < position, "a record lies before an older one");
+        assert!(previous < position, "a record is earlier than an older one");
         let number = slot.number;
         self.recent.push(position, slot);
         *slot = Slot { number, allocated_at: now, locked_until, position };
@@ -296,8 +296,8 @@ impl Shard {
     }
 
     /// Forgets holds of removed pools that are over at `now`, once there are more than this many,
-    /// so that pools that come and go do not fill memory. Allocations older than those holds may
-    /// then be sent to the next owner, as for a pool that was never held.
+    /// so that removed pools do not fill memory. Allocations older than those holds may then be
+    /// sent to the next owner, as for a pool that was never held.
     pub fn forget_holds(&mut self, now: Millis) {
         if self.holds_elsewhere.len() > self.holds_kept {
             self.holds_elsewhere.retain(|_, until| *until > now);
@@ -416,7 +416,7 @@ impl Shard {
         self.runs.find(number).filter(|place| place.slot == slot).map(|place| place.pool)
     }
 
-    /// The visitor who asked to keep the number of `slot`.
+    /// The visitor who keeps the number of `slot`.
     #[must_use]
     pub fn visitor(&self, slot: u32) -> Option<VisitorId> {
         self.visitors.visitor(slot)
@@ -449,7 +449,7 @@ impl Shard {
     }
 
     /// Changes the position of the number's newest record to `position`, where it was copied. Among
-    /// numbers that came free in the same millisecond it moves to the end. `hint` is where the
+    /// numbers that became free in the same millisecond it moves to the end. `hint` is where the
     /// number was when the record was written.
     ///
     /// # Panics
@@ -461,7 +461,7 @@ impl Shard {
             }
             return;
         };
-        assert!(position > self.slots[slot as usize].position, "a copy lies before its original");
+        assert!(position > self.slots[slot as usize].position, "a copy precedes its original");
         self.slots[slot as usize].position = position;
         // Rings do not depend on positions, and finding a number's pool takes a search.
         if self.has_orders

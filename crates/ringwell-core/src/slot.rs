@@ -33,7 +33,7 @@ impl Slot {
     /// A vacant slot, without a pool.
     pub(crate) const VACANT: Self = Self::new(PromoNumber::NOBODY);
 
-    /// Whether anything is known of the number beyond that it exists.
+    /// Whether there is any state of the number.
     pub(crate) fn has_history(&self) -> bool {
         *self != Self::new(self.number)
     }

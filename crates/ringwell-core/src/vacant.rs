@@ -46,7 +46,7 @@ impl Vacant {
     /// Returns the run from `base` on, which is now vacant. Merges it with its neighbours.
     pub(crate) fn give(&mut self, mut base: u32, mut count: u32) {
         let next = self.lengths.range(base..).next();
-        assert!(next.is_none_or(|(next, _)| *next >= base + count), "slots were given up twice");
+        assert!(next.is_none_or(|(next, _)| *next >= base + count), "slots were returned twice");
         if let Some((&before, &length)) = self.lengths.range(..base).next_back()
             && before + length == base
         {

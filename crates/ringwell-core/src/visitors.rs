@@ -1,4 +1,4 @@
-//! The numbers of visitors who asked to keep them.
+//! The numbers of visitors who keep them.
 //!
 //! Independent of time: callers see by the slot whether a lockout still runs. Invariant: the two
 //! maps are each other's inverse, so there is at most one entry a number.
@@ -24,7 +24,7 @@ impl Visitors {
         self.visitors.get(&slot).map(|&(_, visitor)| visitor)
     }
 
-    /// Records that `slot` of `pool` went to `visitor`, or to a visitor who did not ask to keep it.
+    /// Records that `slot` of `pool` went to `visitor`, or to a visitor who does not keep it.
     pub(crate) fn assign(&mut self, pool: u32, slot: u32, visitor: Option<VisitorId>) {
         if let Some(old) = self.visitors.remove(&slot) {
             let back = self.slots.remove(&old);

@@ -117,8 +117,8 @@ async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
     answer.await.ok()
 }
 
-/// Asks all other nodes about the numbers of these pools. For each pool, for how long it must be
-/// held: `None` if a node has one of the numbers still, or cannot be asked and `counts_silent`.
+/// Asks all other nodes about the numbers of these pools. For each pool, the time for which it must
+/// be held: `None` if a node still has one of the numbers, or is unreachable and `counts_silent`.
 async fn ask_others<P: Platform>(
     platform: &P,
     node: &Node,
@@ -142,8 +142,8 @@ async fn ask_others<P: Platform>(
         let wanted = Wanted { pools: pools[from..to].iter().map(words).collect() };
         let body = Bytes::from(serde_json::to_vec(&wanted).unwrap_or_default());
         let until = platform.moment() + PATIENCE;
-        // Queries run concurrently without tasks, because changes are made on threads that have
-        // none.
+        // Queries run concurrently without tasks, because changes are made on threads without
+        // tasks.
         let asked: Vec<_> = nodes.iter().map(|to| (*to, post(peers, *to, &body))).collect();
         for (other, answer) in asked {
             let answer = read(platform.by(until, answer).await);
@@ -202,7 +202,7 @@ async fn known_here(
 /// The rule for numbers that arrive.
 #[derive(Clone, Copy)]
 struct Rule {
-    /// A node that cannot be asked may have handed the numbers out.
+    /// An unreachable node may have handed the numbers out.
     counts_silent: bool,
     /// The state of all these numbers here may not be their newest, not only of those that this
     /// node knows and that are in no pool of it.
@@ -296,8 +296,8 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
 
 /// Runs at a start, before a number goes out: if the lists of buckets differ from those that this
 /// data has served last, their pools may have received numbers from other nodes' pools. Data that
-/// has served nothing may begin after such a change; nodes that cannot be asked then may not have
-/// begun either, and hold nothing up.
+/// has served nothing may begin after such a change; unreachable nodes may not have started either,
+/// and delay nothing.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     if others(node).is_empty() || planted(Bug::ListsForgotten) {
         return;

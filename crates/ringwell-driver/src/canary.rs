@@ -70,11 +70,11 @@ bugs! {
     StaleMap "stale-map";
     /// Pools that arrive by a new map are not held.
     NoHoldAfterMove "no-hold-after-move";
-    /// … or only those known at the start, and not later ones.
+    /// … or only the pools known at the start, not later ones.
     LatePoolsNotHeld "late-pools-not-held";
     /// The next owner confirms data that it has only in memory.
     AdoptUnstored "adopt-unstored";
-    /// Buckets are given up only in memory: after a restart they are served again.
+    /// Buckets are released only in memory: after a restart they are served again.
     GivenNotKept "given-not-kept";
     /// Buckets are taken again although they have moved on.
     StaleTake "stale-take";
@@ -118,7 +118,7 @@ bugs! {
     OldGoesAlong "old-goes-along";
     /// Buckets are handed over before the state of their numbers was sent to the next owner.
     TakeBeforeTold "take-before-told";
-    /// Buckets in transit are taken back without asking whether they have arrived.
+    /// Buckets in transit are taken back without a query whether they have arrived.
     AbortUnasked "abort-unasked";
     /// An interrupted move does not continue.
     MoveNotResumed "move-not-resumed";
@@ -150,7 +150,7 @@ bugs! {
     PlaceAlone "place-alone";
     /// Messages carry ids, by which a log takes one for another that it has.
     MessageId "message-id";
-    /// The wall clock says how much time has passed since another machine served the shard.
+    /// The wall clock determines how much time has passed since another machine served the shard.
     WallAtTakeOver "wall-at-take-over";
     /// A group is sent to the log before the previous one is stored.
     Pipelined "pipelined";

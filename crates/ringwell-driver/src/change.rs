@@ -3,7 +3,7 @@
 //! Makes one change at a time, in steps that all shards of the node take together: numbers leave
 //! their pools everywhere before they enter others anywhere, and keep their lockouts; only when
 //! every pool is in place do the threads look rows up in the new state. A row that was looked up in
-//! the previous state and whose pool is gone is refused as moved, and overflows. Separate threads
+//! the previous state and whose pool has left is refused as moved, and overflows. Separate threads
 //! compute, compare and drop states: shards only put their numbers in place. Source:
 //! docs/spec/allocation.md, "Changes while the shard serves".
 
@@ -29,7 +29,7 @@ use crate::rows::spec;
 
 /// The reason why the directory does not change.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts say what each is")]
+#[allow(missing_docs, reason = "the texts explain each")]
 pub enum ChangeError {
     /// An overflow number is shared, so no visitor may have it alone.
     #[error(

@@ -1,9 +1,9 @@
 //! Links to the shards of other nodes: the sending side on this thread.
 //!
-//! There is one link for each shard of another node and each thread of this one. Entries of its
-//! queue are sent as requests over HTTP/1.1 on a kept-alive connection; pacing decides when they
-//! are sent, and which are answered with overflow at once. A slow or broken link costs its own rows
-//! their numbers and has no other effect. Source: docs/spec/link.md, docs/spec/pacing.md.
+//! There is one link per shard of another node and thread of this one. Entries of its queue are
+//! sent as requests over HTTP/1.1 on a kept-alive connection; pacing decides when they are sent,
+//! and which are answered with overflow at once. A slow or broken link only affects the numbers of
+//! its own rows. Source: docs/spec/link.md, docs/spec/pacing.md.
 
 mod rows;
 pub mod serve;

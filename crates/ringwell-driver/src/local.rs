@@ -169,8 +169,8 @@ impl Executor {
         true
     }
 
-    /// Polls `work` and the ready tasks in turn, until `work` completes. `None` if no task is ready
-    /// before that: only a timer or another thread could then make progress.
+    /// Alternates between `work` and the ready tasks, until `work` completes. `None` if no task is
+    /// ready before that: only a timer or another thread could then make progress.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
         let signal = Arc::new(Signal {

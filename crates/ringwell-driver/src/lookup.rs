@@ -92,7 +92,7 @@ async fn read<P: Platform>(
     position: Position,
 ) -> Result<Result<Group, Missing>, String> {
     let (group, _) = position_parts(position);
-    shard.commit.wait(group).await.map_err(|_| "the journal takes no writes".to_owned())?;
+    shard.commit.wait(group).await.map_err(|_| "the journal accepts no writes".to_owned())?;
     let reader = reader.clone();
     let read = shard.platform.offload(move || reader.read(group)).await;
     Ok(read.ok_or("the server is stopping")?.map_err(|error| match error {

@@ -1,7 +1,7 @@
 //! The messages between the shards of a process, as values.
 //!
-//! Payloads are at the bottom of the module order: they know nothing of their senders and servers.
-//! A message may find a queue full; it is never lost.
+//! Payloads are at the bottom of the module order: they are independent of their senders and
+//! servers. A message may find a queue full; it is never lost.
 
 use std::sync::Arc;
 
@@ -149,7 +149,7 @@ pub enum Message {
 /// A step that a shard takes from one state of the directory to the next.
 #[derive(Debug)]
 pub enum Step {
-    /// Pools leave, by their indices; others give up numbers.
+    /// Pools leave, by their indices; other pools lose numbers.
     Leave {
         /// Pools that leave.
         removed: Vec<(u32, PoolId)>,

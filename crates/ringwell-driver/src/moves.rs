@@ -33,7 +33,7 @@ use crate::store::FileError;
 
 /// The reason why buckets do not move, or have not arrived yet.
 #[derive(Debug, thiserror::Error)]
-#[allow(missing_docs, reason = "the texts say what each is")]
+#[allow(missing_docs, reason = "the texts explain each")]
 pub enum MoveError {
     #[error(
         "this server is not a node of a cluster: all shards are its own, and move with --shards"
@@ -47,20 +47,21 @@ pub enum MoveError {
     NoBucket(u16),
     #[error("there is no shard {0} in the cluster")]
     NoShard(u16),
-    #[error("bucket {bucket} is of shard {shard}, which is node {node}'s: ask that node")]
+    #[error("bucket {bucket} belongs to shard {shard} of node {node}: ask that node")]
     Elsewhere { bucket: u16, shard: u16, node: String },
-    #[error("the node of shard {shard} does not take them: {reason}. Nothing has moved")]
+    #[error("the node of shard {shard} does not accept them: {reason}. Nothing has moved")]
     NotTaken { shard: u16, reason: String },
     #[error(
-        "the buckets are given up, but the node of shard {shard} has not taken them yet: {reason}. \
-         Their rows get overflow numbers; it is tried again until it succeeds, after a restart too"
+        "the buckets are released, but the node of shard {shard} has not accepted them yet: \
+            {reason}. Their rows get overflow numbers; the move is retried until it succeeds, \
+            also after a restart"
     )]
     OnTheirWay { shard: u16, reason: String },
     #[error(transparent)]
     Change(#[from] ChangeError),
     #[error("the map could not be stored: {0}. Nothing has moved")]
     Map(#[from] FileError),
-    #[error("buckets of this node that were given up before are still on their way: {0}")]
+    #[error("buckets that this node released earlier are still moving: {0}")]
     Busy(String),
     #[error("no buckets of this node are on their way")]
     NothingLeaves,

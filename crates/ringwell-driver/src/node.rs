@@ -51,7 +51,7 @@ pub enum JournalState {
 pub struct Trouble {
     /// The time when it began.
     pub since: Moment,
-    /// The store's error, or what it waits for.
+    /// The store's error, or the reason for its wait.
     pub reason: String,
 }
 
@@ -148,7 +148,7 @@ pub struct Node {
     lists: RwLock<Lists>,
     /// The longest lifetimes of these lists and of earlier ones.
     lifetimes: RwLock<Lifetimes>,
-    /// Buckets whose pools have given up numbers since the start.
+    /// Buckets whose pools have lost numbers since the start.
     shrunk: RwLock<BTreeSet<u16>>,
     /// Digests of the lists of buckets that this node can take.
     prepared: RwLock<BTreeMap<u16, Option<u64>>>,
@@ -158,9 +158,9 @@ pub struct Node {
     pub(crate) seen: tokio::sync::Mutex<Option<SeenJournals>>,
     /// Held while the directory or the owners change: one change at a time.
     pub changes: tokio::sync::Mutex<()>,
-    /// Held while buckets are given away: one move at a time. Taken before `changes`.
+    /// Locked while buckets are passed on: one move at a time. Taken before `changes`.
     pub moves: tokio::sync::Mutex<()>,
-    /// Notified when buckets are given up that no node has taken yet.
+    /// Notified when released buckets have not been accepted by any node yet.
     pub is_leaving: Notify,
     /// The node's part in a cluster.
     pub membership: Option<Membership>,
@@ -304,13 +304,13 @@ impl Node {
         *lists != before
     }
 
-    /// Whether pools of this bucket have given up numbers since the start.
+    /// Whether pools of this bucket have lost numbers since the start.
     #[must_use]
     pub fn has_shrunk(&self, bucket: u16) -> bool {
         self.shrunk.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
     }
 
-    /// Records that pools of these buckets give up numbers.
+    /// Records that pools of these buckets lose numbers.
     pub fn shrink(&self, buckets: &[u16]) {
         self.shrunk.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
     }

@@ -178,7 +178,8 @@ pub fn begin<F: Files>(
     let served = served.transpose()?;
     let placement = directory.placement();
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
-    // As a change of the list: what other nodes gave by the former one may be locked still.
+    // Like a change of the list: numbers allocated by other nodes under the former list may still
+    // be locked.
     let lifetimes = served.as_ref().and_then(|served| served.lifetimes).unwrap_or_default();
     let lifetimes = lifetimes.followed_by(lifetimes::longest(directory), now);
     let new = member.map(|(own, version)| {
@@ -231,7 +232,7 @@ pub fn begin<F: Files>(
 }
 
 /// Whether the shards were taken over from this process: each take-over raises the epoch by one. A
-/// process that was fenced and does not know it may go by another clock.
+/// fenced process that has not noticed it may use another clock.
 fn is_last_owner<F: Files>(owner: &LastOwner, reads: &[Read<F>]) -> bool {
     let before = reads.iter().map(|read| read.recovered.tip.epoch.saturating_sub(1));
     before.eq(owner.epochs.iter().copied())

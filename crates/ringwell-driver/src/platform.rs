@@ -86,7 +86,7 @@ pub trait Platform: Clone + fmt::Debug + 'static {
     /// Completes at `at`, or at once if that has passed.
     fn sleep_until(&self, at: Moment) -> impl Future<Output = ()> + 'static;
 
-    /// Completes after the other ready tasks and the sockets have had their turn.
+    /// Completes after the other ready tasks and the sockets have been polled.
     fn turn(&self) -> impl Future<Output = ()> + 'static;
 
     /// Runs a task on this shard's thread until it completes or the shard ends.
@@ -265,7 +265,7 @@ pub struct NetStats {
     pub latency: Histogram<u64>,
 }
 
-/// The reason why a call brought no answer.
+/// The reason why a call got no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Trouble {
     /// The other process refused, with an HTTP status and its reason.

@@ -89,7 +89,7 @@ pub struct PoolState {
     pub numbers: u32,
     /// The count of locked numbers among them.
     pub locked: u32,
-    /// The time when the next number comes free, if none is; or when the pool is no longer held.
+    /// The time when the next number becomes free, if none is; or when the pool is no longer held.
     pub next_free: Option<Millis>,
     /// Numbers handed out since the pool came to this process; counted modulo 2^32.
     pub allocated: u32,

@@ -127,7 +127,8 @@ pub fn visitor_id(name: &[u8]) -> VisitorId {
 /// The plan for one row. Its spans refer to `text`.
 #[expect(
     clippy::inline_always,
-    reason = "measured: what a call leaves in memory in pieces, its caller waits to read as a whole"
+    reason = "measured: if a call writes its result in pieces, its caller stalls when it reads \
+        the whole"
 )]
 #[inline(always)]
 #[must_use]
@@ -235,7 +236,7 @@ pub fn is_promise(outcome: &Outcome, is_repeatable: bool) -> bool {
 }
 
 /// The answer to a row, and the reason why it has no number if an owner had none for it. `now` is
-/// called only if the answer contains the time when to ask again.
+/// called only if the answer contains the time for another attempt.
 #[inline]
 #[must_use]
 pub fn answer<'a>(

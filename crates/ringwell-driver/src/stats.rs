@@ -276,7 +276,7 @@ pub struct LinkStats {
     pub lost: u64,
     /// Rows that pacing answered with overflow.
     pub paced_rows: u64,
-    /// Numbers given back because their answer came too late.
+    /// Numbers returned because their answer came too late.
     pub late_released: u64,
     /// From a sub-request to its answer, in microseconds.
     pub latency: Histogram<u64>,

@@ -89,7 +89,7 @@ pub async fn learn<P: Platform>(
 }
 
 /// Runs before a node hands out a number: asks all others, holds doubtful buckets, records what it
-/// serves, and makes the others record its journals. Returns the nodes to ask again: all, if the
+/// serves, and makes the others record its journals. Returns the nodes to query again: all, if the
 /// disk did not store a hold, because the next start must find it again.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
     if node.membership.is_none() || !node.answers_wait() {
@@ -111,8 +111,8 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     if !away.is_empty() && node.begun.is_first {
         tracing::warn!(
             shards = ?away,
-            "this data directory is new and other nodes cannot be asked whether another was served \
-             before: if its disk was lost, numbers may go out that visitors still hold"
+            "this data directory is new and no other node can confirm that none was served \
+                before: if its disk was lost, numbers may go out that visitors still hold"
         );
     }
     arrivals::begin(platform, node, peers).await;
@@ -127,7 +127,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     away
 }
 
-/// Reports the journals' progress to others, and asks those that did not answer at the start.
+/// Reports the journals' progress to others, and queries those that did not answer at the start.
 pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut away: Vec<u16>) {
     let others = others(&node);
     if others.is_empty() {
@@ -204,8 +204,9 @@ async fn question<P: Platform>(
         tracing::error!(
             shards = ?doubtful,
             asked = other,
-            "another node knew another journal of these shards, or a longer one: what that answered \
-             is not known here, and their pools answer with overflow numbers for one lifetime"
+            "another node has a record of another journal of these shards, or of a longer one: \
+                its answered allocations are unknown here, and their pools answer with \
+                overflow numbers for one lifetime"
         );
     }
     Some(doubtful)

@@ -121,7 +121,7 @@ fn a_silent_shard_affects_only_the_numbers_of_its_own_rows() {
     }
     let begun = platform.moment();
     platform.run(answering(&shard, 100, 5_000));
-    assert_eq!(platform.moment(), begun, "it waited for a shard that was not asked");
+    assert_eq!(platform.moment(), begun, "it waited for a shard without a request");
 }
 
 #[test]
@@ -152,7 +152,7 @@ fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
     let all_to = |shard| Placement::from_owners(&[shard; 1024], 3).unwrap();
     let state = |shard| Arc::new(before.moved(all_to(shard)));
     let (outdated, newest) = (state(1), state(2));
-    // Numbers go out of only one shard: those of this test are new to shard 2.
+    // Only one shard hands out numbers: those of this test are new to shard 2.
     for (index, _) in Changes::between(&before, &newest, 1).removed {
         old.engine.borrow_mut().remove_pool(index);
     }

@@ -147,7 +147,7 @@ fn next(tip: &Tip) -> Group {
     writer.seal(Vec::new()).unwrap()
 }
 
-/// Adds so many groups as the owner that has started.
+/// Adds this many groups as the owner that has started.
 fn serve(
     platform: &Virtual,
     log: &Plain,
@@ -283,7 +283,7 @@ fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     let owner = start(&platform, &log, data.path()).unwrap();
     assert!(owner.read.is_in_doubt);
     assert_eq!(owner.read.recovered.tip.next_n, 5, "three, and its own");
-    // Elsewhere it cannot be known: other nodes say so.
+    // Elsewhere it is unknown until other nodes report it.
     let elsewhere = start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
     assert!(!elsewhere.read.is_in_doubt);
 }

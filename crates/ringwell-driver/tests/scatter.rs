@@ -18,7 +18,8 @@ fn cpu() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
 
-/// The longest of some batches of 500 rows: reading, planning, asking 255 other shards, and rendering.
+/// The longest of some batches of 500 rows: reading, planning, requests to 255 other shards, and
+/// rendering.
 #[test]
 fn a_batch_of_500_rows_over_256_shards_blocks_its_thread_for_little_time() {
     let platform = Virtual::default();

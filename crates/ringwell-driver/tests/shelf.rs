@@ -1,5 +1,5 @@
-//! Snapshots beside a log: a machine without a copy begins with one, and the log's beginning is
-//! given up once no snapshot needs it.
+//! Snapshots beside a log: a machine without a copy starts with one, and the log's beginning is
+//! dropped once no snapshot needs it.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
@@ -365,7 +365,8 @@ fn a_shard_whose_log_has_lost_groups_of_the_copy_hands_out_nothing_for_one_locko
     }
 }
 
-/// A leader without a quorum may not know the newest groups: what is stored is found by storing.
+/// A leader without a quorum may lack the newest groups: only a stored message shows what is
+/// stored.
 #[test]
 fn a_log_that_only_seems_to_end_early_has_lost_nothing() {
     let (servers, data) = (Servers::default(), folder());

@@ -130,7 +130,7 @@ fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_not_trusted(
         witness::learn(&platform, &other, serde_json::from_value(report).unwrap()).await.unwrap();
         let shard = shard(&platform, &own, &other);
         let away = witness::begin(&platform, &own, &shard.peers).await;
-        assert_eq!(away, [1], "it has to be asked again");
+        assert_eq!(away, [1], "it has to be queried again");
         let later = witness::go_on(platform.clone(), Arc::clone(&own), shard.peers.clone(), away);
         platform.spawn(later);
         platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
@@ -180,7 +180,7 @@ fn a_large_list_waits_once_for_a_silent_node() {
         assert!(took < Duration::from_secs(2), "{took:?}");
         let all = own.bucket_holds();
         let new = own.directory().pools_of(0).filter(|pool| pool.id().0 > 10).count();
-        assert!(new > 5_000, "the list asks more than once: {new} pools");
+        assert!(new > 5_000, "the list needs more than one query: {new} pools");
         for pool in own.directory().pools_of(0).filter(|pool| pool.id().0 > 10) {
             let hold = all.get(bucket(pool.id()));
             assert!(hold.is_some_and(|hold| hold.until > shard.now()), "{:?}", pool.id());

@@ -86,7 +86,8 @@ pub unsafe extern "C" fn ringwell_embed_open(
     let work = || options.map_or_else(invalid, |options| open(options, &mut opened));
     // SAFETY: the caller's promise about `out` equals that of `reply`.
     let status = unsafe { reply(out, work) };
-    // SAFETY: checked above not to be null or misaligned; the caller says that it is writable.
+    // SAFETY: checked above not to be null or misaligned; the caller guarantees that it is
+    // writable.
     unsafe { handle.write(opened) };
     status
 }
@@ -178,7 +179,8 @@ pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
     if out.is_null() || !out.is_aligned() {
         return;
     }
-    // SAFETY: not null, aligned; the caller says that it holds `Bytes`, and they are not used again.
+    // SAFETY: not null, aligned; the caller guarantees that it contains `Bytes`, and they are not
+    // used again.
     let Bytes { at, len, room } = unsafe { out.replace(Bytes::NONE) };
     if !at.is_null() {
         // SAFETY: `Bytes::owned` took the three from a `Vec` that was not dropped, and `replace`
@@ -215,8 +217,8 @@ unsafe fn reply(out: *mut Bytes, work: impl FnOnce() -> Reply) -> i32 {
     }
     let outcome = catch_unwind(AssertUnwindSafe(work));
     let (status, bytes) = outcome.unwrap_or_else(|panic| (PANICKED, reason(panic.as_ref())));
-    // SAFETY: checked above not to be null or misaligned; the caller says that it is writable. Its
-    // old contents are not dropped, because they may be uninitialized.
+    // SAFETY: checked above not to be null or misaligned; the caller guarantees that it is
+    // writable. Its old contents are not dropped, because they may be uninitialized.
     unsafe { out.write(Bytes::owned(bytes)) };
     status
 }
@@ -290,8 +292,8 @@ fn no_engine(none: NoEngine) -> Reply {
     let (status, text) = match none {
         NoEngine::Forked => (
             FORKED,
-            "this process is a forked child, and the engine is its parent's: open it after the \
-             fork, in one process, or ask a server",
+            "this process is a forked child, and the engine belongs to its parent: open it \
+                after the fork, in one process, or ask a server",
         ),
         NoEngine::Closed => (CLOSED, "the engine is closed"),
         NoEngine::Broken => (

@@ -117,9 +117,7 @@ impl Embedded {
         match engine.upkeep.snapshot(&mut engine.shard) {
             // No record shows that lockouts were lengthened, so the snapshot must.
             Err(error) if doubts.lengthened.is_some() => {
-                return Err(format!(
-                    "the snapshot that must say that lockouts run longer: {error}"
-                ));
+                return Err(format!("the snapshot with the extended lockouts: {error}"));
             }
             Err(error) => engine.notes.push(format!("no snapshot: {error}")),
             // The hold is stored by now.
@@ -317,8 +315,8 @@ fn notes(doubts: &Doubts) -> Vec<String> {
     let Doubts { lengthened, wall_less_shard, held_until } = doubts;
     let ahead = lengthened.map(|by| {
         format!(
-            "the machine was booted since: lockouts that ran before last {} ms longer, as only its \
-             wall clock says how long that took",
+            "the machine was booted since: lockouts from before last {} ms longer, because only \
+                the wall clock shows how much time has passed",
             by.0
         )
     });
@@ -327,7 +325,8 @@ fn notes(doubts: &Doubts) -> Vec<String> {
         format!("the wall clock is {wall_less_shard} ms ahead of this engine's time: it was set")
     });
     let held = held_until.map(|_| {
-        "what was answered last may be lost: all pools give overflow numbers for one lockout"
+        "the last answered allocations may be lost: all pools give overflow numbers for one \
+            lockout"
             .to_owned()
     });
     [ahead, behind, held].into_iter().flatten().collect()

@@ -98,8 +98,8 @@ fn of_pools(pools: &[&RawValue], overrides: Overrides) -> Result<(Config, Direct
 
 fn refuse_unsupported(config: &Config, durability: Durability) -> Result<(), String> {
     if config.database.is_some() || config.application.is_some() {
-        return Err("the engine in the process has its ring pools from the configuration alone: \
-                    take [database] and [application] out, or ask a server"
+        return Err("the engine in the process gets its ring pools only from the configuration: \
+            remove [database] and [application], or use a server"
             .to_owned());
     }
     if durability != Durability::Memory && config.data.as_os_str().is_empty() {

@@ -19,7 +19,7 @@ const RETRY: Millis = Millis(250);
 const MEMORY_GROUP_BYTES: usize = 256 * 1024;
 
 /// The journal reported another group than expected.
-pub(crate) const NO_WRITES: &str = "the journal takes no writes";
+pub(crate) const NO_WRITES: &str = "the journal accepts no writes";
 
 /// One shard, its journal and its clock.
 #[derive(Debug)]

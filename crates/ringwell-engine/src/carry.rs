@@ -76,7 +76,7 @@ impl Engine {
             visitor: visitor.filter(|_| !newest.is_free(now)),
             params: old.params,
         });
-        assert!(position > newest.position, "a copy lies before its original");
+        assert!(position > newest.position, "a copy precedes its original");
         self.shard.carried(old.slot, old.number, position);
         self.live.moved(newest.position, position, false);
         self.counts.carried += 1;

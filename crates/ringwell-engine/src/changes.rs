@@ -77,7 +77,7 @@ impl Engine {
                 previous,
             });
             assert!(written == position, "a record landed elsewhere than announced");
-            // If it went out here before it moved away, its record is here.
+            // If it went out here before it moved, its record is here.
             let is_replaced = known.allocated_at != slot.allocated_at;
             self.live.moved(previous, position, is_replaced);
         }
@@ -125,9 +125,9 @@ impl Engine {
     /// kept, unless the row got a number later by this node's clock, or has kept one that seems to
     /// belong to another visitor here.
     ///
-    /// A number that is in rotation here is not the reporter's: the report is older than the state
-    /// here, whatever the times, and the row does not get the number from it. Returns `false` under
-    /// the same condition as [`Engine::adopt`].
+    /// A number that is in rotation here does not belong to the reporter: the report is older than
+    /// the state here, whatever the times, and the row does not get the number from it. Returns
+    /// `false` under the same condition as [`Engine::adopt`].
     #[must_use]
     pub fn adopt_answer(&mut self, now: Millis, entry: &AnswerEntry) -> bool {
         if !self.writer.has_room(RECORD_OVERHEAD_MAX) {

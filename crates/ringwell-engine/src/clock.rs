@@ -12,8 +12,8 @@ use ringwell_journal::{Clocks, Tip};
 /// A wall clock that is further ahead of the journal than this after a boot is not trusted.
 pub const CLOCK_GAP_MAX: Millis = Millis(24 * 60 * 60 * 1000);
 
-/// A wall clock that differs by less than this has not been set: reading two clocks in turn takes
-/// time.
+/// A wall clock that differs by less than this has not been set: reading two clocks one after the
+/// other takes time.
 pub const WALL_STEP_MIN: Millis = Millis(5);
 
 /// Shard time approaches the wall clock by one millisecond in this many: 500 parts in a million.

@@ -39,7 +39,7 @@ pub struct Ask<'a> {
     pub id: PoolId,
     /// The marketing context as received: the query without its key, in two parts.
     pub params: [&'a [u8]; 2],
-    /// The visitor who asks to keep the number.
+    /// The visitor who keeps the number.
     pub visitor: Option<VisitorId>,
     /// The batch and the index of this row, if the batch is repeatable.
     pub retry: Option<RowKey>,
@@ -61,7 +61,7 @@ pub enum Outcome {
     },
     /// Every number is locked out until the time given.
     Exhausted {
-        /// The time at which the next one comes free.
+        /// The time at which the next one becomes free.
         until: Millis,
     },
     /// The shard hands out nothing at the moment.
@@ -253,9 +253,9 @@ impl Engine {
         outcome
     }
 
-    /// Whether the visitor of `ask` does not have the number of an earlier answer any more, but
-    /// may have another one: the row is then served like a new one, as a visitor has at most one
-    /// number of a pool.
+    /// Whether the visitor of `ask` no longer has the number of an earlier answer, but may have
+    /// another one: the row is then served like a new one, because a visitor has at most one number
+    /// of a pool.
     fn has_left(&self, now: Millis, ask: &Ask<'_>, at: Millis, answer: RecordedAnswer) -> bool {
         let (Some(visitor), RecordedAnswer::Number(number)) = (ask.visitor, answer) else {
             return false;

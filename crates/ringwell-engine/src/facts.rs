@@ -16,7 +16,7 @@ pub struct Apart {
     pub numbers: Vec<Retired>,
     /// The answers that rows would get, oldest first.
     pub answers: Vec<AnswerEntry>,
-    /// Pools with allocations that were left out, and until when the next owner must doubt its own
+    /// Pools with omitted allocations, and the time until which the next owner must doubt its own
     /// state of their numbers. These are holds, mostly expired ones.
     pub doubts: Vec<(PoolId, Millis)>,
 }
@@ -77,13 +77,13 @@ impl Facts {
     /// omitted. Its lockout is over or ends with the hold, which is sent to the next owner; the
     /// rows that had it get the overflow number.
     ///
-    /// A number of another pool is omitted as well if its lockout is over at `at`. A shard may know
-    /// an old allocation of it and not know that it went out from another pool since; the next
+    /// A number of another pool is omitted as well if its lockout is over at `at`. A shard may have
+    /// an old allocation of it without knowing that it went out from another pool since; the next
     /// owner would take the old allocation for the newest. While the lockout runs, it cannot have
     /// gone out.
     ///
-    /// The next owner may know an even older allocation of a number that is left out, and would
-    /// report it as the newest once the number has returned. [`Apart::doubts`] prevents that.
+    /// The next owner may have an even older allocation of an omitted number, and would report it
+    /// as the newest once the number has returned. [`Apart::doubts`] prevents that.
     #[must_use]
     pub fn settle_apart(
         mut self,

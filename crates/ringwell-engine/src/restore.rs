@@ -143,15 +143,15 @@ impl Restore {
     /// or another program, wrote it.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
         // A start found such a gap and took a snapshot before it continued. The earlier state is
-        // gone.
+        // lost.
         self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;
             self.record(position, &record);
         }
         let end = Recorded { last_at: header.last_at, clocks: header.clocks };
-        // The owner of a shared log may go by another time than one that took it over in between, wrote
-        // a snapshot and was fenced: the newest owner's counts.
+        // The owner of a shared log may use another time than one that took it over in between,
+        // wrote a snapshot and was fenced: the newest owner's counts.
         let is_of_other_boot = match (self.known.clocks, header.clocks) {
             (Some(known), Some(clocks)) => known.boot != clocks.boot,
             _ => false,
@@ -252,8 +252,8 @@ impl Restore {
         self.rebuild.adopt(from);
     }
 
-    /// The engine, serving from `clock` on. `tip` is where the journal ends; `is_in_doubt` says
-    /// that its last group was damaged after it was whole.
+    /// The engine, serving from `clock` on. `tip` is the end of the journal; `is_in_doubt`: its
+    /// last group was damaged after it was intact.
     ///
     /// # Panics
     /// Never, if `tip` belongs to the journal that was read.

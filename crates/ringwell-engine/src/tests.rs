@@ -62,8 +62,8 @@ enum Input {
         size: u32,
         shared: Option<u8>,
     },
-    /// Another shard knew of a number that any pool may have.
-    /// … by a clock that is `behind`, or ahead.
+    /// Another shard reported a number that any pool may have. … by a clock that is `behind`, or
+    /// ahead.
     Adopt {
         shared: u8,
         lockout: u64,

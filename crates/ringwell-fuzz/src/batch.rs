@@ -52,7 +52,7 @@ fn is_json(body: &[u8]) -> bool {
 pub(crate) fn words(batch: &Batch) -> Vec<String> {
     let text = |span: Span| {
         let bytes = span.of(batch.text());
-        assert_eq!(bytes.len(), span.len(), "a span lies outside of its text");
+        assert_eq!(bytes.len(), span.len(), "a span is outside of its text");
         format!("{:?}", String::from_utf8_lossy(bytes))
     };
     let row = |row: &ringwell_wire::Row| match row.ask {

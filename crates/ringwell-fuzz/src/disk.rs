@@ -117,12 +117,12 @@ fn judge_prefix(sample: &Sample, files: &Files, recovered: &Recovered, seen: &[G
         files.0.get(segno).is_some_and(|there| there.len() < file.len())
     };
     let shortened = sample.files.0.iter().filter(|(segno, _)| **segno >= cut.segno).any(is_cut);
-    assert!(!shortened, "{cut:?} was given up, and a file is shorter than it was made");
+    assert!(!shortened, "{cut:?} was dropped, and a file is shorter than when it was made");
     let (old, new) = (cut.blocks(&sample.files), cut.blocks(files));
-    assert!(is_torn(&old, &new), "{cut:?} was given up, but all of it had been written");
+    assert!(is_torn(&old, &new), "{cut:?} was dropped, but all of it had been written");
     for frame in lost {
         let (old, new) = (frame.blocks(&sample.files), frame.blocks(files));
-        assert!(!has_header(old[0], new[0]), "{frame:?} was given up, but its header is there");
+        assert!(!has_header(old[0], new[0]), "{frame:?} was dropped, but its header is there");
     }
     if recovered.verdict == Verdict::Clean {
         let is_stamped = |(old, new): (&&[u8], &&[u8])| has_stamp(old, new);
@@ -160,6 +160,6 @@ fn judge_with_snapshot(sample: &Sample, files: &Files) {
     let mark = SnapshotMark { journal: sample::JOURNAL, prev_hash: 0, through };
     let plan = RecoveryPlan { shard: sample::SHARD, from: 1, snapshot: Some(mark) };
     if let Ok((_, seen)) = recovered(files, &plan) {
-        assert!(seen == sample.groups, "a snapshot did not save what it knows of");
+        assert!(seen == sample.groups, "a snapshot did not protect the frames that it covers");
     }
 }

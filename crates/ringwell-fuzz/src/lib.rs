@@ -8,7 +8,7 @@
 //! nothing of the fuzzer. Source: docs/reliability.md, "Fuzzing".
 
 #![expect(clippy::unwrap_used, reason = "a test program: a panic is its way to report")]
-#![expect(clippy::missing_panics_doc, reason = "every target panics if what it says is broken")]
+#![expect(clippy::missing_panics_doc, reason = "every target panics if its property is broken")]
 
 mod batch;
 pub mod disk;

@@ -6,7 +6,7 @@
 
 use ringwell_core::Millis;
 
-/// Bytes that the clocks take in a frame and in the head of a segment.
+/// Bytes of the clocks in a frame and in the head of a segment.
 pub(crate) const CLOCKS_BYTES: usize = 24;
 
 /// The relation of shard time, the time since boot and the wall clock to each other, in

@@ -78,7 +78,7 @@ pub struct Recovered {
     pub tip: Tip,
     /// The journal's identity; `None` if it does not exist yet.
     pub journal: Option<[u8; 16]>,
-    /// What was found at the end of the journal.
+    /// The state of the journal's end.
     pub verdict: Verdict,
     /// All segments, oldest first.
     pub segments: Vec<SegmentInfo>,

@@ -55,7 +55,7 @@ pub struct Comparison {
 }
 
 impl Line {
-    /// Whether the confidence interval lies on one side of 1.
+    /// Whether the confidence interval is on one side of 1.
     #[must_use]
     pub fn is_sure(&self) -> bool {
         let (low, high) = self.between;

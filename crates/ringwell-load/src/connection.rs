@@ -132,7 +132,7 @@ impl Connection {
         Ok(is_open)
     }
 
-    /// Closes it. Returns the batch in flight, so that it can be sent again.
+    /// Closes it. Returns the batch in flight, so that it can be repeated.
     pub(crate) fn close(&mut self, again_ns: u64) -> Request {
         self.stream = None;
         self.partial.clear();

@@ -2,7 +2,7 @@
 //! answers and times.
 //!
 //! Uses HTTP/1.1 like any client and shares no code with the server. Owns sockets, clocks and files
-//! of the generator; knows nothing of command lines.
+//! of the generator; independent of command lines.
 //!
 //! Latency in an open loop counts from the time at which a batch was due, not from the time at
 //! which it could be sent: if a server stalls, the wait of every delayed batch counts.

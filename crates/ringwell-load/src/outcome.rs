@@ -68,7 +68,7 @@ pub struct Setting {
     pub threads: usize,
     /// The requested duration in seconds.
     pub duration_seconds: f64,
-    /// The time after which a batch is given up.
+    /// The time after which a batch is abandoned.
     pub timeout_seconds: f64,
     /// Whether every row was recorded, which makes the generator slower.
     pub history: bool,

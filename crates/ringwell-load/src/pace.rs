@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::clock::as_ns;
 
-/// How sending times are determined.
+/// The method by which sending times are determined.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Pace {
     /// Closed loop: each connection sends when its last answer has arrived.

@@ -64,7 +64,7 @@ pub enum PoolsError {
     /// The file cannot be read.
     #[error(
         "cannot read the pools from {}: {source}; `ringwell demo` writes such a list into its \
-         data directory, name it with --pools", path.display()
+            data directory; pass it with --pools", path.display()
     )]
     Read {
         /// The file.

@@ -31,7 +31,7 @@ pub struct LoadPlan {
     pub spread: Spread,
     /// Rows of each batch, 1 or more.
     pub rows: usize,
-    /// How sending times are determined.
+    /// The method by which sending times are determined.
     pub pace: Pace,
     /// The time in which the rate, or in a closed loop the number of connections, rises from 0.
     pub ramp: Duration,
@@ -41,7 +41,7 @@ pub struct LoadPlan {
     pub connections: usize,
     /// Threads, 1 or more.
     pub threads: usize,
-    /// The time after which a batch without an answer is given up.
+    /// The time after which a batch without an answer is abandoned.
     pub timeout: Duration,
     /// The deadline that each batch asks for, if any.
     pub deadline: Option<Duration>,
@@ -180,7 +180,7 @@ fn work(
             return Ok(());
         }
     };
-    // If this cannot be sent, the receiver has given up, and there is no start either.
+    // If this cannot be sent, the receiver has ended, and there is no start either.
     let _ = ready.send(Ok(()));
     on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
 }

@@ -58,7 +58,7 @@ pub struct Counts {
     pub refused: u64,
     /// Batches whose connection broke or was closed before the answer.
     pub reset: u64,
-    /// Batches that the client gave up.
+    /// Batches that the client abandoned.
     pub timeouts: u64,
     /// Answers that were not valid.
     pub bad_answers: u64,

@@ -179,7 +179,7 @@ impl<'a> Worker<'a> {
 
     fn report(&mut self, interval: u64, seen: &Sender<Seen>) {
         let (counts, latencies) = self.tally.take();
-        // The receiver is gone only if the run has failed elsewhere.
+        // The receiver ends early only if the run has failed elsewhere.
         let _ = seen.send(Seen { interval, counts, latencies });
     }
 
@@ -373,7 +373,7 @@ impl<'a> Worker<'a> {
         Ok(())
     }
 
-    /// Opens closed connections, gives up slow ones, and lets connections join.
+    /// Opens closed connections, abandons slow ones, and lets connections join.
     fn look_through(&mut self, now: u64, start: u64, feed: &mut Feed) -> io::Result<()> {
         let patience = as_ns(self.shared.plan.timeout);
         for place in 0..self.connections.len() {

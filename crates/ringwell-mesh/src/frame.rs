@@ -1,7 +1,7 @@
 //! The frames that shards of different processes exchange, and their checks.
 //!
 //! Owns the bytes of version 1, of version 2, which has numbers of all countries, and of version 3,
-//! which can give back repeatable numbers. A frame has the lowest version that can express its
+//! which can return repeatable numbers. A frame has the lowest version that can express its
 //! contents. Knows nothing of HTTP, which carries the frames, of connections and their secret, or
 //! of the owners of pools. Invariants: no bytes make a reader panic, or allocate more than a small
 //! multiple of their own length; a value has one encoding; a truncated frame is refused. Source:
@@ -133,7 +133,7 @@ pub enum RowAnswer {
     },
     /// Every number is locked out.
     Exhausted {
-        /// The time when the next one comes free, in the owner's time.
+        /// The time when the next one becomes free, in the owner's time.
         until: Millis,
     },
     /// The owner's journal has no room at the moment.

@@ -7,9 +7,9 @@
 //! waiting sub-requests, and reports events with their times. Time is the time since any fixed
 //! origin.
 //!
-//! Invariants: the window is 0 (shut) or lies between 1 and `window_max`; at most `window_max`
-//! sub-requests are in flight; nothing is sent and nothing waits while the link is shut. The same
-//! seed and the same calls give the same answers.
+//! Invariants: the window is 0 (shut) or from 1 to `window_max`; at most `window_max` sub-requests
+//! are in flight; nothing is sent and nothing waits while the link is shut. The same seed and the
+//! same calls give the same answers.
 //!
 //! Source: docs/spec/pacing.md.
 
@@ -102,8 +102,8 @@ pub enum Ending {
 ///
 /// The order of the calls: [`ask`](Self::ask) for every sub-request; [`slow`](Self::slow) at most
 /// once and [`ended`](Self::ended) exactly once for every one that was sent. After each `ended` and
-/// `pinged`, call [`next_waiting`](Self::next_waiting) until it says no. After each `slow` and
-/// `ended`, check [`is_shut`](Self::is_shut): when the link has shut, everything that waited
+/// `pinged`, call [`next_waiting`](Self::next_waiting) until it returns nothing. After each `slow`
+/// and `ended`, check [`is_shut`](Self::is_shut): when the link has shut, everything that waited
 /// overflows at once with [`Shed::Shut`]. It is no longer counted here, so do not call
 /// [`gave_up`](Self::gave_up) for it. While the link is shut, send a ping when
 /// [`ping_at`](Self::ping_at) is due.
@@ -133,7 +133,7 @@ enum Ping {
     Underway,
 }
 
-/// What an end says about the owner.
+/// The verdict of an end on the owner.
 enum Verdict {
     Fast,
     Slow,

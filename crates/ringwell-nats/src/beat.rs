@@ -29,7 +29,7 @@ const APART: Duration = Duration::from_secs(1);
 /// The content of a process's last beat at a regular stop.
 const END: &[u8] = b"end";
 
-/// The pause before servers that do not answer are asked again.
+/// The pause before unresponsive servers are tried again.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The subject of beats.

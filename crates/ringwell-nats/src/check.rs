@@ -26,7 +26,7 @@ pub(crate) async fn servers(client: &Client, settings: &Replicated) -> Result<()
     }
     for address in &settings.monitor {
         let varz = get(address).await.map_err(|error| {
-            unreached(settings, &format!("{address}/varz, which says how it is set: {error}"))
+            unreached(settings, &format!("{address}/varz, which has its settings: {error}"))
         })?;
         let server = varz["server_name"].as_str().unwrap_or(address).to_owned();
         version(&server, varz["version"].as_str().unwrap_or_default())?;

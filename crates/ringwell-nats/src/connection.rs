@@ -12,7 +12,7 @@ pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> 
     let mut options = ConnectOptions::new().name("ringwell").max_reconnects(None).event_callback(
         |event| async move { tracing::info!(%event, "the connection to the journal's servers") },
     );
-    // If a server is gone, the next one is tried at once, with a pause between attempts at the same
+    // If a server is down, the next one is tried at once, with a pause between attempts at the same
     // server.
     options = options.reconnect_delay_callback(|attempts| {
         Duration::from_millis(if attempts < 4 { 10 } else { 250 })

@@ -1,4 +1,5 @@
-//! The journals of shards in streams of NATS JetStream: one stream a shard, one message a group.
+//! The journals of shards in streams of NATS JetStream: one stream per shard, one message per
+//! group.
 //!
 //! Owns the meaning of JetStream's answers, and the trusted settings of servers and streams. Does
 //! not depend on the contents of a message, or on the reaction to an answer, which is in

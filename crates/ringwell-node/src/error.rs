@@ -66,8 +66,9 @@ pub enum ServeError {
     ShardPanicked,
     /// Lockouts were lengthened because the clock was far ahead, and that could not be stored.
     #[error(
-        "shard {shard}: the clock is far ahead of the journal, so lockouts were lengthened, and the \
-         snapshot that must say so could not be written: {reason}. Make room and start again"
+        "shard {shard}: the clock is far ahead of the journal, so lockouts were lengthened, but \
+            the snapshot that records it could not be written: {reason}. Free some space and \
+            start again"
     )]
     NoSnapshot {
         /// The shard.
@@ -75,7 +76,7 @@ pub enum ServeError {
         /// The reason.
         reason: String,
     },
-    /// A shard could not bring its last records to the disk.
+    /// A shard could not write its last records to the disk.
     #[error(
         "shard {shard} stopped with records that are not on the disk; their numbers were not \
             answered"

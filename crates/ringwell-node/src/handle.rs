@@ -296,7 +296,7 @@ impl Handle {
         Ok(moves::to_its_end(&Tokio, given).await.ok_or_else(stopping)??)
     }
 
-    /// Takes back buckets that were given up and have not arrived; otherwise like [`Self::give`].
+    /// Takes back released buckets that have not arrived; otherwise like [`Self::give`].
     ///
     /// # Errors
     /// [`GiveError`]; then the move continues.

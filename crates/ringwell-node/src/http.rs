@@ -143,8 +143,8 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
         };
         match accepted {
             Ok(true) => {}
-            // A refused client is closed before the next one is accepted, so that many of them take
-            // no descriptors.
+            // A refused client is disconnected before the next one is accepted, so that many of
+            // them use up no descriptors.
             Ok(false) => tokio::task::yield_now().await,
             Err(error) => {
                 tracing::warn!(shard = thread.id, %error, "a connection could not be accepted");
@@ -224,7 +224,8 @@ fn welcome_secure(
             Ok(Ok(socket)) => {
                 welcome(&thread, socket, &who, Some(address));
             }
-            // No TLS, or none that is allowed; strangers do this, so it is not an error of ours.
+            // No TLS, or a version that is not allowed; unknown clients cause this, so it is not an
+            // error of ours.
             Ok(Err(error)) => tracing::debug!(shard = thread.id, %error, "no TLS was agreed on"),
             Err(_) => thread.stats.connections_cut.add(1),
         }

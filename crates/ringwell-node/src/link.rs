@@ -1,5 +1,5 @@
-//! Links to other nodes as HTTP/1.1: connections out, requests in. The driver decides which rows go
-//! out when, and which answers return.
+//! Links to other nodes as HTTP/1.1: connections out, requests in. The driver decides which rows
+//! are sent when, and which answers return.
 
 mod call;
 pub(crate) mod serve;

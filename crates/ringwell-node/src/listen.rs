@@ -167,7 +167,8 @@ fn bind_unix(path: &Path) -> io::Result<Socket> {
     if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
         std::fs::remove_file(path)?;
     } else if !is_socket && path.exists() {
-        let text = "a file that is not a socket is there: move it away or choose another path";
+        let text = "a file that is not a socket is at that path: move it away or choose another \
+            path";
         return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;

@@ -30,7 +30,7 @@ pub(crate) async fn again(server: &Server, peers: &Peers, directories: &mut Dire
     match change::apply(&Tokio, node, peers, move |before| before.replace(read.pools())).await {
         Ok(next) => {
             if let Err(error) = site::serve(server, sites) {
-                tracing::error!(%error, "SIGHUP: the web sites stay as they are");
+                tracing::error!(%error, "SIGHUP: the web sites are unchanged");
             }
             server.application.iter().for_each(|application| application.disown_all());
             tracing::info!(
@@ -42,7 +42,7 @@ pub(crate) async fn again(server: &Server, peers: &Peers, directories: &mut Dire
             );
         }
         Err(ChangeError::Rules(faults)) => refuse(&faults),
-        Err(error) => tracing::error!(%error, "SIGHUP: the pools stay as they are"),
+        Err(error) => tracing::error!(%error, "SIGHUP: the pools are unchanged"),
     }
 }
 
@@ -50,5 +50,5 @@ fn refuse(faults: &[ringwell_directory::Fault]) {
     for fault in faults {
         tracing::error!("{fault}");
     }
-    tracing::error!(faults = faults.len(), "SIGHUP: the pools stay as they are");
+    tracing::error!(faults = faults.len(), "SIGHUP: the pools are unchanged");
 }

@@ -62,7 +62,7 @@ struct EndReport(mpsc::UnboundedSender<Report>);
 
 impl Drop for EndReport {
     fn drop(&mut self) {
-        // When the node ends, the receiver is gone.
+        // When the node ends, the receiver is dropped.
         let _ = self.0.send(Report::Ended);
     }
 }
@@ -239,7 +239,7 @@ fn start_threads(
     let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), log)?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();
     let epochs = started.iter().map(|started| started.engine.tip().epoch).collect();
-    // A shard without pools is there only for its history.
+    // A shard without pools is kept only for its history.
     let serving = shards.iter().filter(|shard| **shard < directory.shards()).count();
     let secure = config.tls.as_ref().map(Secure::begin).transpose()?;
     let mut listeners = Listeners::bind(&config.listen, serving)?;
@@ -569,7 +569,7 @@ fn accept(
 }
 
 async fn wait_until(course_now: &mut watch::Receiver<Course>, course: Course) {
-    // An error means that the receiver is gone, which has the same effect as the end.
+    // An error means that the receiver was dropped, which has the same effect as the end.
     let _ = course_now.wait_for(|now| *now >= course).await;
 }
 

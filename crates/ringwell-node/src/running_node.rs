@@ -146,7 +146,7 @@ pub(crate) async fn carry_out(server: Arc<Server>, peers: Peers, Orders(mut orde
             Order::Current => node.directory_is_current(Tokio.moment()),
             Order::Sites(sites) => {
                 if let Err(error) = site::serve(&server, sites) {
-                    tracing::error!(%error, "the web sites stay as they are");
+                    tracing::error!(%error, "the web sites are unchanged");
                 }
             }
             Order::Change { put, removed, reply } => {

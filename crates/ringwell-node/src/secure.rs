@@ -80,7 +80,7 @@ impl Secure {
                     }
                     // Perhaps one of two files has been replaced, and the other will follow.
                     Err(error) => {
-                        tracing::error!(%error, "the certificate for clients stays as it was");
+                        tracing::error!(%error, "the certificate for clients is unchanged");
                     }
                 }
                 seen = now;

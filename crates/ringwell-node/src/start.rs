@@ -131,8 +131,8 @@ fn shards(
             if !on_disk.is_empty() {
                 tracing::warn!(
                     data = %settings.data.display(),
-                    "durability memory passes over the journal that is there: numbers that are \
-                     still locked out may go out again"
+                    "durability memory ignores the existing journal: numbers that are still \
+                        locked out may go out again"
                 );
             }
             Ok(own)
@@ -177,9 +177,9 @@ fn refuse_more_shards(
     let next = u16::try_from(shards).unwrap_or(u16::MAX);
     if membership.is_none() && logs.has_log(next).map_err(ServeError::Log)? {
         return Err(ServeError::Log(format!(
-            "the servers have a journal of shard {next}, and this process has {shards} shards: start \
-             with as many as before. To go on with fewer, stop all servers for the longest \
-             lifetime and use another `stream`"
+            "the servers have a journal of shard {next}, and this process has {shards} shards: \
+                start with the same count as before. To continue with fewer, stop all servers \
+                for the longest lifetime and use another `stream`"
         )));
     }
     Ok(())
@@ -276,16 +276,16 @@ fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Sett
         tracing::warn!(
             shard,
             by_ms = by.0,
-            "the machine was booted since, so that only its wall clock says how long that took: \
-             lockouts that ran before last longer by this"
+            "the machine was booted since, so that only the wall clock shows how much time has \
+                passed: earlier lockouts last longer by this"
         );
     }
     if doubts.wall_less_shard.unsigned_abs() > WALL_APART_WARNED.0 {
         tracing::warn!(
             shard,
             wall_ahead_ms = doubts.wall_less_shard,
-            "the wall clock is not where this server's time is: it was set, or it is wrong. Lockouts \
-             are as they should be; look-ups go by the wall clock"
+            "the wall clock differs from this server's time: it was set, or it is wrong. \
+                Lockouts are not affected; look-ups use the wall clock"
         );
     }
     if let Some(until) = doubts.held_until {
@@ -294,10 +294,10 @@ fn started(opened: Opened<OsFiles>, log: Option<ShardLog>, settings: &disk::Sett
             until_ms = until.0,
             journal = %directory.display(),
             %verdict,
-            "what was answered last may be lost: all pools of the shard answer with overflow numbers \
-             for one lockout, then resume by themselves. If the verdict names damage, check the \
-             disk; \
-             `ringwell journal verify` reads all of the journal"
+            "the last answered allocations may be lost: all pools of the shard answer with \
+                overflow numbers for one lockout, then resume by themselves. If the verdict \
+                names damage, check the disk; `ringwell journal verify` reads all of the \
+                journal"
         );
     }
     Started { shard, engine, store, log, lengthened: doubts.lengthened }

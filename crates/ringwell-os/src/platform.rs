@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::path::Path;
 
-/// Flags of `open` for writes that are on the disk when they return; `None` where there are none.
+/// Flags of `open` for writes that are on disk when they return; `None` if there are none.
 #[cfg(target_os = "linux")]
 pub(crate) const DIRECT: Option<i32> = {
     use rustix::fs::OFlags;

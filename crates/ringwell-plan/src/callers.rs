@@ -69,14 +69,14 @@ impl Callers {
     }
 
     /// The share that calls a number after it has gone to another visitor, if the number that has
-    /// been free longest goes out next: a number is reused when all `numbers` have had their turn
-    /// at `rate` allocations a second. The lockout does not matter if it is shorter.
+    /// been free longest goes out next: a number is reused after all `numbers` have gone out at
+    /// `rate` allocations a second. The lockout does not matter if it is shorter.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }
 
     /// The same if any free number may go out next: a number is safe during its `lockout` in
-    /// seconds, then one of `free` numbers, `rate` of which are taken each second.
+    /// seconds, then one of `free` numbers, `rate` of which go out each second.
     pub(crate) fn misled_by_random(&self, lockout: f64, free: f64, rate: f64) -> f64 {
         self.sum(|mean| (-lockout / mean).exp() / (1.0 + free / (rate * mean)))
     }

@@ -251,7 +251,7 @@ fn of_machines(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> 
             Unit::Cores,
             format!(
                 "CPU of a batch (HTTP, and a part for each row) and of the {:.1} shards that it \
-                 asks; without proxy and TLS",
+                    involves; without proxy and TLS",
                 layout.asked(traffic.rows_per_batch)
             ),
         ),

@@ -47,7 +47,7 @@ pub enum DemandError {
     #[error("a share of bots of {0} leaves no visitors: it must be from 0 to below 1")]
     Bots(f64),
     /// Zero rows in a batch.
-    #[error("a batch asks a pool for one number at least")]
+    #[error("a batch requests at least one number of a pool")]
     Together,
 }
 

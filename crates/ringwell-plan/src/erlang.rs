@@ -3,7 +3,7 @@
 //! Owns the formula, also between whole numbers, and its two inverses. An overflow does not wait,
 //! so a pool loses visitors as a telephone exchange without a queue loses calls: if visitors come
 //! independently of each other, the formula holds for any lockout with the same mean, fixed ones
-//! included. Invariant: the result falls with the numbers, rises with the load, and lies between 0
+//! included. Invariant: the result falls with the numbers, rises with the load, and is between 0
 //! and 1.
 
 /// The most numbers that [`numbers_for`] tries: more than any pool may have.

@@ -96,7 +96,7 @@ pub(crate) struct Clients {
     gap_us: u64,
     pub(crate) length_us: u64,
     only: Option<BTreeSet<u32>>,
-    /// Batches whose clients have no answer and ask again.
+    /// Batches whose clients have no answer and repeat them.
     again: Vec<u32>,
     probes: u32,
 }
@@ -156,7 +156,7 @@ impl Clients {
 }
 
 impl World {
-    /// The next client asks.
+    /// The next client sends a batch.
     pub(crate) fn next_batch(&mut self) {
         let gap = self.clients.random.between(1, 2 * self.clients.gap_us);
         if self.now() + gap < self.clients.length_us {
@@ -269,7 +269,7 @@ impl World {
                 Row { sent: id, batch, row, retry, pool, shown, since_us, deadline_us, now_us };
             self.shared.model.borrow_mut().answered(&row)?;
         }
-        // The others are repeatable and are not given back.
+        // The others are repeatable and are not returned.
         let is_plain = |(asked, _): &(&RowAsk, _)| asked.visitor.is_none() && retry.is_none();
         let given = asked.iter().zip(&rows).filter(is_plain);
         let given: Vec<_> = given.filter_map(|(_, row)| row.given).collect();
@@ -291,7 +291,7 @@ impl World {
         self.send_batch(index);
     }
 
-    /// Clients without an answer ask again after a while.
+    /// Clients without an answer repeat their batch after a while.
     pub(crate) fn clients_go_on(&mut self) {
         for index in std::mem::take(&mut self.clients.again) {
             let pause = self.clients.pause(index, 3 * SECOND);
@@ -299,7 +299,7 @@ impl World {
         }
     }
 
-    /// An answer has arrived: some clients still ask again, some release numbers.
+    /// An answer has arrived: some clients still repeat the batch, some release numbers.
     fn answer_arrives(&mut self, id: u64, allocations: &[(u64, u64)]) {
         if mix(id).is_multiple_of(2) {
             self.clients.unsent(id);
@@ -363,7 +363,7 @@ impl World {
 }
 
 impl Clients {
-    /// The delay before a client asks again.
+    /// The delay before a client repeats a batch.
     fn pause(&self, index: u32, max_us: u64) -> u64 {
         let attempts = self.batches.get(&index).map_or(0, |batch| batch.attempts);
         MS + mix(self.seed ^ sent(index, attempts)) % max_us

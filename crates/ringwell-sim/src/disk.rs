@@ -72,7 +72,7 @@ enum Change {
 
 /// The disk of one machine.
 #[derive(Debug, Default)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a state of its own, in any combination")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent state")]
 pub(crate) struct Disk {
     files: BTreeMap<u64, File>,
     next_file: u64,
@@ -114,7 +114,7 @@ impl Disk {
         self.lies > 0 || self.was_damaged
     }
 
-    /// The files are gone, as on a new disk.
+    /// The files are lost, as on a new disk.
     pub(crate) fn wipe(&mut self) {
         *self = Self { life: self.life, ..Self::default() };
     }
@@ -477,7 +477,7 @@ impl File {
     /// The cache loads a block from the disk.
     fn restore(&mut self, block: usize) {
         let (from, to) = self.range(block);
-        // A file that was extended and not flushed is shorter on the disk.
+        // A file that was extended but not flushed is shorter on the disk.
         let known = self.durable.len().clamp(from, to);
         let on_disk = self.durable.get(from..known).unwrap_or_default();
         let (there, beyond) = self.cached[from..to].split_at_mut(on_disk.len());

@@ -33,7 +33,7 @@ pub(crate) enum Event {
     /// The complete list of pools arrives at a node that started without some of them, in this
     /// life.
     ListArrives(usize, u32),
-    /// A number is given back by its client.
+    /// A client returns a number.
     Release { number: u64, at_ms: u64 },
     /// A request of another node arrives.
     Request { call: u64, node: usize, life: u32, shard: u16, path: Path, body: Bytes },

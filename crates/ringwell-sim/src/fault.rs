@@ -12,7 +12,7 @@ macro_rules! kinds {
     ($($kind:ident $name:literal $odds:literal $low:literal $high:literal;)*) => {
         /// The kinds of faults, and the habits of clients.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        #[allow(missing_docs, reason = "docs/spec/simulation.md says what each one does")]
+        #[allow(missing_docs, reason = "docs/spec/simulation.md explains each")]
         pub enum Kind { $($kind,)* }
 
         impl Kind {
@@ -108,7 +108,7 @@ pub(crate) struct Faults {
     struck: Vec<u64>,
     /// Only these faults happen: their kind and their index in the kind.
     only: Option<BTreeSet<(Kind, u64)>>,
-    /// How often each would have happened.
+    /// The count of occurrences that each would have had.
     drawn: Vec<u64>,
     /// All faults that happened, for the shrinker.
     pub(crate) history: Vec<(Kind, u64)>,
@@ -161,7 +161,7 @@ impl Faults {
         !self.are_over && self.streams[kind as usize].chance(rate) && self.note(kind)
     }
 
-    /// Records that a fault happens; returns `false` if it was left out.
+    /// Records that a fault happens; returns `false` if it is disabled.
     pub(crate) fn note(&mut self, kind: Kind) -> bool {
         let which = self.drawn[kind as usize];
         self.drawn[kind as usize] += 1;
@@ -179,7 +179,7 @@ impl Faults {
     }
 
     /// Counts a crash's effects on blocks, which are a consequence and not a fault that could be
-    /// left out.
+    /// disabled.
     pub(crate) fn count(&mut self, kind: Kind) {
         self.struck[kind as usize] += 1;
     }

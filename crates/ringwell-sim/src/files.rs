@@ -17,7 +17,7 @@ pub(crate) const DATA: &str = "";
 /// The node's own files, by their numbers.
 const OWN: [&str; 5] = ["cluster-map.json", "identity.json", "peers.json", "RESTORED", "gaps.json"];
 
-/// The mark of an incomplete copy of a log, and the same while it is written.
+/// The mark of an incomplete copy of a log, and its name while it is written.
 const MARK: [&str; 2] = ["UNFINISHED", "UNFINISHED.tmp"];
 
 /// The disk of one machine, as seen by one process.

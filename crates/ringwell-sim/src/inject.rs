@@ -112,7 +112,7 @@ impl World {
         }
     }
 
-    /// The clock that runs while a machine is off does not run right.
+    /// The clock that runs while a machine is off is inaccurate.
     pub(crate) fn befall_boot(&mut self, node: usize) {
         if self.faults.strikes(Kind::BootClock) {
             let (low, high) = STEP_ALLOWED_US;
@@ -138,7 +138,7 @@ impl World {
             for thread in running.flat_map(|running| running.threads.values_mut()) {
                 thread.stalled_until = thread.stalled_until.max(until);
             }
-            self.tell(node, &[], || format!("stands still for {} ms", length / MS));
+            self.tell(node, &[], || format!("stops for {} ms", length / MS));
         }
         if self.faults.strikes(Kind::SlowShard) {
             let now = self.now();
@@ -317,7 +317,7 @@ impl World {
             let (process, peers) = (Arc::clone(&shard.node), &shard.peers);
             let taken = moves::abort(&sim, &process, peers).await;
             sim.shared.tell(sim.life.node, &[], || match taken {
-                Ok(_) => "has taken back what was on its way".to_owned(),
+                Ok(_) => "has taken back the moving buckets".to_owned(),
                 Err(error) => format!("takes nothing back: {error}"),
             });
         });
@@ -408,7 +408,7 @@ impl World {
 
     pub(crate) fn begin_look_up(&mut self, which: usize, wanted: &Wanted, at: Moment) {
         let node = self.cluster.home(wanted.shard);
-        let nothing = Err("the node is away".to_owned());
+        let nothing = Err("the node is down".to_owned());
         let number = PromoNumber::from_code(wanted.number);
         let (Some(number), Some(thread)) = (number, self.thread(node, wanted.shard)) else {
             drop(self.looked.insert(which, nothing));

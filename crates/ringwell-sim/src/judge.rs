@@ -32,8 +32,8 @@ impl World {
         Ok(())
     }
 
-    /// A client disconnected some time ago: its numbers are free, at least on the node that it
-    /// asked.
+    /// A client disconnected some time ago: its numbers are free, at least on the node that
+    /// received its request.
     pub(crate) fn judge_unseen(&mut self, node: usize, life: u32, batch: u64) -> Judged {
         let Some(running) = self.nodes[node].running.as_ref() else { return Ok(()) };
         if self.nodes[node].life != life {
@@ -41,7 +41,7 @@ impl World {
         }
         for (id, number, at_ms) in self.shared.model.borrow().unseen(batch) {
             let Some(thread) = running.threads.get(&id) else { continue };
-            // The shard that was asked is unknown here, so all must have had their turn.
+            // The receiving shard is unknown here, so all must have run.
             let mut threads = running.threads.values();
             let has_time = threads.all(|it| it.was_idle_at + UNSEEN_US / 2 > self.now());
             let engine = thread.shard.engine.borrow();
@@ -54,7 +54,7 @@ impl World {
             // An answer to another shard is sent when its group is stored.
             let is_stored = thread.shard.commit.durable() >= engine.newest_group();
             if has_time && is_stored && slot.as_ref().is_some_and(is_its) {
-                let text = format!("the client of batch {batch} went away without an answer");
+                let text = format!("the client of batch {batch} disconnected without an answer");
                 return Err(Violation { rule: "held for no client", text, number, shard: id });
             }
         }

@@ -1,4 +1,5 @@
-//! Machines that share a log: one serves, another one stands by, and both may believe that they serve.
+//! Machines that share a log: one serves, another one is its standby, and both may believe that
+//! they serve.
 //!
 //! Owns the simulated servers of the log, the machines, clients and faults of a run, and the judge of
 //! what clients saw. Runs `ringwell-driver` and the crates below it unchanged: the start from a log, the

@@ -13,7 +13,7 @@ use ringwell_sim::{Bug, Kind, LogFault, Options, Report, run, shrink};
 /// Simulates clusters under faults. The same arguments give the same runs.
 #[derive(Parser)]
 #[command(about)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent flag")]
 struct Cli {
     /// The first seed.
     #[arg(long, default_value_t = 0)]
@@ -237,7 +237,7 @@ fn plant(bug: Option<Bug>) {
 #[cfg(not(canary))]
 fn plant(bug: Option<Bug>) {
     if bug.is_some() {
-        eprintln!("this bug is there only if all is built with RUSTFLAGS='--cfg canary'");
+        eprintln!("this bug exists only if everything is built with RUSTFLAGS='--cfg canary'");
     }
 }
 

@@ -147,8 +147,8 @@ impl World {
         self.pools_away.numbers.extend(gone);
     }
 
-    /// Whether each node has served: at its first start a node knows no earlier list, and cannot
-    /// wait for nodes that may not exist yet.
+    /// Whether each node has served: at its first start a node has no earlier list, and cannot wait
+    /// for nodes that may not exist yet.
     fn have_all_served(&self) -> bool {
         self.nodes.iter().all(|node| read_served(&node.files).is_some())
     }

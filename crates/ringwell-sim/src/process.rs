@@ -43,7 +43,7 @@ pub(crate) struct Running {
     /// Shards that cannot serve yet.
     pub(crate) starting: usize,
     pub(crate) is_serving: bool,
-    /// When it is ending: shards that have not saved yet.
+    /// At the end of the process: shards that have not saved yet.
     pub(crate) stopping: Option<usize>,
     /// Whether an operator has been called.
     pub(crate) is_failing: bool,

@@ -49,7 +49,7 @@ pub struct Report {
     pub attributed_calls: u64,
     /// The count of polls of tasks.
     pub polls: u64,
-    /// How often each kind of fault happened.
+    /// The count of each kind of fault.
     pub faults: Vec<(Kind, u64)>,
     /// The faults that happened.
     pub history: Vec<(Kind, u64)>,

@@ -381,7 +381,7 @@ impl World {
         }
     }
 
-    /// A disk is lost: the node begins anew.
+    /// A disk is lost: the node starts with an empty one.
     pub(crate) fn lose_disk(&mut self, node: usize) {
         if self.faults.are_over || self.is_in_between() || self.nodes[node].is_refused {
             self.absent = None;

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use ringwell_sim::{LogFault, LogOptions, LogReport, run_log};
 
-/// The seeds of each commit. `RINGWELL_SIM_SEEDS` changes how many there are.
+/// The seeds of each commit. `RINGWELL_SIM_SEEDS` sets their count.
 const SEEDS: u64 = 150;
 
 fn check(options: &LogOptions) -> LogReport {

@@ -1,4 +1,4 @@
-//! One change of the directory: all of it is applied, or none.
+//! One change of the directory, applied as a whole or not at all.
 //!
 //! Owns the version, the audit log and the changed parts of pools. Numbers are in `rotation.rs`.
 //! Invariants: each change has its own version; a changed pool carries that version; a line of the

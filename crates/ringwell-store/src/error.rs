@@ -41,8 +41,8 @@ pub enum Refusal {
     UnknownPool(PoolId),
     /// A third key would replace the second one.
     #[error(
-        "ring pool {0} has two keys already: end the former one first, or replace the newer one, \
-         which clients may have"
+        "ring pool {0} already has two keys: end the former one first, or replace the newer \
+            one, which clients may be using"
     )]
     TwoKeys(PoolId),
     /// A pool with that id exists.

@@ -2,7 +2,7 @@
 //!
 //! Owns the order of the steps. A change only records its purchases; the provider is asked when the
 //! change is about to commit, so that a trial run buys nothing. If the database fails after that,
-//! the next purchase brings the numbers to the inventory, because the provider lists its sales.
+//! the next purchase adds the numbers to the inventory, because the provider lists its sales.
 //! Source: docs/spec/directory.md, "Buying numbers".
 
 use std::ops::RangeInclusive;

@@ -14,7 +14,7 @@ use crate::pools::Pool;
 use crate::row::{digits, to_db};
 use crate::{Refusal, StoreError};
 
-/// What happened to numbers that were given to a pool.
+/// The result for numbers that were given to a pool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Placed {
     /// The count that entered the rotation at once.
@@ -196,7 +196,7 @@ impl Change {
         Ok(placed)
     }
 
-    /// Gives a pool another overflow number, or none. A number that a visitor may hold is promised;
+    /// Replaces or removes a pool's overflow number. A number that a visitor may hold is promised;
     /// the previous one stays until then. Returns `true` if the change took effect at once.
     ///
     /// # Errors

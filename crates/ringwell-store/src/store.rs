@@ -240,7 +240,7 @@ impl Store {
         Ok(())
     }
 
-    /// Records that a node is gone for good: numbers no longer wait for it.
+    /// Records that a node is permanently gone: numbers no longer wait for it.
     ///
     /// # Errors
     /// [`StoreError::Database`].

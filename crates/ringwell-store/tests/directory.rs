@@ -273,7 +273,7 @@ async fn a_number_waits_for_the_slowest_node(rig: Rig) {
     store.confirm("n1", 2, at(11)).await.unwrap();
     store.confirm("n2", 2, at(500)).await.unwrap();
     assert_eq!(store.due(at(1_000_000)).await.unwrap(), None);
-    // The third node is gone for good.
+    // The third node is permanently gone.
     store.forget_node("n3", at(600)).await.unwrap();
     let ready = at(600) + LIFETIME + Store::MARGIN;
     assert_eq!(store.due(ready - Millis(1)).await.unwrap(), None);
@@ -310,7 +310,7 @@ async fn a_shorter_lifetime_does_not_shorten_lockouts_of_before(rig: Rig) {
     third.commit().await.unwrap();
     let ready = store.numbers_of(PoolId(2)).await.unwrap()[0].ready;
     assert_eq!(ready, Some(at(20) + LIFETIME + Store::MARGIN));
-    // When lockouts of the longer lifetime are over, the shorter one counts.
+    // After the lockouts of the longer lifetime, the shorter one applies.
     let later = 20 + 2 * 30 * 60;
     let moved = [range("8885550101", 1)];
     let mut fourth = change(&store, later).await;

@@ -1,8 +1,8 @@
 //! Traces of requests: W3C Trace Context in, OTLP out.
 //!
 //! Owns sampling, ids, the queue and the contents of a span. Knows nothing of batches or calls.
-//! There is one tracer in a process, as there is one log, so that traced code need not pass it on.
-//! Invariant: while it is off, [`begin`] is a load and a branch. A full queue drops spans, and
+//! There is one tracer per process, as there is one log, so that traced code need not pass it on.
+//! Invariant: while it is off, [`begin`] costs a load and a branch. A full queue drops spans, and
 //! nothing ever waits for the collector.
 
 mod context;
@@ -228,7 +228,7 @@ fn a_trace_is_kept_if_its_header_says_so_or_once_in_so_many() {
     assert_eq!(of(Some(parent)).unwrap().context().trace, parent.trace);
     assert!((0..8).all(|_| of(None).is_none()));
     let _ = waiting.try_recv();
-    // An independent operation is a trace of its own, recorded as a whole or not at all.
+    // An independent operation is a separate trace, recorded as a whole or not at all.
     let kept = |text: &str| {
         let id = TraceId::of(text.as_bytes());
         let of = || tracer.begin("call", Kind::Server, Parent::Trace(id)).is_some();

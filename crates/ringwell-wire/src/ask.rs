@@ -1,7 +1,7 @@
 //! The request of a row: reads `api_suffix`, and the query of a single allocation.
 //!
-//! Lenient, for clients of the published API: it takes `16/…`, `ring_pools/16/…`, the whole path or
-//! URL, any of the three extensions or none, and parameters with any escaping or none. If a
+//! Lenient, for clients of the published API: it accepts `16/…`, `ring_pools/16/…`, the whole path
+//! or URL, any of the three extensions or none, and parameters with any escaping or none. If a
 //! parameter occurs twice, the last one counts, as in the published system.
 
 use std::sync::LazyLock;
@@ -26,9 +26,9 @@ pub struct Ask {
     pub pool_text: Span,
     /// The key; empty if it is missing.
     pub key: Span,
-    /// The raw query without the key: the part in front of it, and the part behind it.
+    /// The raw query without the key: the part before it, and the part after it.
     pub params: [Span; 2],
-    /// The visitor who asks to keep the number.
+    /// The visitor who keeps the number.
     pub visitor: Option<Span>,
     /// Has `%` or `+`: the key must be decoded before a comparison.
     pub(crate) key_is_escaped: bool,
@@ -68,7 +68,7 @@ impl Ask {
     }
 }
 
-/// Ringwell's own parameter, which names the visitor who asks to keep the number.
+/// Ringwell's own parameter, which identifies the visitor who keeps the number.
 pub(crate) const VISITOR_NAME: &[u8] = b"ringwell_visitor";
 
 /// The longest name of a visitor; longer ones are ignored.

@@ -26,7 +26,7 @@ pub enum RowError {
     PoolExhausted {
         /// The pool.
         pool: PoolId,
-        /// The time when to ask again.
+        /// The time for the next attempt.
         wait_ms: u64,
     },
     /// The pool has no numbers yet, and no overflow number.
@@ -34,7 +34,7 @@ pub enum RowError {
         /// The pool.
         pool: PoolId,
     },
-    /// The pool's shard could not be asked in time, and the pool has no overflow number.
+    /// The pool's shard could not answer in time, and the pool has no overflow number.
     Unavailable {
         /// The pool.
         pool: PoolId,
@@ -147,7 +147,7 @@ impl RowError {
         }
     }
 
-    /// The seconds after which to ask again, if that may help.
+    /// The seconds before another attempt, if that may help.
     #[must_use]
     pub const fn retry_after_s(&self) -> Option<u64> {
         match self {
@@ -246,7 +246,7 @@ impl RequestError {
         )
     }
 
-    /// The seconds after which to ask again, if that may help.
+    /// The seconds before another attempt, if that may help.
     #[must_use]
     pub const fn retry_after_s(&self) -> Option<u64> {
         if matches!(self, Self::NoRoom) { Some(1) } else { None }

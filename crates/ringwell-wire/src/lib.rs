@@ -1,7 +1,7 @@
 //! The published ring pool API: bytes in, values out, and back.
 //!
-//! Knows the shapes of requests and answers; knows nothing of HTTP, of which pools exist, or of how
-//! numbers are chosen. No input makes it panic. Source: docs/spec/api.md.
+//! Knows the shapes of requests and answers; independent of HTTP, of existing pools, and of the
+//! choice of numbers. No input makes it panic. Source: docs/spec/api.md.
 
 mod ask;
 mod batch;

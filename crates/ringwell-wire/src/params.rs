@@ -1,4 +1,4 @@
-//! Parameters as names and values: read for a look-up, not when a number goes out.
+//! Parameters as names and values: decoded for a look-up, not during an allocation.
 
 use std::collections::BTreeSet;
 

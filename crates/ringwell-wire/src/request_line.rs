@@ -2,7 +2,7 @@
 //! unchanged.
 //!
 //! A line is repaired only if it has a single reading: the query of a single allocation in which
-//! only raw blanks, quotes and similar characters are wrong. Every other line stays unchanged, and
+//! only raw spaces, quotes and similar characters are wrong. Every other line stays unchanged, and
 //! the HTTP library refuses it. Source: docs/decisions/031-raw-bytes-in-a-query.md.
 
 use memchr::memchr;

@@ -96,7 +96,7 @@ class EngineTest < RingwellTest
       end
     end
     assert_equal 1, said.uniq.size
-    assert_match(/forked child, and the engine is its parent's.*\n\[nil, true\]\n8885550101\n\z/,
+    assert_match(/forked child, and the engine belongs to its parent.*\n\[nil, true\]\n8885550101\n\z/,
       said[0])
     assert_equal "8885550102", ask(engine).number
   end

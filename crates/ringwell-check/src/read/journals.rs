@@ -66,7 +66,7 @@ fn follow(journal: &mut Journal, frame: u64, record: Last) {
         && journal.out_of_order.is_none()
     {
         let words = if record.position <= before.position {
-            Some("a record lies before the one that stands before it")
+            Some("a record precedes its predecessor")
         } else if record.at < before.at {
             Some("time falls from one record to the next")
         } else {

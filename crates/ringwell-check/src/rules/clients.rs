@@ -25,8 +25,8 @@ pub(super) fn count(whole: &Whole, part: &Part, findings: &mut Findings) {
     findings.numbers += numbers.len();
 }
 
-/// C1: two rows got one number, and even by the widest reading of their times one got it within the
-/// other's lockout.
+/// C1: two rows got one number, one of them within the other's lockout by even the widest reading
+/// of their times.
 pub(super) fn double(whole: &Whole, part: &Part, findings: &mut Findings) {
     let mut numbers: BTreeMap<u64, Vec<Row<'_>>> = BTreeMap::new();
     for row in whole.answered(&part.rows) {
@@ -92,7 +92,10 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
                 let within = |(first, last): &(u64, u64)| (*first..=*last).contains(number);
                 let member = versions.iter().any(|version| version.ranges.iter().any(within));
                 match (overflow, member) {
-                    (true, _) => Some(format!("{number:010}, the overflow number, as its own")),
+                    (true, _) => Some(format!(
+                        "{number:010}, the overflow number, as a \
+                        visitor's own"
+                    )),
                     (false, false) => {
                         Some(format!("{number:010}, which is not one of its numbers"))
                     }

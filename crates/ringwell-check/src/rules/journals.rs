@@ -51,8 +51,10 @@ fn disorder(journal: &Journal) -> Option<Disorder> {
         journal.out_of_order.map(|(words, at, places)| (words.to_owned(), at, places.to_vec()));
     let of_counts = journal.frames.iter().find_map(|frame| {
         let count = journal.counts.get(&frame.number).copied().unwrap_or(0);
-        let words =
-            format!("frame {} says {} records, {count} are there", frame.number, frame.records);
+        let words = format!(
+            "frame {} should have {} records, but has {count}",
+            frame.number, frame.records
+        );
         (count != frame.records).then(|| (words, frame.at, vec![frame.place]))
     });
     of_frames.or(backwards).or(of_records).or(of_counts)
@@ -141,7 +143,8 @@ impl Deviations {
             let found = first.map(|(_, _, words, places)| (words.clone(), places.clone()));
             let counted = || {
                 let (place, count) = state.count?;
-                let words = format!("the state says {count} numbers, {} are there", state.there);
+                let words =
+                    format!("the state should have {count} numbers, but has {}", state.there);
                 (count != state.there).then(|| (words, vec![place]))
             };
             if let Some((words, places)) = found.or_else(counted) {

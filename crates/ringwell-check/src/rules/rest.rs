@@ -119,7 +119,7 @@ fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
         return;
     }
     if whole.faulty(row.batch.since, row.end.t) || whole.journals.len() > 1 {
-        // Given back over a broken link: it comes free when its lockout ends.
+        // Returned over a broken link: it becomes free when its lockout ends.
         findings.excuse(Rule::Phantom, "allocations that no client got and that were kept");
         return;
     }

@@ -33,12 +33,17 @@ fn a_node_that_lost_its_disk_hands_out_no_number_that_it_may_have_answered() {
     let second = cluster.start(1);
     assert!(of(1).count() > 0);
     assert_holds(&cluster, &second, 1);
-    assert!(second.log().contains("knew another journal"), "{}", second.log());
+    assert!(second.log().contains("has a record of another journal"), "{}", second.log());
     // The next start has the hold from its own disk.
     second.kill();
     let second = cluster.start(1);
     assert_holds(&cluster, &second, 1);
-    assert_eq!(second.log().matches("knew another journal").count(), 0, "{}", second.log());
+    assert_eq!(
+        second.log().matches("has a record of another journal").count(),
+        0,
+        "{}",
+        second.log()
+    );
 }
 
 #[test]
@@ -68,6 +73,6 @@ fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_learns_of_i
     fs::remove_dir_all(cluster.sites[1].data()).unwrap();
     let second = cluster.start(1);
     let first = cluster.start(0);
-    second.says("knew another journal");
+    second.says("has a record of another journal");
     assert_holds(&cluster, &first, 1);
 }

@@ -253,7 +253,7 @@ fn moving_buckets_can_be_taken_back() {
         assert_eq!(move_buckets(&mut a.client(), "512-1023", 1).status, 200);
     }
     assert_eq!(abort().status, 409, "node a cannot report that it has not received them");
-    let attempts = || b.log().matches("are not taken yet").count();
+    let attempts = || b.log().matches("are not accepted yet").count();
     let (before, until) = (attempts(), Instant::now() + PATIENCE);
     while attempts() == before {
         assert!(Instant::now() < until, "{}", b.log());
@@ -265,7 +265,7 @@ fn moving_buckets_can_be_taken_back() {
     // Otherwise the data that node a had read before it hung would be enough for it to take them
     // over.
     let is_over =
-        ["has taken them", "are on their way"].iter().any(|text| back.body.contains(text));
+        ["has accepted them", "are on their way"].iter().any(|text| back.body.contains(text));
     assert!(is_back || is_over, "{}", back.body);
     println!("taken back: {is_back} {}", back.body);
     if is_back {
@@ -326,8 +326,8 @@ fn invalid_moves_are_refused_and_change_nothing() {
         writeln!(answers, "{} {detail}", answer.status).unwrap();
     }
     let wanted = [
-        "409 bucket 600 is of shard 1, which is node b's: ask that node",
-        "409 the node of shard 1 does not take them: shard 1 of node b: the other node said: the \
+        "409 bucket 600 belongs to shard 1 of node b: ask that node",
+        "409 the node of shard 1 does not accept them: shard 1 of node b: the other node said: the \
          two nodes have different lists of the pools in these buckets. Nothing has moved",
         "400 there is no shard 7 in the cluster",
         "400 buckets: numbers and ranges from 0 to 1023, as in 0-15,20",

@@ -16,7 +16,7 @@ const POOLS: u32 = 3;
 const NUMBERS: u32 = 5;
 
 fn number(pool: u32, at: u32) -> PromoNumber {
-    // The second range lies before the first: slots are not in the order of numbers.
+    // The second range precedes the first: slots are not in the order of numbers.
     let at = if at < 2 { at + 10 } else { at };
     PromoNumber::from_e164(FIRST + u64::from(pool * 100 + at)).unwrap()
 }
@@ -212,7 +212,7 @@ proptest! {
         assert_same(without, &mut rig, 0..POOLS);
     }
 
-    /// A snapshot taken while the shard goes on reads some numbers later than others.
+    /// A snapshot taken during operation reads some numbers later than others.
     #[test]
     fn a_snapshot_and_the_records_after_its_beginning_give_the_same_shard(
         steps in steps(), began in 0..80_usize, ended in 0..80_usize

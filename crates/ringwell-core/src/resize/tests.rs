@@ -1,4 +1,4 @@
-//! Compares pools that come, change and go with a model that knows numbers and has no slots.
+//! Compares appearing, changing and disappearing pools with a model that has numbers but no slots.
 
 use std::collections::{BTreeMap, BTreeSet};
 

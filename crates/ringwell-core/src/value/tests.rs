@@ -11,7 +11,7 @@ fn a_time_is_limited_to_its_range_at_both_ends() {
     assert_eq!(Millis(7) - Millis(5), Millis(2));
     assert_eq!(Millis(5) - Millis(7), Millis::ZERO);
     assert_eq!(Millis(7).since(Millis(5)), Millis(2));
-    assert_eq!(Millis(5).since(Millis(7)), Millis::ZERO, "what is still to come is not long ago");
+    assert_eq!(Millis(5).since(Millis(7)), Millis::ZERO, "a future time is not long ago");
 }
 
 #[test]

@@ -216,7 +216,7 @@ impl<P: Platform> InFlight<P> {
         shard.withdraw(&unanswered);
     }
 
-    /// The answer would be sent too late, because this thread is behind: a short lockout may be
+    /// The answer would be sent too late, because this thread is delayed: a short lockout may be
     /// over by then.
     fn give_up_all(&mut self) {
         self.release_all();
@@ -330,7 +330,7 @@ impl Job {
         rows.filter_map(|row| row.ask.as_ref().ok().map(|ask| ask.pool))
     }
 
-    /// Looks the rows of unknown pools up again, and asks their owners.
+    /// Looks up the rows of unknown pools again, and requests them from their owners.
     fn ask_unknown(&mut self, directory: &Directory, peers: &Peers, terms: &Terms) {
         let text = self.batch.text().clone();
         let mut by_shard: BTreeMap<u16, Vec<PeerRow>> = BTreeMap::new();

@@ -133,7 +133,7 @@ async fn hold_buckets<P: Platform>(shard: &Shard<P>, holds: &BucketHolds) -> Ste
     StepResult::Taken
 }
 
-/// Lets batches have their turn after each group of this many.
+/// Lets batches run after each group of this many.
 async fn pause_at<P: Platform>(shard: &Shard<P>, place: usize) {
     if place % PIECE_RETIRED == PIECE_RETIRED - 1 {
         shard.platform.turn().await;

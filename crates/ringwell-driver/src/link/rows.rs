@@ -23,7 +23,7 @@ use crate::shard::unanswered;
 /// it.
 const MARGIN: Duration = Duration::from_millis(5);
 
-/// The time to wait for a late answer, so that its numbers can be given back.
+/// The time to wait for a late answer, so that its numbers can be returned.
 const LATE_MAX: Duration = Duration::from_secs(1);
 
 /// The time for which the management API waits for another node.
@@ -186,7 +186,7 @@ impl<P: Platform> Link<P> {
         let post = self.net.call(Path::Unanswered, body.into());
         if !matches!(self.platform.within(LATE_MAX, post).await, Some(Ok(_))) {
             let shard = self.neighbour.shard;
-            tracing::debug!(shard, "numbers could not be given back: their lockouts run out");
+            tracing::debug!(shard, "numbers could not be returned: their lockouts run out");
         }
     }
 

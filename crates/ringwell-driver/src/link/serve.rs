@@ -270,7 +270,7 @@ fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
     Err((NOT_FOUND, format!("shard {shard} is not of this node: the maps differ")))
 }
 
-/// A starting node first asks others whether it may hand anything out.
+/// A starting node first asks others whether it may hand out numbers.
 fn check_phase(node: &Node) -> Result<(), Refused> {
     if node.phase() == Phase::Starting {
         return Err((SERVICE_UNAVAILABLE, "the node is starting".to_owned()));

@@ -31,9 +31,9 @@ const LOG_PAUSE: Duration = Duration::from_millis(50);
 /// The reason why maintenance failed. The shard continues without it.
 type Trouble = String;
 
-const NO_WRITES: &str = "the journal takes no writes";
+const NO_WRITES: &str = "the journal accepts no writes";
 
-/// Ticks, takes snapshots and gives up old segments until the thread ends.
+/// Ticks, takes snapshots and drops old segments until the thread ends.
 pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     let settings = thread.node.config.journal.clone();
     let span = Some(Millis(settings.history_age.0 / 8));
@@ -181,8 +181,8 @@ async fn drop_old<P: Platform>(
             tracing::warn!(
                 shard = thread.id,
                 bytes,
-                "most of the oldest history is still current: more than journal.history_bytes is \
-                 kept, as the newest allocation of each number must be"
+                "most of the oldest history is still current: more than journal.history_bytes \
+                    is kept, because the newest allocation of each number must be"
             );
         }
         store.drop_part(carry.part).await.map_err(|error| error.to_string())?;

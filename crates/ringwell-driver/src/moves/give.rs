@@ -122,7 +122,7 @@ async fn give_up<P: Platform>(
     if !planted(Bug::GivenNotKept) {
         keep(platform, node, &owners, leaving.into_iter().collect()).await?;
     }
-    // They are given up on the disk, so the remaining steps are repeated until they succeed.
+    // They are released on disk, so the remaining steps are repeated until they succeed.
     let used = use_owners(platform, node, peers, owners).await;
     used.map_err(|error| MoveError::OnTheirWay { shard: to, reason: error.to_string() })
 }
@@ -131,7 +131,7 @@ async fn give_up<P: Platform>(
 pub async fn resume<P: Platform>(platform: P, node: Arc<Node>, peers: Peers) {
     while !planted(Bug::MoveNotResumed) {
         if let Some(reason) = resume_once(&platform, &node, &peers).await {
-            tracing::warn!(reason, "buckets that were given up are not taken yet: trying again");
+            tracing::warn!(reason, "released buckets are not accepted yet: trying again");
             platform.sleep_until(platform.moment() + AGAIN).await;
         } else {
             node.is_leaving.notified().await;
@@ -248,7 +248,7 @@ async fn deliver<P: Platform>(
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let (Known { numbers, answers, at }, doubts) = known.map_err(|error| error.to_string())?;
     let (version, moved) = (owners.version(), buckets.clone());
-    // A start after the buckets were given up may have found that the journal's end is damaged.
+    // A start after the release of the buckets may have found that the journal's end is damaged.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);
@@ -314,8 +314,8 @@ async fn post_pieces<T>(
     Ok(())
 }
 
-/// Takes back buckets that are in transit. The next owner must answer that it has not taken them
-/// and never will by this move, because otherwise both could serve them.
+/// Takes back buckets that are in transit. The next owner must confirm that it has not accepted
+/// them and never will by this move, because otherwise both could serve them.
 ///
 /// # Errors
 /// [`MoveError`]; then the move continues.

@@ -38,7 +38,7 @@ pub fn prepare(node: &Node, wanted: &Prepare) -> Result<(), String> {
     }
     let mut journals = node.journals();
     if !journals.any(|(shard, state)| shard == wanted.shard && state == JournalState::Writing) {
-        return Err("the shard's journal takes no writes".to_owned());
+        return Err("the shard's journal accepts no writes".to_owned());
     }
     if digest(&node.directory(), &wanted.buckets) != wanted.digest {
         return Err("the two nodes have different lists of the pools in these buckets".to_owned());
@@ -65,7 +65,7 @@ pub async fn adopt(peers: &Peers, adopted: Adopted) -> Result<(), String> {
 /// # Errors
 /// The same as for [`adopt`].
 pub async fn adopt_here<P: Platform>(thread: Rc<Shard<P>>, adopted: Adopted) -> Result<(), String> {
-    let no_writes = || "the shard's journal takes no writes".to_owned();
+    let no_writes = || "the shard's journal accepts no writes".to_owned();
     if thread.node.owners().is_none_or(|owners| owners.version() != adopted.version) {
         return Err("the cluster files differ".to_owned());
     }
@@ -126,7 +126,7 @@ fn as_known_here(engine: &Engine, known: &Retired) -> Retired {
     }
 }
 
-/// Whether the buckets have been taken, by this move or a later one: all at once, or none.
+/// Whether the buckets have been accepted, by this move or a later one: all at once, or none.
 fn is_taken(node: &Node, adopted: &Adopted) -> bool {
     let Some(owners) = node.owners() else { return false };
     let is_known = |bucket, moves| owners.get(bucket).is_some_and(|known| known.moves >= moves);
@@ -264,7 +264,7 @@ async fn abandon_now<P: Platform>(
     for (bucket, owner) in &back.buckets {
         let known = owners.get(*bucket).ok_or("there is no such bucket")?;
         if node.is_own(owner.shard) || (known.moves < owner.moves && node.is_own(known.shard)) {
-            return Err("it has taken them: the move is about to end".to_owned());
+            return Err("it has accepted them: the move is about to end".to_owned());
         }
         learnt += usize::from(owners.take(*bucket, *owner));
     }

@@ -27,7 +27,7 @@ use crate::store::{
 /// The time for which a start waits for the servers of the log.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Pause before a server that does not answer is asked again.
+/// Pause before a server that does not answer is tried again.
 const PAUSE: Duration = Duration::from_millis(250);
 
 /// The leaders of a stream that are tried if one has lost a message: servers are three or five, and
@@ -111,7 +111,7 @@ pub enum FollowError {
         /// The place and the reason.
         fault: DecodeError,
     },
-    /// The log takes nothing.
+    /// The log accepts nothing.
     #[error("shard {shard} cannot be taken over: {reason}")]
     NotTaken {
         /// The shard.
@@ -170,10 +170,11 @@ pub struct Beside<'a> {
 }
 
 /// Continues from the copy on this machine, reads the log beyond it, and takes the shard over. If
-/// there is no copy, or none that the log continues, it begins with a snapshot from beside the log.
+/// there is no copy, or none that the log continues, it starts with a snapshot stored beside the
+/// log.
 ///
-/// If the copy or a snapshot has groups that the log has lost, the shard goes on where the log ends,
-/// in doubt: it must hand out nothing for one lockout. Such a copy is set aside.
+/// If the copy or a snapshot has groups that the log has lost, the shard continues at the end of
+/// the log, in doubt: it must hand out nothing for one lockout. Such a copy is set aside.
 ///
 /// # Errors
 /// [`FollowError`]
@@ -256,8 +257,9 @@ pub async fn follow<F: Files, P: Platform>(
     Ok(Followed { read, author, prefix, kept, groups })
 }
 
-/// The range of the log, and the snapshots that it has wholly and those that are ahead of it. A leader that
-/// has been replaced may lack what the copy or a snapshot has: that is asked for again, for a while.
+/// The range of the log, the snapshots that it completely covers, and those that are ahead of it. A
+/// new leader may lack groups that the copy or a snapshot has: they are requested again, for a
+/// while.
 async fn state<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -306,7 +308,7 @@ async fn journal_of<P: Platform>(
 }
 
 /// Whether the copy or a snapshot had a group at the place of the take-over, which is `taken_n`.
-/// `is_other` says that the log has another group in the place of the copy's last.
+/// `is_other`: the log has another group at the place of the copy's last.
 fn report_lost(
     shard: u16,
     taken_n: u64,
@@ -363,7 +365,8 @@ async fn begin_at<F: Files, P: Platform>(
     Ok(())
 }
 
-/// Makes the older snapshot, which the log has wholly, the newest one again; without one, none is left.
+/// Makes the older snapshot, which the log completely covers, the newest one again; without one,
+/// none is left.
 fn put_back(
     shelf: &dyn Shelf,
     kept: Vec<(u64, SnapshotIndex)>,
@@ -421,10 +424,12 @@ impl<F: Files> Following<F> {
                 Err(error) if error.may_be_of_one_server() && changes < LEADERS => {
                     tracing::error!(
                         %error,
-                        "a server of the journal has lost a message: asking another one. Check its disk"
+                        "a server of the journal has lost a message: trying another one. Check \
+                            its disk"
                     );
                     changes += 1;
-                    // It was not heard, or there is none to change to: the next attempt shows that.
+                    // The request got no answer, or there is no other server: the next attempt
+                    // shows which.
                     let _ = log.change_leader().await;
                     platform.sleep_until(platform.moment() + CHANGE_PAUSE).await;
                     ahead.clear();

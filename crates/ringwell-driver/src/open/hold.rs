@@ -25,7 +25,7 @@ pub struct OldMap {
     pub served: u64,
 }
 
-/// The buckets of `shards` that another node may have served last. The first map brings none: no
+/// The buckets of `shards` that another node may have served last. The first map causes none: no
 /// number was served before. A shard with a journal and without a map served its buckets without a
 /// cluster, or was stopped before it wrote down its first map. If maps were passed over, all may
 /// have been elsewhere in between. `new_shards` are those that have no journal yet.

@@ -151,7 +151,8 @@ pub fn read_copy<F: Files>(
             tracing::warn!(
                 shard,
                 %error,
-                "the copy of the journal on this machine is set aside: it begins anew from the log"
+                "the copy of the journal on this machine is set aside: it is rebuilt from the \
+                    log"
             );
             set_aside(files, settings, shard)?;
             read(files, settings, shard, specs, believed)
@@ -233,9 +234,9 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
         }
         Some(Copied::Removed) => tracing::error!(
             %data,
-            "this data directory has been served before, and its journal is not there any more: all \
-             pools answer with overflow numbers for the longest lifetime, then resume by \
-             themselves. If the journal was moved, stop the server and bring it back"
+            "this data directory has been served before, but its journal is missing: all pools \
+                answer with overflow numbers for the longest lifetime, then resume by \
+                themselves. If the journal was moved, stop the server and bring it back"
         ),
         None => {}
     }

@@ -1,7 +1,7 @@
 //! The file operations that a store needs, and the few sequences of them that all stores share.
 //!
 //! The operating system implements [`Files`] (`ringwell-os`), and so does the simulator, whose disk
-//! tears, drops and forgets writes: what it finds is in the code that a server runs.
+//! tears, drops and forgets writes: its findings concern the code that a server runs.
 
 use std::fmt;
 use std::io;

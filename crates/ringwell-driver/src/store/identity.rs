@@ -1,6 +1,6 @@
 //! The identity of this data directory, and whether it was restored from a copy.
 //!
-//! A journal alone cannot show that it is not the one that was served last: an empty one looks like
+//! A journal alone cannot prove that it is the one that was served last: an empty one looks like
 //! that of a first start, and a copy like the original at the time of copying. Each data directory
 //! therefore has a random name, which other nodes remember. Source: docs/spec/cluster.md, "A lost
 //! disk".

@@ -36,13 +36,14 @@ pub use shelf::{Index as SnapshotIndex, LogDraft, Prefix, Shelf, indexes};
 /// A log that takes longer than this has lost its leader, or its servers are slow: rows do not wait for it.
 const WAIT_MAX: Duration = Duration::from_millis(250);
 
-/// After so long without a group the log may have lost its end, and another process have filled it again.
+/// After this long without a group, the log may have lost its end, and another process may have
+/// filled it again.
 const IDLE: Duration = Duration::from_secs(1);
 
 /// The time for which a group waits before it is tried again if the mirror has no room.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
 
-/// The groups before the copy that are given up at a time.
+/// The count of groups before the copy that are dropped at a time.
 const PREFIX_GROUPS: u64 = 1_024;
 
 /// An ordered store that machines share. Independent of the contents of a message.
@@ -84,8 +85,8 @@ pub trait Log: 'static {
 /// The reason why an append was not acknowledged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAppended {
-    /// The log says that it does not end where it should. That may be this message's own effect: a
-    /// leader may count messages that it has proposed and not stored.
+    /// The log reports another end than expected. That may be the effect of this message itself: a
+    /// leader may count messages that it has proposed but not stored.
     Taken,
     /// There was no answer, or an unclear one.
     Unknown,
@@ -149,8 +150,8 @@ pub struct LastOwner {
 }
 
 impl Heard {
-    /// Shard time goes on from there by the time since boot. It is never early: the sign was on its way
-    /// for a while.
+    /// Shard time continues from there by the time since boot. It is never early: the sign was on
+    /// its way for a while.
     #[must_use]
     pub fn owner(self, reading: &Reading) -> LastOwner {
         let Sign { at, epochs } = self.sign;
@@ -165,9 +166,9 @@ impl Heard {
 
 /// Keeps the logs of all shards.
 pub trait Logs: fmt::Debug + Send + Sync {
-    /// The log of `shard`, which is made if there is none. `placement` says which pools are whose: a
-    /// log that was made for another one is refused, because other logs have some of its lockouts.
-    /// Waits for the servers.
+    /// The log of `shard`, which is created if it does not exist. `placement` assigns pools to
+    /// shards: a log that was created for another one is refused, because other logs have some of
+    /// its lockouts. Waits for the servers.
     ///
     /// # Errors
     /// The reason why it cannot be used, for people.
@@ -185,9 +186,10 @@ pub trait Logs: fmt::Debug + Send + Sync {
     /// The reason why they cannot be used, for people.
     fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String>;
 
-    /// Waits until no other process has said for a while that it serves the shards of which `first`
-    /// is the first, or until one says that it has ended. These are hints, which keep processes from
-    /// taking shards from each other: the log decides. Returns the last sign of one that served.
+    /// Waits until no other process has reported for a while that it serves the shards of which
+    /// `first` is the first, or until one reports that it has ended. These are hints, which keep
+    /// processes from taking shards from each other: the log decides. Returns the last sign of one
+    /// that served.
     fn stand_by(&self, first: u16) -> Option<Heard>;
 
     /// From now on reports that this process serves, as long as `sign` returns something.
@@ -264,8 +266,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         }
     }
 
-    /// The same, with snapshots beside the log: `kept` are there. History beyond the limits is given
-    /// up in the log, too.
+    /// The same, with snapshots beside the log: `kept` of them. History beyond the limits is
+    /// dropped in the log, too.
     #[must_use]
     pub fn with_shelf(
         self,
@@ -279,7 +281,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         Self { shelved, prefix: Cell::new(prefix), limits, ..self }
     }
 
-    /// Groups that the log has and the copy does not have, if they may be given up.
+    /// Groups that the log has and the copy lacks, if they may be dropped.
     fn expired_prefix(&self, now: Millis) -> Option<Part> {
         let needed_from = self.shelved.as_ref()?.needed_from();
         let Prefix { first_n, copied_n, bytes, last_at } = self.prefix.get();

@@ -28,7 +28,7 @@ pub struct ServedMap {
     /// The owners of all buckets, with the moves since the map's version began.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owners: Option<Owners>,
-    /// Buckets that were given up, and that no node has taken yet.
+    /// Released buckets that no node has accepted yet.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub leaving: Vec<Leaving>,
     /// Buckets that arrived without the lockouts of the previous owner.
@@ -42,7 +42,7 @@ pub struct ServedMap {
     pub lifetimes: Option<Lifetimes>,
 }
 
-/// Buckets that have been given up, and whose next owner has not confirmed that it has them.
+/// Released buckets whose next owner has not confirmed that it has them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Leaving {

@@ -79,7 +79,7 @@ impl<F: Files> Spares<F> {
         }
     }
 
-    /// Returns a file that was taken and not used.
+    /// Returns an unused file.
     pub(super) fn put_back(&self, path: PathBuf) {
         self.lock().ready.push(path);
     }

@@ -148,7 +148,7 @@ pub fn shards(
     ids.into_iter().zip(queues).map(shard).collect()
 }
 
-/// The body of a bulk request for this many rows, one of each pool in turn.
+/// The body of a bulk request for this many rows, one from each pool in turn.
 pub fn body(shard: &Shard<Virtual>, rows: usize) -> Bytes {
     let directory = shard.directory();
     let pools = directory.pools().collect::<Vec<_>>().into_iter().cycle().take(rows);

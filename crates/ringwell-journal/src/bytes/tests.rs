@@ -149,6 +149,6 @@ fn a_body_is_filled_as_far_as_needed_moves_seldom_and_starts_as_large_as_the_las
     assert_eq!(
         (wanted.len(), grown),
         (597_000, 1),
-        "the room of the group before is there at once"
+        "the room of the previous group is available at once"
     );
 }

@@ -55,7 +55,7 @@ impl Record<'_> {
             assert!(is_none || position_parts(previous).0 > 0, "groups are counted from one");
         }
         if let Self::Extend { previous, allocation, .. } = *self {
-            assert!(allocation <= previous, "the allocation is behind what was before");
+            assert!(allocation <= previous, "the allocation precedes the previous record");
         }
     }
 

@@ -35,8 +35,8 @@ pub enum RecoverError<E> {
     },
     /// The newest segment has lost its end.
     #[error(
-        "segment {segno:016} has {bytes} bytes and was made longer: what is missing from offset \
-         {bytes} on may have been answered. {RESTORE}"
+        "segment {segno:016} has {bytes} bytes and was longer when it was made: the missing \
+            part from offset {bytes} on may have been answered. {RESTORE}"
     )]
     Short {
         /// The segment.
@@ -111,8 +111,8 @@ pub enum RecoverError<E> {
     },
     /// The journal ends before the snapshot does.
     #[error(
-        "the snapshot knows frames up to {through}, but the journal ends with frame {last}, in \
-         segment {segno:016} at offset {offset}: answered frames are gone. {RESTORE}"
+        "the snapshot covers frames up to {through}, but the journal ends with frame {last}, in \
+            segment {segno:016} at offset {offset}: answered frames are gone. {RESTORE}"
     )]
     Behind {
         /// The last frame that the snapshot may cover.
@@ -169,7 +169,7 @@ pub enum ChainFault {
 impl fmt::Display for Foreign {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Number(segno) => write!(f, "it says that it is segment {segno:016}"),
+            Self::Number(segno) => write!(f, "its header has segment {segno:016}"),
             Self::Shard(shard) => write!(f, "it is of shard {shard}"),
             Self::Journal => f.write_str("it is of another journal"),
         }

@@ -175,7 +175,7 @@ fn replay_begins_where_the_snapshot_ends_and_skips_older_segments() {
     }
 }
 
-/// The main test: damages each byte of the journal in turn.
+/// The main test: damages the bytes of the journal one by one.
 #[test]
 fn a_flipped_byte_never_loses_an_answered_frame_silently() {
     let author = sample();
@@ -474,7 +474,7 @@ fn a_newer_frame_is_found_however_far_after_the_bad_one() {
     let mut author = sample();
     author.group(17, 10);
     let file = author.files.0.get_mut(&3).unwrap();
-    // Frames 6 and 7, four blocks in all, are gone; frame 8 is not.
+    // Frames 6 and 7, four blocks in all, are missing; frame 8 is not.
     file[SEGMENT_HEADER_BYTES..SEGMENT_HEADER_BYTES + 4 * BLOCK_BYTES].fill(0);
     let error = recovered(&author.files, &PLAN).unwrap_err();
     assert!(matches!(error, RecoverError::Damaged { n: 6, newer_n: 8, newer_offset: 20_480, .. }));

@@ -8,7 +8,7 @@ use crate::segment::{SEGMENT_HEADER_BYTES, encode_end};
 /// full speed.
 const READ_AHEAD_BYTES: usize = 4 * 1024 * 1024;
 
-/// What was found where the next frame should begin.
+/// The bytes at the place of the next frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A frame with correct checksums. Its body is in [`Walk::body`].

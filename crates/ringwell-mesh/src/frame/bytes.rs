@@ -96,7 +96,7 @@ impl<'a> Reader<'a> {
         if flags & !known == 0 { Ok(flags) } else { Err(self.out_of_range(field)) }
     }
 
-    /// Bytes that are there if `flag` is set.
+    /// Bytes that are present if `flag` is set.
     pub(super) fn optional<const N: usize>(
         &mut self,
         flag: u8,

@@ -139,7 +139,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
             Ok(Some(found)) if thread.node.directory().pool(pool) == Some(&found) => {}
             Ok(Some(found)) => put.push(found),
             Err(trouble) => {
-                tracing::warn!(ring_pool = pool.0, trouble, "the ring pool stays as it was");
+                tracing::warn!(ring_pool = pool.0, trouble, "the ring pool is unchanged");
                 age = age.min(TROUBLE_AGE);
             }
         }
@@ -158,7 +158,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
 
 async fn take(thread: &HttpShard, put: Vec<RingPool>, removed: &[PoolId]) {
     if let Err(trouble) = running_node::take(&thread.node, &thread.peers, put, removed).await {
-        tracing::warn!(trouble, "the main application's ring pools stay as they were");
+        tracing::warn!(trouble, "the main application's ring pools are unchanged");
     }
 }
 

@@ -31,7 +31,7 @@ const ANSWER_FIELDS: usize = 12;
 /// The answer to a site's visitor.
 pub(super) struct Given {
     pub(super) swaps: Vec<SwapJson>,
-    /// How many of the numbers are the visitor's own.
+    /// The count of the visitor's own numbers among them.
     held: Vec<GivenNumber>,
     /// The time until which the numbers are the visitor's; `None` if all are overflow numbers.
     pub(super) until: Option<(Millis, u64)>,

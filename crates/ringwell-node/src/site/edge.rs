@@ -94,7 +94,11 @@ pub(super) async fn amp(
     let origin = origin(&entry.site, headers);
     if origin.is_none() && !is_same_origin {
         entry.count(Outcome::Origin);
-        return refused(403, "pages of this origin may not ask: see origins of the site");
+        return refused(
+            403,
+            "pages of this origin may not use this site: see origins of the \
+            site",
+        );
     }
     let mut params = Visit::params_of(query);
     let visit = Visit {

@@ -315,7 +315,11 @@ async fn post(
     };
     let Some(origin) = origin(&entry.site, headers) else {
         entry.count(Outcome::Origin);
-        return refused(403, "pages of this origin may not ask: see origins of the site");
+        return refused(
+            403,
+            "pages of this origin may not use this site: see origins of the \
+            site",
+        );
     };
     let mut response = if is_program(headers) {
         entry.count(Outcome::Bot);
@@ -402,7 +406,11 @@ impl Agent {
 fn preflight(thread: &HttpShard, headers: &HeaderMap) -> Response<AnswerBody> {
     let sites = thread.server.sites.table();
     let Some(origin) = sites.values().find_map(|entry| origin(&entry.site, headers)) else {
-        return refused(403, "pages of this origin may not ask: see origins of the site");
+        return refused(
+            403,
+            "pages of this origin may not use this site: see origins of the \
+            site",
+        );
     };
     let mut response = nothing();
     allow(&mut response, origin);

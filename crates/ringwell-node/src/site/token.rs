@@ -1,7 +1,8 @@
 //! The signed texts that a page stores: only this cluster can make them.
 //!
 //! A visitor is 16 random bytes, a lease the time until which the visitor's numbers are theirs.
-//! Both carry a keyed hash, so that a visitor cannot ask in another's name or keep a lapsed number.
+//! Both contain a keyed hash, so that a visitor cannot act in another's name or keep a lapsed
+//! number.
 
 use ringwell_core::Millis;
 use subtle::ConstantTimeEq;

@@ -113,7 +113,7 @@ pub(super) fn code_of(number: &str) -> Option<u16> {
 /// Schemes of page addresses, and of apps that visitors come from.
 const PAGE_SCHEMES: [&str; 4] = ["https", "http", "android-app", "ios-app"];
 
-/// Parameters that identify the advertisement that brought the visitor.
+/// Parameters that identify the advertisement of the visit.
 fn is_click(name: &str) -> bool {
     let ends = ["clid", "clkid", "braid"].iter().any(|end| name.ends_with(end));
     name.starts_with("utm_") || ends || name == "li_fat_id"
@@ -224,7 +224,7 @@ fn unescape(text: &str) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The bytes that stand for themselves in a query.
+/// The bytes that need no escape in a query.
 const PLAIN: [bool; 256] = {
     let mut plain = [false; 256];
     let mut byte = 0_u8;

@@ -51,16 +51,16 @@ pub(super) const MANY_NUMBERS: Measured = Measured {
 
 /// The cost to a batch of having rows in one other shard of the same process.
 pub(super) const SHARD: Measured = Measured {
-    what: "CPU of asking another shard of the node",
+    what: "CPU of a request to another shard of the node",
     value: 3.49,
     unit: "us",
     command: "cargo xtask bench shards",
-    conditions: "two shards on one core less one shard, in memory, medians of 3",
+    conditions: "two shards on one core minus one shard, in memory, medians of 3",
 };
 
 /// The cost to a batch of having rows in one shard of another node, both nodes together.
 pub(super) const HOP: Measured = Measured {
-    what: "CPU of asking a shard of another node",
+    what: "CPU of a request to a shard of another node",
     value: 65.0,
     unit: "us",
     command: "cargo xtask bench links",

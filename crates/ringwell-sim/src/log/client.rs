@@ -1,4 +1,4 @@
-//! Clients of a run: what they ask, and what they read.
+//! Clients of a run: their requests, and their answers.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -19,7 +19,7 @@ use crate::world::SECOND;
 type Found = Rc<RefCell<BTreeMap<usize, Result<Past, String>>>>;
 
 impl World {
-    /// Every pool is asked where its owner is.
+    /// Sends a row for every pool to its owner.
     pub(super) fn probe(&mut self) {
         self.judge.borrow_mut().must_serve = true;
         let pools: Vec<u64> = self.cluster.pools.keys().copied().collect();

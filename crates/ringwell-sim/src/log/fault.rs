@@ -37,19 +37,19 @@ faults! {
     Power "power" 40 5_000 40_000;
     /// The machine loses its disk.
     Wipe "wipe" 30 5_000 30_000;
-    /// The process stands still for up to 12 s.
+    /// The process stops for up to 12 s.
     Pause "pause" 60 10_000 80_000;
     /// Signs of the process that serves do not arrive for a while.
     Deaf "deaf" 50 20_000 120_000;
-    /// A process that stands by starts at once.
+    /// A standby starts at once.
     Hasty "hasty" 50 10_000 80_000;
     /// A wall clock is set to up to ten minutes before or after true time.
     Clock "clock" 60 10_000 80_000;
     /// A message is stored, and its acknowledgement is lost.
     AckLost "ack-lost" 60 1_000 40_000;
-    /// A message arrives long after its sender has given up waiting.
+    /// A message arrives long after its sender has stopped waiting.
     Late "late" 50 1_000 20_000;
-    /// The leader has no quorum for a while, and then its proposals are stored or given up.
+    /// The leader has no quorum for a while, and then its proposals are stored or dropped.
     NoQuorum "no-quorum" 50 10_000 60_000;
     /// A former leader still answers some machines.
     StaleLeader "stale-leader" 50 10_000 60_000;

@@ -10,7 +10,8 @@ use super::servers::{Incarnation, Servers};
 use crate::machine::RowAnswer;
 use crate::model::{Judged, Shown, Violation};
 
-/// Wall clocks that differ by no more than this cost no lockout, without a sign of the previous owner.
+/// A difference of wall clocks up to this ends no lockout early, if the previous owner sent no sign
+/// of life.
 pub(super) const SKEW_MAX_MS: u64 = 2_000;
 
 /// The gain of shard time on true time between two take-overs: it rejoins the wall clock by one part in
@@ -47,7 +48,7 @@ pub(super) struct SeenNumber {
 
 /// One shard of a process that begins to serve.
 #[derive(Debug)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
+#[expect(clippy::struct_excessive_bools, reason = "each is an independent fact")]
 pub(super) struct Begun {
     pub(super) shard: u16,
     pub(super) author: Incarnation,
@@ -57,7 +58,7 @@ pub(super) struct Begun {
     pub(super) numbers: BTreeMap<u64, (u64, u64)>,
     /// All pools are held until then.
     pub(super) held_until_ms: u64,
-    /// The process believes that answered allocations are missing.
+    /// The process assumes that answered allocations are missing.
     pub(super) is_in_doubt: bool,
     /// Its machine, or the snapshots, show that the servers have lost something.
     pub(super) has_evidence: bool,

@@ -1,5 +1,5 @@
-//! The platform of one process: the machine of the other runs, and what its shards decide is shown to
-//! the judge.
+//! The platform of one process: the machine of the other runs, which also shows its shards'
+//! decisions to the judge.
 
 use std::cell::RefCell;
 use std::future::Future;

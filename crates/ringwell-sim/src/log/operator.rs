@@ -13,7 +13,7 @@ use super::world::{Event, World};
 use crate::model::Violation;
 use crate::world::{MS, SECOND};
 
-/// The interval of signs of life, and the silence after which one that stands by starts.
+/// The interval of signs of life, and the silence after which a standby starts.
 pub(super) const SIGN_US: u64 = 500 * MS;
 const SILENCE_US: u64 = 3 * SECOND;
 
@@ -68,7 +68,7 @@ impl World {
         if self.strikes(LogFault::Pause) {
             let length = self.drawn(LogFault::Pause, 50 * MS, 12 * SECOND);
             self.machines[at].paused_until = self.now() + length;
-            self.tell(at, || format!("stands still for {} ms", length / MS));
+            self.tell(at, || format!("stops for {} ms", length / MS));
         }
         if self.strikes(LogFault::Power) {
             self.stop(at);
@@ -159,10 +159,10 @@ impl World {
         machine.process = Some(begin.process());
         machine.files.disk().accept();
         let number = self.processes;
-        self.tell(at, || format!("process {number} starts, heard {last_owner:?}"));
+        self.tell(at, || format!("process {number} starts; last owner {last_owner:?}"));
     }
 
-    /// Ends a process; after a while another one stands by there.
+    /// Ends a process; after a while a standby starts there.
     pub(super) fn stop(&mut self, at: usize) {
         let (now, down) = (self.now(), self.random.between(20 * MS, 3 * SECOND));
         let machine = &mut self.machines[at];
@@ -190,7 +190,7 @@ impl World {
         Some(Heard { sign, ago }.owner(&reading))
     }
 
-    /// Processes that serve say so; machines that stand by and hear nothing start.
+    /// Serving processes report themselves; standbys that receive no report start.
     pub(super) fn signs(&mut self) {
         let now = self.now();
         self.add(now + SIGN_US, Event::Sign);

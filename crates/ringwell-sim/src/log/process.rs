@@ -1,4 +1,4 @@
-//! One process: from an empty or older copy and the log to shards that serve, as the server starts.
+//! One process: from an empty or older copy and the log to serving shards, as the server starts.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,14 +55,14 @@ pub(super) struct Process {
     pub(super) batches: BTreeSet<u64>,
 }
 
-/// How far a process is.
+/// The phase of a process.
 #[derive(Debug)]
 pub(super) enum ProcessPhase {
     Starting,
     /// Its shards have been read and taken over; the judge has not looked at them yet.
     Opened(Vec<Begun>),
     Serving(Serving),
-    /// It cannot go on.
+    /// It cannot continue.
     Ended(String),
 }
 
@@ -309,7 +309,7 @@ async fn begin(
     Ok(())
 }
 
-/// What the judge compares.
+/// The data that the judge compares.
 fn state(mut begun: Begun, shard: &Shard<Watched>, now_us: u64) -> Begun {
     let now = shard.now();
     let engine = shard.engine.borrow();

@@ -1,4 +1,5 @@
-//! The servers of the log: what they store, and what they answer, late, wrongly, or never.
+//! The servers of the log: the messages that they store, and their answers, which may be late,
+//! wrong or missing.
 //!
 //! Owns each shard's messages as a majority has them, and the views of leaders without a majority.
 //! Invariant: a message that was acknowledged stays, unless the fault is that it does not. Judges each
@@ -19,7 +20,7 @@ use crate::model::Violation;
 use crate::random::Random;
 use crate::world::{MS, SECOND};
 
-/// A request without an answer is given up after this.
+/// A request without an answer is abandoned after this.
 const APPEND_MAX_US: u64 = 2 * SECOND;
 const ANSWER_MAX_US: u64 = 3 * SECOND;
 
@@ -35,7 +36,7 @@ struct Stored {
     tip: Tip,
 }
 
-/// A leader that some machines still ask, though it has been replaced.
+/// A leader that some machines still use, though it has been replaced.
 #[derive(Debug)]
 struct Stale {
     machines: BTreeSet<usize>,
@@ -179,7 +180,7 @@ impl Stream {
         Err(format!("message {n} has epoch {epoch} after {before}, and each owner has one epoch"))
     }
 
-    /// Lets pass what has happened until now.
+    /// Processes everything that has happened until now.
     fn settle(&mut self, now: u64) -> Result<(), String> {
         if self.no_quorum_until <= now {
             let proposals = std::mem::take(&mut self.proposals);
@@ -290,7 +291,7 @@ impl Servers {
         AppendReply::Done(Ok(()))
     }
 
-    /// As the server looks for a message's id before it looks at the place.
+    /// Like the server, which looks for a message's id before it checks the place.
     #[cfg(canary)]
     fn append_named(
         &mut self,
@@ -411,7 +412,7 @@ impl Servers {
         }
         if self.strikes.strikes(LogFault::LostTail) {
             let count = self.strikes.stream(LogFault::LostTail).between(1, 30);
-            // The older snapshot stays good: without one nothing could go on.
+            // The older snapshot stays intact: without one nothing could continue.
             let floor = self.snapshots[shard].older_through();
             let count = count.min(stream.end().saturating_sub(floor + 2));
             if let Some(lost) = stream.lose(count) {

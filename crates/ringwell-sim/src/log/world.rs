@@ -1,7 +1,7 @@
 //! The world of a run: two or three machines of which one should serve, the log's servers, clients.
 //!
-//! Polls the tasks of processes one at a time. Signs of life are hints here, too: they arrive late, or
-//! not at all, and a machine that stands by may start while another one serves.
+//! Polls the tasks of processes one at a time. Signs of life are only hints here, too: they arrive
+//! late, or not at all, and a standby may start while another process serves.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -67,7 +67,7 @@ pub(super) struct Machine {
     pub(super) silent_since: u64,
     /// An operator has been called.
     pub(super) is_seen_to: bool,
-    /// Starts in a row that were refused because of what the log has.
+    /// Consecutive starts that were refused because of the log's contents.
     pub(super) refusals: u32,
 }
 
@@ -334,8 +334,8 @@ impl World {
     /// A process could not start: the servers did not answer for long enough, or it is a fault.
     fn has_ended(&mut self, at: usize, why: &str) -> Judged {
         let waited = self.now() - self.machines[at].process.as_ref().map_or(0, |it| it.began_us);
-        // The owner may have trimmed the log meanwhile, or another process have begun it: a supervisor
-        // starts the process again.
+        // The owner may have trimmed the log in the meantime, or another process may have begun it:
+        // a supervisor starts the process again.
         let is_of_log =
             ["another journal", "has lost message", "beginning was removed", "is missing"];
         let is_of_servers = ["do not", "full", "no writes"].iter().any(|text| why.contains(text));
@@ -376,7 +376,7 @@ impl World {
         self.tell(0, || "the last fault has been".to_owned());
     }
 
-    /// The next client asks a machine that serves.
+    /// The next client sends a batch to a serving machine.
     fn client(&mut self) {
         let now = self.now();
         if self.is_over {

@@ -115,7 +115,7 @@ impl Model {
             held.is_lost || held.is_forgotten || held.keeper != new.shard || !self.is_at_home(held);
         // Answers are remembered for a day, which may have passed for the owner.
         let is_old = held.leapt_ms >= BELIEVED_MS;
-        // Then the row gets what its visitor has by now.
+        // Then the row gets its visitor's present number.
         let until_us = held.until_us.saturating_sub(held.believed_us);
         let is_visitors = new.visitor.is_some() && until_us <= new.true_us;
         if is_excused || is_old || is_visitors || held.grant.number == new.number {
@@ -152,7 +152,10 @@ impl Model {
         let free = pool.numbers.iter().filter(is_free).copied();
         match { free }.next() {
             Some(number) if !is_held && !was_decided => {
-                let text = format!("pool {pool_id} said that it had none left, but one was free");
+                let text = format!(
+                    "pool {pool_id} reported that it had none left, but one was \
+                    free"
+                );
                 Err(broken("overflow without cause", shard_id, number, text))
             }
             _ => Ok(()),
@@ -234,7 +237,7 @@ impl Model {
         }
     }
 
-    /// A shard begins to serve; it has asked other nodes by now.
+    /// A shard begins to serve; it has queried the other nodes by now.
     pub(crate) fn serves(&mut self, begun: &TakenUp) -> Judged {
         self.know_again(begun);
         let (id, now) = (begun.shard, (begun.now_us, begun.now_ms));

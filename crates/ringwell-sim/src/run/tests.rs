@@ -12,5 +12,5 @@ fn a_run_leaves_nothing_in_memory() {
     assert!(world.nodes.iter().any(|node| node.running.is_some()), "no process ran to the end");
     let shared = Rc::downgrade(&world.shared);
     drop(world);
-    assert_eq!(shared.strong_count(), 0, "processes of a run that is over are still there");
+    assert_eq!(shared.strong_count(), 0, "processes of a finished run still exist");
 }

@@ -127,7 +127,7 @@ impl<const COLUMNS: usize> Line<'_, COLUMNS> {
         let text = place.and_then(|place| self.record.get(place)).unwrap_or_default();
         read(text.trim()).ok_or_else(|| {
             let line = self.record.position().map_or(0, csv::Position::line);
-            ProviderError(format!("{}:{line}: {name}: {text:?} is none", self.path.display()))
+            ProviderError(format!("{}:{line}: {name}: {text:?} is invalid", self.path.display()))
         })
     }
 }

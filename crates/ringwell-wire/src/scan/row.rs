@@ -1,4 +1,4 @@
-//! Reads any row that is not in the usual form: blanks, members in any order, unknown members,
+//! Reads any row that is not in the usual form: spaces, members in any order, unknown members,
 //! escapes.
 //!
 //! A suffix with escapes is decoded after the body into [`Scanner::decoded`], and the common code
@@ -126,7 +126,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads a suffix whose key may be anywhere in the query, whose extension is not `.json`, or
-    /// which is a path or URL; without blanks around it.
+    /// which is a path or URL; without spaces around it.
     #[expect(clippy::inline_always, reason = "it has one caller")]
     #[inline(always)]
     fn ordinary_suffix(&self, suffix: &'a [u8]) -> Option<(Ask, &'a [u8])> {
@@ -151,7 +151,7 @@ impl<'a> Scanner<'a> {
         (!ask.key_is_escaped).then_some((ask, end))
     }
 
-    /// Whether a suffix is short enough and does not end in a blank, which would have to be
+    /// Whether a suffix is short enough and does not end in a space, which would have to be
     /// ignored.
     fn is_within_limits(&self, suffix: &[u8]) -> bool {
         let has_blank = suffix.last().is_none_or(u8::is_ascii_whitespace);
@@ -222,7 +222,7 @@ impl Params for Decoded {
 }
 
 /// A usual suffix, perhaps with a known prefix before the pool.
-#[expect(clippy::inline_always, reason = "a call copies what was read")]
+#[expect(clippy::inline_always, reason = "a call would copy the result")]
 #[inline(always)]
 fn suffix<'a, P: Params>(
     usual: usual::Reader<'_>,
@@ -238,7 +238,7 @@ fn suffix<'a, P: Params>(
     is_usual.then_some((ask, end))
 }
 
-/// The text after a member's name: skips the colon and the blanks around it.
+/// The text after a member's name: skips the colon and the spaces around it.
 #[inline]
 fn value(rest: &[u8]) -> Option<&[u8]> {
     after(blanks(rest), b":").map(blanks)

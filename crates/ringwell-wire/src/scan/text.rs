@@ -1,4 +1,4 @@
-//! Pieces of JSON text, sixteen bytes at a time: blanks, strings, numbers, escapes.
+//! Pieces of JSON text, sixteen bytes at a time: spaces, strings, numbers, escapes.
 //!
 //! Each function takes the rest of the body and returns the text after the piece; `None` if the
 //! text is malformed or ends within the piece.
@@ -70,7 +70,7 @@ pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
 }
 
 /// Skips white space.
-#[expect(clippy::inline_always, reason = "nearly always there is none or one blank")]
+#[expect(clippy::inline_always, reason = "there is nearly always no space or one")]
 #[inline(always)]
 pub(super) fn blanks(text: &[u8]) -> &[u8] {
     match text {

@@ -15,7 +15,7 @@ use crate::span::Span;
 
 /// Skipped bytes of a key are at least this: `"`, `%`, `&` and `+` are less.
 const FIRST_OF_KEY: u8 = b',';
-/// Skipped bytes of a string are at least this, except for blanks and `!`: control characters and
+/// Skipped bytes of a string are at least this, except for spaces and `!`: control characters and
 /// `"` are less.
 const FIRST_OF_TEXT: u8 = b'#';
 

@@ -74,7 +74,7 @@ fn read(folder: &Path) -> Case {
 
 fn request_of(file: &[u8]) -> Request {
     let (first, headers, body) = split(file);
-    // A target may have blanks: some clients send them.
+    // A target may have spaces: some clients send them.
     let (method, rest) = first.split_once(' ').expect("a method");
     let (target, _version) = rest.rsplit_once(' ').expect("a target and a version");
     Request { method: method.to_owned(), target: target.to_owned(), headers, body }
@@ -99,8 +99,8 @@ fn split(file: &[u8]) -> (String, Vec<(String, String)>, Vec<u8>) {
     (first, lines.map(header).collect(), file[end + 2..].to_vec())
 }
 
-/// Whether `text` matches `template`. `{{integer}}` stands for one or more digits, `{{decimal}}`
-/// for digits with a point among them.
+/// Whether `text` matches `template`. `{{integer}}` matches one or more digits, `{{decimal}}`
+/// digits with a point among them.
 fn matches(template: &[u8], text: &[u8]) -> bool {
     const PLACES: [(&[u8], &[u8]); 2] =
         [(b"{{integer}}", b"0123456789"), (b"{{decimal}}", b"0123456789.")];

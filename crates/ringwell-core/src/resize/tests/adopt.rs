@@ -151,7 +151,7 @@ fn a_report_of_the_previous_owner_wins_whatever_its_clock() {
         pool: PoolId(100),
         visitor: Some(BOB),
     };
-    // The other clock is behind the earlier allocation made here, and ahead of now.
+    // The other clock is later than the earlier allocation made here, and ahead of now.
     for allocated_at in [90, 5000] {
         let mut shard = Rebuild::new(vec![spec(0, 0b1, 0, 50)]).finish();
         shard.allocate(Millis(100), 0, Some(ANN), Position(1)).unwrap();
@@ -161,7 +161,12 @@ fn a_report_of_the_previous_owner_wins_whatever_its_clock() {
         let visitor = Some(BOB);
         assert_eq!(name, (Millis(allocated_at), Millis(150), visitor), "the longer lockout");
         shard.put_pool(0, &spec(0, 0b1, 0, 50), None).unwrap();
-        assert_eq!(shard.local_at(0), Millis(109), "after what was here, before what comes");
+        assert_eq!(
+            shard.local_at(0),
+            Millis(109),
+            "after the present record, before the next \
+            one"
+        );
         let again = shard.adopt(Millis(130), &received(allocated_at, 130));
         assert_eq!(again, None, "it is known");
         shard.allocate(Millis(150), 0, None, Position(3)).unwrap();

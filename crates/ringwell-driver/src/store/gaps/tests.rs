@@ -27,7 +27,7 @@ fn a_number_that_may_have_gone_out_in_the_gap_is_not_attributed() {
         assert!(is_missing(Past::default(), at), "no history, {at}");
         assert!(is_missing(held(10, 90), at), "free since before, {at}");
     }
-    assert!(is_missing(held(10, 150), 151), "it came free in the gap");
+    assert!(is_missing(held(10, 150), 151), "it became free in the gap");
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Decides whether a message is in a log that answers late, wrongly, or never: one decision,
 //! without I/O.
 //!
-//! An append names the place of its message, so that it cannot be stored twice. An acknowledgement
-//! says that it is stored. No other answer says anything about a message that was sent before: a
-//! leader without a quorum refuses a message because of its own proposals, which may be stored
-//! later or never. Only the message at that place decides.
+//! An append contains the place of its message, so that it cannot be stored twice. An
+//! acknowledgement means that it is stored. No other answer proves anything about a message that
+//! was sent before: a leader without a quorum refuses a message because of its own proposals, which
+//! may be stored later or never. Only the message at that place decides.
 //!
 //! The place alone is no fence for a log that has lost its end: another owner may have filled it up to
 //! the place of this message. So nothing is sent again before the predecessor has been read. Source:
@@ -23,7 +23,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// No pause is longer.
 const PAUSE_MAX: Duration = Duration::from_secs(1);
 
-/// A leader that has been replaced may lack acknowledged messages for so long: 18 s were measured.
+/// A new leader may lack acknowledged messages for this long: 18 s were measured.
 pub(crate) const STALE_MAX: Duration = Duration::from_secs(25);
 
 /// One message on its way into a log.
@@ -39,7 +39,7 @@ pub struct Appending {
     before: Option<u64>,
     /// The log has answered the last questions, and does not have it.
     is_missing: bool,
-    /// For so long.
+    /// For this long.
     missing: Duration,
 }
 
@@ -112,7 +112,7 @@ impl Appending {
         let n = self.n - 1;
         match answer {
             Err(_) => self.pause(),
-            // It was given up with old history, or the log ends before it: an append shows which.
+            // It was dropped with old history, or the log ends before it: an append shows which.
             Ok(None) if self.missing < STALE_MAX => {
                 self.is_missing = true;
                 Ask::Append

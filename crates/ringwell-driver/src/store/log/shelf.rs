@@ -1,5 +1,5 @@
 //! Snapshots beside a log that machines share, so that a machine without a copy reads little of the
-//! log, and the log's beginning can be given up.
+//! log, and the log's beginning can be dropped.
 //!
 //! A snapshot is a row of pieces, and an index that names their places; it counts once its index
 //! is stored. The newest two are kept. Invariant: no index is stored before the log has every group
@@ -58,7 +58,7 @@ pub trait Shelf: fmt::Debug + Send + Sync {
     /// [`Unreached`]
     fn get(&self, at: u64) -> Result<Option<Bytes>, Unreached>;
 
-    /// Gives up what was added before `before`.
+    /// Drops everything that was added before `before`.
     ///
     /// # Errors
     /// [`Unreached`]
@@ -88,7 +88,7 @@ pub struct Index {
     pub replay_from: u64,
     /// The last group that it may cover.
     pub through: u64,
-    /// The place of the index before it; zero if there is none.
+    /// The place of the previous index; zero if there is none.
     pub before: u64,
     /// The places of its pieces, in order.
     pub pieces: Vec<u64>,
@@ -165,7 +165,7 @@ pub fn indexes(shelf: &dyn Shelf) -> Result<Vec<(u64, Index)>, Unreached> {
     Ok(found)
 }
 
-/// The index before the newest one, which is damaged: it lies before the pieces of that.
+/// The index before the newest one, which is damaged: it precedes the pieces of that.
 fn index_before(shelf: &dyn Shelf, newest: u64) -> Result<Option<(u64, Index)>, Unreached> {
     for place in (1..newest).rev().take(PIECES_TRIED) {
         let Some(bytes) = shelf.get(place)? else { return Ok(None) };
@@ -183,7 +183,7 @@ pub struct Prefix {
     pub first_n: u64,
     /// The first group of the copy.
     pub copied_n: u64,
-    /// About so many bytes of the log are before the copy.
+    /// About this many bytes of the log precede the copy.
     pub bytes: u64,
     /// A time by which its last record was written, by shard time.
     pub last_at: Millis,
@@ -223,8 +223,8 @@ impl Shelved {
         if kept.len() < 2 { 0 } else { kept.iter().map(|it| it.1.replay_from).min().unwrap_or(0) }
     }
 
-    /// As [`Self::publish`], if the log still has the last group that the snapshot covers: two snapshots
-    /// that are ahead of a log that has lost its end would leave none to go on from.
+    /// Like [`Self::publish`], if the log still has the last group that the snapshot covers: two
+    /// snapshots ahead of a log that has lost its end would leave none to continue from.
     fn publish_stored(
         &self,
         replay_from: u64,

@@ -69,7 +69,7 @@ fn flip(path: &Path, at: usize) {
     fs::write(path, bytes).unwrap();
 }
 
-/// A small journal: segments of 1 MiB, 4 MiB of history, a snapshot a MiB. Numbers of pool 2 come
+/// A small journal: segments of 1 MiB, 4 MiB of history, a snapshot a MiB. Numbers of pool 2 become
 /// free at once.
 fn small(data: &Path, numbers: u64) -> String {
     let file = data.join("ringwell.toml");

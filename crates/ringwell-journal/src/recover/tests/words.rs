@@ -17,7 +17,7 @@ fn every_refusal_has_its_reason() {
         Refusal::Damaged { segno, offset, n, fault, newer_segno, newer_offset, newer_n }
     };
     for (refusal, words) in [
-        (foreign(Foreign::Number(3)), "it says that it is segment 0000000000000003"),
+        (foreign(Foreign::Number(3)), "its header has segment 0000000000000003"),
         (foreign(Foreign::Shard(4)), "it is of shard 4"),
         (foreign(Foreign::Journal), "it is of another journal"),
         (missing(Oldest::None), "frame 5 is needed, but there is no segment"),
@@ -36,7 +36,10 @@ fn every_refusal_has_its_reason() {
             segment(SegmentFault::Version(9)),
             "its format has version 9; this program reads versions 1 to 2",
         ),
-        (Refusal::Short { segno: 2, bytes: 4096 }, "has 4096 bytes and was made longer"),
+        (
+            Refusal::Short { segno: 2, bytes: 4096 },
+            "has 4096 bytes and was longer when it was made",
+        ),
         (damaged(FrameFault::NotWritten), "frame 5 is not wholly written"),
         (damaged(FrameFault::Rotten), "frame 5 is written, but changed since"),
     ] {

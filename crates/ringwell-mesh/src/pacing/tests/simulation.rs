@@ -1,7 +1,7 @@
 //! Callers, their links and one owner in virtual time: uses a [`Window`] as the driver does.
 //!
 //! The owner serves one sub-request after the other, like a shard's engine, unless its answers take
-//! a fixed time each. It drops work whose caller has given up before it starts on it. The network
+//! a fixed time each. It drops work whose caller has given up before the work starts. The network
 //! takes no time. Nothing here reads a clock: the same [`Scenario`] gives the same figures.
 
 use core::time::Duration;
@@ -17,7 +17,7 @@ pub(super) const fn us(count: u64) -> Duration {
     Duration::from_micros(count)
 }
 
-/// How the owner serves work.
+/// The owner's way of serving work.
 #[derive(Clone, Copy)]
 pub(super) enum Owner {
     /// One after the other, each for this long.
@@ -155,7 +155,7 @@ pub(super) struct World {
     events: BTreeMap<(Duration, u64), (usize, Event)>,
     next_id: u64,
     owner_free_at: Duration,
-    /// When each sub-request leaves the owner, served or given up by its caller.
+    /// The time when each sub-request leaves the owner, served or abandoned by its caller.
     owner_queue: Vec<Duration>,
     random: SplitMix64,
     history: History,

@@ -33,7 +33,7 @@ const BATCHES_A_GROUP: usize = 16;
 fn the_counted_batches_get_their_numbers() {
     let variable = |name, usual| std::env::var(name).map_or(usual, |text| text.parse().unwrap());
     let (batches, rows) = (variable(BATCHES, USUAL), variable(ROWS, USUAL_ROWS));
-    // Long enough that no number comes free again, so that the next number never depends on the
+    // Long enough that no number becomes free again, so that the next number never depends on the
     // clock.
     let (thread, _queue) = shard_threads(1, Millis(3_600_000), Durability::Memory).remove(0);
     let runtime = Builder::new_current_thread().enable_time().build().unwrap();

@@ -27,7 +27,7 @@ enum Step {
     LoseQuorum,
     /// The leader gets its quorum back: its proposals are stored.
     Quorum,
-    /// Another leader: the proposals of the previous one are gone.
+    /// Another leader: the proposals of the previous one are lost.
     Elect,
     /// The log has room for this many more.
     Room(usize),
