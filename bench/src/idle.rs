@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             connection.shrink();
             held.push(connection);
         }
-        let after = resident_kib(args.pid).context("the process is gone")?;
+        let after = resident_kib(args.pid).context("the process has ended")?;
         report(args.connections, before, after)?;
         anyhow::Ok(held)
     })?;

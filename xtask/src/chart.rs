@@ -59,7 +59,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let page = std::fs::read_to_string(&path)?;
     std::fs::write(root().join(CHART), results.svg())?;
     std::fs::write(&path, placed(&page, &results.markdown())?)?;
-    println!("{CHART} and {PAGE} say what {} says", results.file);
+    println!("{CHART} and {PAGE} match {}", results.file);
     Ok(())
 }
 

@@ -124,8 +124,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         println!("accepted: {FILE}");
         return Ok(());
     }
-    let how = format!("`cargo xtask counts --profile {profile} --accept` accepts what is now");
-    let last = all.get(profile).with_context(|| format!("{FILE} has none of it; {how}"))?;
+    let how = format!(
+        "`cargo xtask counts --profile {profile} --accept` accepts the present \
+        counts"
+    );
+    let last = all.get(profile).with_context(|| format!("{FILE} does not have it; {how}"))?;
     match compare(last, &now) {
         Compared::Alike => println!("none has risen by more than {RISE_MAX} %"),
         Compared::OtherMachine => println!("not compared: {FILE} is of {}", last.machine),

@@ -48,7 +48,7 @@ fn server() -> anyhow::Result<PathBuf> {
     if !is_tested(&server) {
         let module = format!("github.com/nats-io/nats-server/v2@v{VERSION}");
         run(Command::new("go").args(["install", &module]).env("GOBIN", &folder))
-            .context("go builds nats-server; NATS_SERVER names one that is there")?;
+            .context("go builds nats-server; NATS_SERVER is the path of an existing one")?;
     }
     ensure!(is_tested(&server), "{} is not version {VERSION}", server.display());
     Ok(server)

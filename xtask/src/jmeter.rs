@@ -36,7 +36,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     let (data, address) = (work.join("data"), free_address()?);
     let mut demo = Command::new(target_dir().join("debug/ringwell"));
     demo.arg("demo").arg("--data").arg(&data).args(["--listen", &address.to_string()]);
-    // Numbers come free at once, and a machine that is busy with other steps makes no row late.
+    // Numbers become free at once, and a machine that is busy with other steps makes no row late.
     demo.args(["--lifetime", "10ms", "--deadline", "20s", "--durability", "memory"]);
     let server = Server::start(demo, address, work.join("demo.log"), None)?;
     let before = server.metric(CONNECTIONS)?;

@@ -19,7 +19,7 @@ struct Provider {
     secret: &'static str,
     /// The place and the value of each hook's setting.
     hooks: &'static [(&'static str, &'static str)],
-    /// What to set for the case that this server is unavailable.
+    /// The setting for the case that this server is unavailable.
     fallback: &'static str,
     /// Common surprises.
     notes: &'static [&'static str],

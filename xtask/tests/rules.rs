@@ -350,7 +350,7 @@ fn a_clippy_toml_of_a_crate_repeats_the_root_s_which_it_replaces() {
 #[test]
 fn the_list_of_exceptions_only_shrinks() {
     for (rule, file) in EXCEPTIONS {
-        assert!(root().join(file).exists(), "{rule}: {file} is gone, take it out");
+        assert!(root().join(file).exists(), "{rule}: {file} does not exist any more, remove it");
     }
 }
 
@@ -369,7 +369,7 @@ fn check(
             Some(_) if excepted => {}
             Some(fault) => broken.push(format!("{}: {fault}", file.display())),
             None if excepted => {
-                broken.push(format!("{}: take it out of EXCEPTIONS", file.display()));
+                broken.push(format!("{}: remove it from EXCEPTIONS", file.display()));
             }
             None => {}
         }

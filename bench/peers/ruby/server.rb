@@ -20,7 +20,7 @@ Number = Struct.new(:formatted, :digits) do
   end
 end
 
-# A ring pool: which number goes out next, and until when each is locked out.
+# A ring pool: the next number, and the end of each lockout.
 class Pool
   attr_reader :key, :overflow
 
@@ -29,8 +29,8 @@ class Pool
     @key = line["ring_pool_key"]
     @overflow = line["overflow_number"] && Number.of(line["overflow_number"])
     @lockout = line["lifetime_seconds"].to_f
-    # In the order in which they are handed out, which is also the order in which they come free,
-    # because all are locked out equally long.
+    # In the order of allocation, which is also the order in which they become free, because all
+    # lockouts have the same length.
     @numbers = Array.new(line["numbers"].to_i) { |i| Number.of(first + i) }
     @free_at = Array.new(@numbers.size, 0.0)
     @next = 0
@@ -101,7 +101,7 @@ class Bulk
   end
 end
 
-# One kept-alive connection: bytes come in pieces, requests go out to fibers.
+# One kept-alive connection: bytes arrive in pieces, and fibers process requests.
 class Connection < EventMachine::Connection
   LENGTH = /^content-length:\s*(\d+)/i.freeze
   CLOSE = /^connection:\s*close/i.freeze

@@ -1,5 +1,5 @@
-//! An application that takes 100 ms for each ring pool, and a server that asks it: the requests a
-//! second that one process serves, each for a pool that is new to it.
+//! An application that takes 100 ms for each ring pool, and a server that requests pools from it:
+//! the requests a second that one process serves, each for a new pool.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};

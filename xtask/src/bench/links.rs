@@ -1,4 +1,4 @@
-//! The cost of asking another shard: in the process, over a unix socket, over TCP.
+//! The cost of a request to another shard: in the process, over a unix socket, over TCP.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use super::{BenchInputs, Findings};
 /// Batches a second: so few that none waits for the core.
 const RATE: u32 = 1_000;
 
-/// Processes that serve one set of pools; the first is asked.
+/// Processes that serve one set of pools; the first receives the batches.
 struct Variant {
     name: &'static str,
     nodes: Vec<Server>,

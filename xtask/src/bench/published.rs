@@ -42,7 +42,7 @@ pub(super) fn published(plan: &BenchInputs) -> anyhow::Result<Findings> {
             lines.extend(ruby(example)?);
         }
     } else {
-        println!("skipped: ruby is not installed, its examples are left out");
+        println!("skipped: ruby is not installed, so its examples are omitted");
     }
     let (mut raw, mut problems) = (Vec::new(), Vec::new());
     let demo = Demo::usual("published", "disk");
@@ -66,7 +66,10 @@ pub(super) fn published(plan: &BenchInputs) -> anyhow::Result<Findings> {
         format!("{asked:.0}/s"),
     ]);
     table::print(["what", "published", "here"], &lines);
-    println!("Ruby: one process, no server of ours; the others: one shard, every answer on disk.");
+    println!(
+        "Ruby: one process, without a Ringwell server; the others: one shard, every answer \
+        on disk."
+    );
     let lines: Vec<Value> = lines.iter().map(|line| json!(line)).collect();
     Ok(Findings { raw: json!({"lines": lines, "loads": raw}), problems })
 }

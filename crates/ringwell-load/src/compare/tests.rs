@@ -68,7 +68,7 @@ fn a_difference_far_larger_than_the_scatter_is_sure() {
 }
 
 #[test]
-fn a_difference_within_the_scatter_is_not_sure() {
+fn a_difference_within_the_scatter_is_not_significant() {
     let a = intervals(&[1000, 1400, 700, 1100, 900, 1300], 500);
     let b = intervals(&[1050, 1380, 740, 1150, 880, 1290], 500);
     let rate = line(&a, &b, "batches/s");
