@@ -6,7 +6,8 @@
 mod support;
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::Read as _;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::Command;
 use std::thread;
@@ -91,6 +92,31 @@ fn clients_connect_over_tls_and_the_certificate_changes_with_its_files() {
         thread::sleep(Duration::from_millis(50));
     }
     assert!(ask("first", &[]).is_err());
+    server.stop();
+}
+
+#[test]
+fn handshakes_that_never_end_keep_no_client_of_another_address_out() {
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let pool = Pool::new(1, 50, LONG);
+    let settings = format!(
+        "limits.head_timeout = \"60s\"\n[tls]\nlisten = [\"127.0.0.1:{port}\"]\n\
+         certificate = \"shown.pem\"\nkey = \"shown.key\""
+    );
+    let site = Site::new(vec![pool.clone()], &settings);
+    let folder = site.config().parent().unwrap().to_owned();
+    make(&folder, "shown");
+    let server = Server::start(site.serve(&["--shards", "1"]));
+    let connect = |_| TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let stalled: Vec<TcpStream> = (0..300).map(connect).collect();
+    // The last ones were refused, so all have been accepted.
+    stalled[299].set_read_timeout(Some(SOON)).unwrap();
+    assert!((&stalled[299]).read(&mut [0]).is_ok_and(|bytes| bytes == 0));
+    let body = format!(r#"{{"requests":[{{"api_suffix":"{}"}}]}}"#, pool.suffix("a=1"));
+    let authority = folder.join("shown.pem");
+    let ask = |more: &[&str]| curl(&authority, port, &[&["--data", &body], more].concat());
+    assert!(ask(&["--interface", "127.0.0.2"]).unwrap().contains("promo_number"));
+    drop(stalled);
     server.stop();
 }
 

@@ -1,7 +1,6 @@
 //! HTTP on a shard's thread: accepts connections, reads bodies within their limits, and passes each
 //! request to the handler of its path.
 
-use std::cell::Cell;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -28,6 +27,7 @@ use tower::ServiceExt;
 use crate::conn::{Open, Order, Phase, Watched};
 use crate::edge::Edge;
 use crate::handle::Unread;
+use crate::handshakes::Handshakes;
 use crate::link::tls::Tls;
 use crate::listen::Listener;
 use crate::memory::Room;
@@ -39,8 +39,8 @@ use ringwell_os::clock::coarse_time;
 /// The pause after the kernel refused a new connection (no descriptors left).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// The most TLS handshakes that a listener of a shard has in progress.
-const HANDSHAKES_MAX: usize = 256;
+/// The interval between two checks whether another node's certificate is still valid.
+const VALID_EVERY: Duration = Duration::from_secs(10);
 
 /// The answer to a client over the limit of connections, before its connection is closed.
 const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n\
@@ -115,7 +115,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
             return;
         }
     };
-    let handshakes = Rc::new(Cell::new(0));
+    let handshakes = Rc::default();
     loop {
         let accepted = match &listener {
             Accept::Tcp(tcp) => tcp.accept().await.map(|(socket, address)| {
@@ -124,8 +124,8 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
                 match &*who {
                     // A client that has not yet presented a certificate counts too.
                     Who::Nodes(Some(tls)) => admit(&thread, &who).is_some_and(|open| {
-                        let handshake = tls.acceptor.clone().accept(socket);
-                        tokio::task::spawn_local(welcome_node(Rc::clone(&thread), handshake, open));
+                        let thread = Rc::clone(&thread);
+                        tokio::task::spawn_local(welcome_node(thread, socket, tls.clone(), open));
                         true
                     }),
                     Who::Nodes(None) | Who::Clients(_) | Who::Pages => {
@@ -171,17 +171,25 @@ impl Accept {
     }
 }
 
-/// Serves another node after both have presented their certificates.
-async fn welcome_node(
-    thread: Rc<HttpShard>,
-    handshake: tokio_rustls::Accept<TcpStream>,
-    open: Open,
-) {
+/// Serves another node after both have presented their certificates, as long as its one is valid.
+async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: Open) {
     let limit = thread.node.config.limits.head_timeout;
-    match tokio::time::timeout(limit, handshake).await {
+    match tokio::time::timeout(limit, tls.acceptor().accept(socket)).await {
         Ok(Ok(socket)) => {
             open.watch.enter(Phase::Head);
-            serve(thread, socket, open, Rc::new(Who::Nodes(None)), None).await;
+            let chain = socket.get_ref().1.peer_certificates().unwrap_or_default().to_vec();
+            let expired = async {
+                while tls.accepts(&chain) {
+                    tokio::time::sleep(VALID_EVERY).await;
+                }
+            };
+            tokio::select! {
+                () = serve(Rc::clone(&thread), socket, open, Rc::new(Who::Nodes(None)), None) => {}
+                () = expired => tracing::warn!(
+                    shard = thread.id,
+                    "a link was closed: the other node's certificate is not valid any more"
+                ),
+            }
         }
         Ok(Err(error)) => {
             thread.stats.links_refused.add(1);
@@ -206,20 +214,19 @@ fn welcome_secure(
     socket: TcpStream,
     who: &Rc<Who>,
     address: IpAddr,
-    handshakes: &Rc<Cell<usize>>,
+    handshakes: &Rc<Handshakes>,
 ) -> bool {
     let Some(secure) = &thread.server.secure else { return false };
-    if handshakes.get() >= HANDSHAKES_MAX {
+    let Some(place) = handshakes.begin(address) else {
         thread.stats.connections_refused.add(1);
         return false;
-    }
-    handshakes.set(handshakes.get() + 1);
-    let handshake = secure.acceptor.accept(socket);
-    let (thread, who, handshakes) = (Rc::clone(thread), Rc::clone(who), Rc::clone(handshakes));
-    tokio::task::spawn_local(async move {
+    };
+    let (handshake, number) = (secure.acceptor.accept(socket), place.number());
+    let (thread, who) = (Rc::clone(thread), Rc::clone(who));
+    let task = tokio::task::spawn_local(async move {
         let limit = thread.node.config.limits.head_timeout;
         let agreed = tokio::time::timeout(limit, handshake).await;
-        handshakes.set(handshakes.get() - 1);
+        drop(place);
         match agreed {
             Ok(Ok(socket)) => {
                 welcome(&thread, socket, &who, Some(address));
@@ -230,6 +237,7 @@ fn welcome_secure(
             Err(_) => thread.stats.connections_cut.add(1),
         }
     });
+    handshakes.note(number, task.abort_handle());
     true
 }
 

@@ -7,6 +7,7 @@
 mod api;
 mod application;
 mod bulk;
+mod certificates;
 mod coding;
 mod conn;
 mod descriptors;
@@ -14,6 +15,7 @@ pub mod disk;
 mod edge;
 mod error;
 mod handle;
+mod handshakes;
 mod http;
 mod legacy;
 mod link;

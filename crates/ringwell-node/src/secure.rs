@@ -2,12 +2,7 @@
 //!
 //! All shards share it; a handshake uses the loaded certificate, and requests never read files.
 
-use std::fs;
-use std::path::Path;
-use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock};
-use std::thread::{self, JoinHandle};
-use std::time::{Duration, SystemTime};
 
 use ringwell_directory::ClientTls;
 use tokio_rustls::TlsAcceptor;
@@ -20,17 +15,13 @@ use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
 
 use crate::ServeError;
+use crate::certificates::{Stamps, Watched};
 use crate::link::tls::{TlsError, certificates};
-
-/// The interval between two checks of the files.
-const LOOK: Duration = Duration::from_secs(2);
 
 /// The TLS settings of a shard; the files are watched as long as this value lives.
 pub(crate) struct Secure {
     pub(crate) acceptor: TlsAcceptor,
-    /// The thread ends when this value is dropped.
-    ends: Option<Sender<()>>,
-    thread: Option<JoinHandle<()>>,
+    _watched: Watched,
 }
 
 impl std::fmt::Debug for Secure {
@@ -55,7 +46,7 @@ impl Secure {
     /// # Errors
     /// [`ServeError`] names the file that cannot be used.
     pub(crate) fn begin(files: &ClientTls) -> Result<Self, ServeError> {
-        let mut seen = stamps(files);
+        let seen = Stamps::of([files.certificate.clone(), files.key.clone()]);
         let shown = Arc::new(Shown(RwLock::new(Arc::new(load(files)?))));
         let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
             .with_protocol_versions(&[&TLS13, &TLS12])
@@ -64,41 +55,18 @@ impl Secure {
         let resolver: Arc<dyn ResolvesServerCert> = Arc::clone(&shown) as _;
         let mut config = config.with_cert_resolver(resolver);
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        let (ends, ended) = channel();
         let files = files.clone();
-        let watch = move || {
-            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
-                let now = stamps(&files);
-                if now == seen {
-                    continue;
-                }
-                match load(&files) {
-                    Ok(certificate) => {
-                        let mut shown = shown.0.write().unwrap_or_else(PoisonError::into_inner);
-                        *shown = Arc::new(certificate);
-                        tracing::info!("the certificate for clients was read again");
-                    }
-                    // Perhaps one of two files has been replaced, and the other will follow.
-                    Err(error) => {
-                        tracing::error!(%error, "the certificate for clients is unchanged");
-                    }
-                }
-                seen = now;
+        let changed = move || match load(&files) {
+            Ok(certificate) => {
+                let mut shown = shown.0.write().unwrap_or_else(PoisonError::into_inner);
+                *shown = Arc::new(certificate);
+                tracing::info!("the certificate for clients was read again");
             }
+            // Perhaps one of two files has been replaced, and the other will follow.
+            Err(error) => tracing::error!(%error, "the certificate for clients is unchanged"),
         };
-        let thread = thread::Builder::new().name("certificate".to_owned()).spawn(watch);
-        let thread = Some(thread.map_err(ServeError::Thread)?);
-        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), ends: Some(ends), thread })
-    }
-}
-
-impl Drop for Secure {
-    fn drop(&mut self) {
-        self.ends = None;
-        if let Some(thread) = self.thread.take() {
-            // Nothing depends on it.
-            let _ = thread.join();
-        }
+        let watched = Watched::begin(seen, changed).map_err(ServeError::Thread)?;
+        Ok(Self { acceptor: TlsAcceptor::from(Arc::new(config)), _watched: watched })
     }
 }
 
@@ -109,14 +77,4 @@ fn load(files: &ClientTls) -> Result<CertifiedKey, TlsError> {
     let key = key.map_err(|error| TlsError::new(&files.key, error))?;
     CertifiedKey::from_der(chain, key, &ring::default_provider())
         .map_err(|error| TlsError::new(&files.certificate, error))
-}
-
-/// The files' times and lengths.
-fn stamps(files: &ClientTls) -> [Option<(SystemTime, u64)>; 2] {
-    [&files.certificate, &files.key].map(|path: &std::path::PathBuf| stamp(path))
-}
-
-fn stamp(path: &Path) -> Option<(SystemTime, u64)> {
-    let about = fs::metadata(path).ok()?;
-    Some((about.modified().ok()?, about.len()))
 }

@@ -97,6 +97,21 @@ fn a_link_accepts_only_valid_frames() {
     assert_eq!(link.get("/metrics", &known).unwrap().status, 405);
 }
 
+#[test]
+fn no_value_of_a_body_that_a_link_refuses_is_logged() {
+    let cluster = Cluster::new(40, HALF_AN_HOUR);
+    let server = cluster.start(0);
+    let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
+    let authorization = format!("Bearer {SECRET}");
+    let known = [("authorization", authorization.as_str())];
+    let body = r#"{"shard":0,"number":"8885551234","allocated_at":"8885551234"}"#;
+    let refused = link.post("/link/v1/release", &known, body).unwrap();
+    assert_eq!(refused.status, 400);
+    let log = server.stop();
+    assert!(log.contains("request was refused"), "{log}");
+    assert!(!log.contains("8885551234"), "{log}");
+}
+
 /// Answers every request with the same bytes, unlike any node.
 fn nonsense(answer: &'static [u8]) -> (u16, std::sync::mpsc::Receiver<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -213,4 +228,52 @@ fn links_over_tcp_require_a_certificate_of_the_cluster_if_it_has_any() {
     fs::write(cluster.path("missing.toml"), missing).unwrap();
     let refused = Server::try_start(cluster.command(1, "missing.toml")).unwrap_err();
     assert!(refused.log.contains("no.pem"), "{}", refused.log);
+}
+
+#[test]
+fn the_certificates_of_links_change_with_their_files() {
+    let cluster = Cluster { deadline: "2s", ..Cluster::new(40, HALF_AN_HOUR) };
+    let folder = cluster.folder.path();
+    for authority in ["first", "next"] {
+        certificates(folder, authority);
+    }
+    let show = |authority: &str, of: &str| {
+        for kind in ["pem", "key"] {
+            let file = |name: &str| folder.join(format!("{name}{of}.{kind}"));
+            fs::copy(file(authority), file("ours")).unwrap();
+        }
+    };
+    ["", "-a", "-b"].iter().for_each(|of| show("first", of));
+    let plain = fs::read_to_string(cluster.path("cluster.toml")).unwrap();
+    let tls =
+        "[tls]\nca = \"ours.pem\"\ncertificate = \"ours-{node}.pem\"\nkey = \"ours-{node}.key\"\n";
+    fs::write(cluster.path("tls.toml"), format!("{plain}{tls}")).unwrap();
+    let servers = [0, 1].map(|node| Server::start(cluster.command(node, "tls.toml")));
+    // Node a is asked over TCP, by node b.
+    let is_served = |which: &str| {
+        let rows = cluster.ask(&mut servers[1].client(), which);
+        rows.iter().all(|row| !row.overflow)
+    };
+    assert!(is_served("before"));
+    // The authority and node a change first: what node b has is not taken any more.
+    show("next", "-a");
+    show("next", "");
+    servers[0].says("the certificates of links were read again");
+    servers[1].says("the certificates of links stay as they were");
+    servers[0].says("the other node's certificate is not valid any more");
+    let until = Instant::now() + PATIENCE;
+    while is_served("between") {
+        assert!(Instant::now() < until, "{}", servers[0].log());
+        thread::sleep(Duration::from_millis(200));
+    }
+    show("next", "-b");
+    servers[1].says("the certificates of links were read again");
+    let until = Instant::now() + PATIENCE;
+    while !is_served("after") {
+        assert!(Instant::now() < until, "{}", servers[1].log());
+        thread::sleep(Duration::from_millis(200));
+    }
+    for server in servers {
+        server.stop();
+    }
 }

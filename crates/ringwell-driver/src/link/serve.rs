@@ -12,6 +12,7 @@ use ringwell_engine::{Outcome, Refusal};
 use ringwell_mesh::frame::{self, FrameError, ReadRow, RowAnswer};
 use ringwell_wire::Span;
 use serde::de::DeserializeOwned;
+use serde_json::error::Category;
 use tokio::sync::oneshot;
 
 use super::translate::{self, AttributionJson, ReleaseJson};
@@ -199,7 +200,7 @@ async fn ping<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Ref
 }
 
 async fn attribution<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
-    let wanted: AttributionJson = serde_json::from_slice(body).map_err(|error| unread(&error))?;
+    let wanted: AttributionJson = read_json(body)?;
     check_shard(&shard.node, wanted.shard)?;
     let (number, at) = wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
     let (reply, answer) = oneshot::channel();
@@ -212,7 +213,7 @@ async fn attribution<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u
 }
 
 async fn release<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>, Refused> {
-    let wanted: ReleaseJson = serde_json::from_slice(body).map_err(|error| unread(&error))?;
+    let wanted: ReleaseJson = read_json(body)?;
     check_shard(&shard.node, wanted.shard)?;
     let (number, (allocated_at, seen_at)) =
         wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
@@ -260,7 +261,7 @@ async fn journals<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u8>,
 }
 
 fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Refused> {
-    serde_json::from_slice(body).map_err(|error| unread(&error))
+    serde_json::from_slice(body).map_err(|error| unread_json(&error))
 }
 
 fn check_shard(node: &Node, shard: u16) -> Result<(), Refused> {
@@ -288,6 +289,15 @@ fn malformed(error: &FrameError) -> Refused {
 
 fn unread(error: &dyn std::fmt::Display) -> Refused {
     (BAD_REQUEST, error.to_string())
+}
+
+/// Names the place and no value: that may be a promo number, and the reason is logged.
+fn unread_json(error: &serde_json::Error) -> Refused {
+    let what = match error.classify() {
+        Category::Data => "another content than is expected here",
+        Category::Syntax | Category::Eof | Category::Io => "no JSON",
+    };
+    (BAD_REQUEST, format!("{what}, at line {} column {}", error.line(), error.column()))
 }
 
 fn busy() -> Refused {

@@ -162,7 +162,7 @@ impl Calls {
                 match &self.tls {
                     None => self.shake_hands(stream).await,
                     Some((tls, name)) => {
-                        let stream = tls.connector.connect(name.clone(), stream).await;
+                        let stream = tls.connector().connect(name.clone(), stream).await;
                         let stream = stream.map_err(lost)?;
                         self.shake_hands(stream).await
                     }

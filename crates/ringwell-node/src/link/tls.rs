@@ -1,23 +1,37 @@
 //! TLS of links over TCP: each side presents a certificate in its node's name, signed by the
 //! cluster's authority. TLS 1.3 only, because both sides are Ringwell nodes.
+//!
+//! The files are read again when they change. A connection is closed when its certificate is no
+//! longer valid.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use ringwell_directory::TlsFiles;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
-use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
-/// Both sides of a node's links.
+use crate::certificates::{Stamps, Watched};
+
+/// Both sides of a node's links, as of the files' last change. Clones share them.
 #[derive(Clone)]
 pub(crate) struct Tls {
-    pub(crate) acceptor: TlsAcceptor,
-    pub(crate) connector: TlsConnector,
+    sides: Arc<RwLock<Sides>>,
+    _watched: Arc<Watched>,
+}
+
+/// Made from one state of the files.
+#[derive(Clone)]
+struct Sides {
+    acceptor: TlsAcceptor,
+    connector: TlsConnector,
+    verifier: Arc<dyn ClientCertVerifier>,
 }
 
 impl std::fmt::Debug for Tls {
@@ -50,12 +64,74 @@ impl Tls {
         node: &str,
         mut nodes: impl Iterator<Item = &'a str>,
     ) -> Result<Self, TlsError> {
-        let (authority, certificate, key) =
-            (files.authority(), files.certificate(node), files.key(node));
+        let certificate = files.certificate(node);
         if let Some(name) = nodes.find(|name| ServerName::try_from(*name).is_err()) {
             let reason = format!("no certificate can be in the name {name:?}: choose another");
             return Err(TlsError::new(&certificate, reason));
         }
+        let paths = [files.authority().to_owned(), certificate.clone(), files.key(node)];
+        let stamps = Stamps::of(paths);
+        let (sides, chain) = Sides::load(files, node)?;
+        if let Err(error) = sides.check(&chain) {
+            tracing::warn!(
+                certificate = %certificate.display(),
+                error,
+                "other nodes will refuse this node's certificate"
+            );
+        }
+        let sides = Arc::new(RwLock::new(sides));
+        let (files, node, shared) = (files.clone(), node.to_owned(), Arc::downgrade(&sides));
+        let changed = move || {
+            let Some(sides) = shared.upgrade() else { return };
+            read_again(&files, &node, &sides);
+        };
+        let watched = Watched::begin(stamps, changed);
+        let watched = watched.map_err(|error| TlsError::new(&certificate, error))?;
+        Ok(Self { sides, _watched: Arc::new(watched) })
+    }
+
+    fn sides(&self) -> Sides {
+        self.sides.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// For the next connection of another node.
+    pub(crate) fn acceptor(&self) -> TlsAcceptor {
+        self.sides().acceptor
+    }
+
+    /// For the next connection to another node.
+    pub(crate) fn connector(&self) -> TlsConnector {
+        self.sides().connector
+    }
+
+    /// Whether another node with this certificate would be accepted now.
+    pub(crate) fn accepts(&self, chain: &[CertificateDer<'_>]) -> bool {
+        self.sides().check(chain).is_ok()
+    }
+}
+
+/// Perhaps one of several files has been replaced, and the others will follow: certificates that
+/// other nodes would refuse are not taken.
+fn read_again(files: &TlsFiles, node: &str, shared: &RwLock<Sides>) {
+    let read = Sides::load(files, node).map_err(|error| error.to_string());
+    let read = read.and_then(|(sides, chain)| sides.check(&chain).map(|()| sides));
+    match read {
+        Ok(sides) => {
+            *shared.write().unwrap_or_else(PoisonError::into_inner) = sides;
+            tracing::info!("the certificates of links were read again");
+        }
+        Err(error) => tracing::error!(error, "the certificates of links stay as they were"),
+    }
+}
+
+impl Sides {
+    /// Reads the files; returns this node's own certificates too.
+    fn load(
+        files: &TlsFiles,
+        node: &str,
+    ) -> Result<(Self, Vec<CertificateDer<'static>>), TlsError> {
+        let (authority, certificate, key) =
+            (files.authority(), files.certificate(node), files.key(node));
         let mut roots = RootCertStore::empty();
         for root in certificates(authority)? {
             roots.add(root).map_err(|error| TlsError::new(authority, error))?;
@@ -73,19 +149,31 @@ impl Tls {
         let server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| unfit(&error))?
-            .with_client_cert_verifier(verifier)
+            .with_client_cert_verifier(Arc::clone(&verifier))
             .with_single_cert(chain.clone(), private.clone_key())
             .map_err(|error| unfit(&error))?;
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| unfit(&error))?
             .with_root_certificates(roots)
-            .with_client_auth_cert(chain, private)
+            .with_client_auth_cert(chain.clone(), private)
             .map_err(|error| unfit(&error))?;
-        Ok(Self {
+        let sides = Self {
             acceptor: TlsAcceptor::from(Arc::new(server)),
             connector: TlsConnector::from(Arc::new(client)),
-        })
+            verifier,
+        };
+        Ok((sides, chain))
+    }
+
+    /// Checks that a node's certificate is the cluster's, and valid now.
+    ///
+    /// # Errors
+    /// The reason why not, for people.
+    fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
+        let (own, others) = chain.split_first().ok_or("there is no certificate")?;
+        let checked = self.verifier.verify_client_cert(own, others, UnixTime::now());
+        checked.map(drop).map_err(|error| error.to_string())
     }
 }
 

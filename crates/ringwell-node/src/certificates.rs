@@ -1,0 +1,79 @@
+//! Files of certificates: a thread checks them, and reads them again when they have changed.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime};
+
+/// The interval between two checks of the files.
+const LOOK: Duration = Duration::from_secs(2);
+
+/// Watches files as long as it lives.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// The thread ends when this is dropped.
+    ends: Option<Sender<()>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// A file's time and length.
+type Stamp = Option<(SystemTime, u64)>;
+
+/// The state of some files, to be taken before they are read.
+#[derive(Debug)]
+pub(crate) struct Stamps(Vec<(PathBuf, Stamp)>);
+
+impl Stamps {
+    pub(crate) fn of(paths: impl IntoIterator<Item = PathBuf>) -> Self {
+        Self(paths.into_iter().map(|path| (path.clone(), stamp(&path))).collect())
+    }
+
+    /// Whether a file has changed since the last call.
+    fn have_changed(&mut self) -> bool {
+        let mut have_changed = false;
+        for (path, seen) in &mut self.0 {
+            let now = stamp(path);
+            have_changed |= now != *seen;
+            *seen = now;
+        }
+        have_changed
+    }
+}
+
+impl Watched {
+    /// Calls `changed` after each change of the files.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(crate) fn begin(
+        mut files: Stamps,
+        mut changed: impl FnMut() + Send + 'static,
+    ) -> std::io::Result<Self> {
+        let (ends, ended) = channel();
+        let watch = move || {
+            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                if files.have_changed() {
+                    changed();
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("certificate".to_owned()).spawn(watch)?;
+        Ok(Self { ends: Some(ends), thread: Some(thread) })
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        self.ends = None;
+        if let Some(thread) = self.thread.take() {
+            // Nothing depends on it.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let about = fs::metadata(path).ok()?;
+    Some((about.modified().ok()?, about.len()))
+}
