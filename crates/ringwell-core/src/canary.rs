@@ -12,6 +12,14 @@ use crate::slot::Slot;
 pub const LOCK_COMPARE: u8 = 1;
 /// Hands out the last of a pool's free numbers instead of the first.
 pub const NOT_FIFO: u8 = 2;
+/// An allocation that was undone elsewhere replaces the one before it.
+pub const UNDONE_REPLACES: u8 = 3;
+/// A reported answer gives a row a number that is in rotation here.
+pub const ROTATION_IGNORED: u8 = 4;
+/// A row that is sent again revives its number although its visitor has another one.
+pub const TWO_OF_A_POOL: u8 = 5;
+/// State that a hold has outlasted counts as the newest.
+pub const DOUBTS_IGNORED: u8 = 6;
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);
 
@@ -20,7 +28,9 @@ pub fn plant(which: u8) {
     PLANTED.store(which, Ordering::SeqCst);
 }
 
-fn is_planted(which: u8) -> bool {
+/// Whether one of the bugs is planted.
+#[must_use]
+pub fn is_planted(which: u8) -> bool {
     PLANTED.load(Ordering::SeqCst) == which
 }
 

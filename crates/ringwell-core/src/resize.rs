@@ -138,6 +138,8 @@ impl Shard {
         // An allocation that no visitor saw was undone there, and no earlier one is known: only
         // the end of its lockout counts.
         let is_none = from.slot.allocated_at == Millis::ZERO;
+        #[cfg(canary)]
+        let is_none = is_none && !crate::canary::is_planted(crate::canary::UNDONE_REPLACES);
         let is_older = !is_same && (is_none || from.local_at < before);
         let is_longer = from.slot.locked_until > slot.locked_until;
         if !is_longer && (is_same || is_older) {

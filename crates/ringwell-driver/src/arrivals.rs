@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Slot};
-use ringwell_directory::{Arrivals, BucketHold, Directory, bucket, without};
+use ringwell_directory::{Arrivals, BucketHold, Directory, Owners, bucket, without};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -55,6 +55,11 @@ pub struct Locked {
 fn others(node: &Node) -> Vec<u16> {
     let membership = node.membership.iter();
     membership.flat_map(Membership::first_shards_of_others).collect()
+}
+
+/// Whether the node has any.
+pub(crate) fn has_others(node: &Node) -> bool {
+    !others(node).is_empty()
 }
 
 /// Answers another node's question.
@@ -311,6 +316,9 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
     let has_served = served.is_some();
+    if !has_served && planted(Bug::FirstStartSilent) {
+        return;
+    }
     let rule = Rule { counts_silent: has_served, are_doubted: has_served };
     if !hold_pools(platform, node, peers, &pools, rule).await {
         return;
@@ -320,6 +328,23 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
         // A shard that has ended hands nothing out.
         let _ = ask(peers, shard, Step::HoldBuckets(holds.clone())).await;
     }
+}
+
+/// Runs when a shard has stood still: holds its pools whose numbers are in pools of other nodes by
+/// now, or are locked there. Nodes that cannot be asked hold nothing up.
+pub(crate) async fn confirm<P: Platform>(platform: &P, node: &Node, peers: &Peers, shard: u16) {
+    let Some(owners) = node.owners() else { return };
+    let _one = node.changes.lock().await;
+    let directory = node.directory();
+    let pools = directory.pools_of(shard);
+    let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
+    let rule = Rule { counts_silent: false, are_doubted: false };
+    if !hold_pools(platform, node, peers, &pools, rule).await {
+        return;
+    }
+    // A shard that has ended hands nothing out.
+    let _ = ask(peers, shard, Step::HoldBuckets(node.bucket_holds())).await;
+    record(platform, node, &owners, "these holds").await;
 }
 
 /// Runs before a change of the list: holds the pools that get numbers from other nodes' pools, and
@@ -358,12 +383,22 @@ pub(crate) async fn hold<P: Platform>(
         // The end of the start records it.
         return;
     }
-    let served = ServedMap::read(&platform.files(), &node.config.data);
-    let kept = match served.map(|served| served.map(|it| it.leaving).unwrap_or_default()) {
-        Ok(leaving) => keep(platform, node, &owners, leaving).await,
+    record(platform, node, &owners, "the pools of this change").await;
+}
+
+/// Records the holds and lists of the node. The owners in the file may be newer than those in use,
+/// because buckets that are being taken are recorded before.
+async fn record<P: Platform>(platform: &P, node: &Node, owners: &Owners, what: &str) {
+    let kept = match ServedMap::read(&platform.files(), &node.config.data) {
+        Ok(served) => {
+            let (known, leaving) = served.map(|it| (it.owners, it.leaving)).unwrap_or_default();
+            let is_present = |known: &Owners| known.version() == owners.version();
+            let known = known.filter(|known| is_present(known) && !planted(Bug::TakenOverwritten));
+            keep(platform, node, known.as_ref().unwrap_or(owners), leaving).await
+        }
         Err(error) => Err(error),
     };
     if let Err(error) = kept {
-        tracing::warn!(%error, "the next start may hold the pools of this change for a lifetime");
+        tracing::warn!(%error, "the next start may hold {what} for a lifetime, or not at all");
     }
 }

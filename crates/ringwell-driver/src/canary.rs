@@ -116,6 +116,23 @@ bugs! {
     TakenNotHeld "taken-not-held";
     /// Moved buckets carry an old state of numbers that have left their pools.
     OldGoesAlong "old-goes-along";
+    /// A report that an allocation was undone replaces the one before it (in ringwell-core).
+    UndoneReplaces "undone-replaces";
+    /// A reported answer gives a row a number that is in rotation here (in ringwell-engine).
+    RotationIgnored "rotation-ignored";
+    /// A row that is sent again revives its number, although its visitor has another one (in
+    /// ringwell-engine).
+    TwoOfAPool "two-of-a-pool";
+    /// State that a hold has outlasted counts as the newest (in ringwell-core).
+    DoubtsIgnored "doubts-ignored";
+    /// The next owner does not learn which allocations a move left out.
+    DoubtsStayBehind "doubts-stay-behind";
+    /// A hold that is recorded while buckets are taken brings back the owners before.
+    TakenOverwritten "taken-overwritten";
+    /// Data that were found to be a copy keep their name.
+    CopyKeepsName "copy-keeps-name";
+    /// A first start does not ask other nodes about its numbers.
+    FirstStartSilent "first-start-silent";
     /// Buckets are handed over before the state of their numbers was sent to the next owner.
     TakeBeforeTold "take-before-told";
     /// Buckets in transit are taken back without a query whether they have arrived.
@@ -128,6 +145,8 @@ bugs! {
     ArrivalsNotHeld "arrivals-not-held";
     /// A start does not notice that the list of pools has changed in the meantime.
     ListsForgotten "lists-forgotten";
+    /// A shard that stood still goes on with its former list of pools.
+    StandstillIgnored "standstill-ignored";
     /// Numbers enter a pool before they have left another.
     EnterBeforeLeave "enter-before-leave";
     /// A start uses the cluster file even if buckets have moved since.

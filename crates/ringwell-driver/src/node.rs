@@ -16,6 +16,7 @@ use crate::lifetimes::Lifetimes;
 use crate::lists::Lists;
 use crate::membership::Membership;
 use crate::platform::Moment;
+use crate::rereads::Rereads;
 use crate::rows;
 use crate::store::Gaps;
 use crate::store::SeenJournals;
@@ -97,7 +98,7 @@ impl JournalState {
 pub struct Begun {
     /// Buckets that arrived without the lockouts of the previous owner.
     pub holds: BucketHolds,
-    /// The name of the data directory; empty if nothing is stored.
+    /// The name of the data directory at the start; empty if nothing is stored.
     pub identity: String,
     /// Whether nothing had been served from it before.
     pub is_first: bool,
@@ -144,6 +145,8 @@ pub struct Node {
     bucket_holds: RwLock<BucketHolds>,
     /// The times in which answered allocations may be missing.
     gaps: RwLock<Gaps>,
+    /// The name of the data directory, which changes if it turns out to be a copy.
+    identity: RwLock<String>,
     /// Digests of the lists of pools that are served.
     lists: RwLock<Lists>,
     /// The longest lifetimes of these lists and of earlier ones.
@@ -160,6 +163,8 @@ pub struct Node {
     pub changes: tokio::sync::Mutex<()>,
     /// Locked while buckets are passed on: one move at a time. Taken before `changes`.
     pub moves: tokio::sync::Mutex<()>,
+    /// Requests to read the list of pools again.
+    pub rereads: Rereads,
     /// Notified when released buckets have not been accepted by any node yet.
     pub is_leaving: Notify,
     /// The node's part in a cluster.
@@ -205,6 +210,7 @@ impl Node {
             owners: RwLock::new(owners),
             bucket_holds: RwLock::new(begun.holds.clone()),
             gaps: RwLock::new(begun.gaps.clone()),
+            identity: RwLock::new(begun.identity.clone()),
             lists: RwLock::new(begun.lists.clone()),
             lifetimes: RwLock::new(begun.lifetimes),
             shrunk: RwLock::default(),
@@ -213,6 +219,7 @@ impl Node {
             seen: tokio::sync::Mutex::default(),
             changes: tokio::sync::Mutex::default(),
             moves: tokio::sync::Mutex::default(),
+            rereads: Rereads::default(),
             is_leaving: Notify::new(),
             membership,
             durability,
@@ -271,6 +278,17 @@ impl Node {
     /// Replaces the value of [`Self::gaps`].
     pub fn set_gaps(&self, gaps: Gaps) {
         *self.gaps.write().unwrap_or_else(PoisonError::into_inner) = gaps;
+    }
+
+    /// The present name of the data directory; empty if nothing is stored.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        self.identity.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the value of [`Self::identity`].
+    pub fn set_identity(&self, identity: String) {
+        *self.identity.write().unwrap_or_else(PoisonError::into_inner) = identity;
     }
 
     /// Digests of the lists of pools that this node serves.

@@ -35,6 +35,7 @@ use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Durability, Noted, Verdict};
 
 use crate::arrivals;
+use crate::canary::{Bug, planted};
 use crate::lifetimes::{self, Lifetimes};
 use crate::lists::{self, Lists};
 use crate::node;
@@ -208,7 +209,9 @@ pub fn begin<F: Files>(
         held: Vec::new(),
     };
     if has_files {
-        let identity = Identity::read_or_draw(files, &settings.data)?.id;
+        let is_copy = copied.is_some() && !planted(Bug::CopyKeepsName);
+        let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
+        let identity = draw(files, &settings.data)?.id;
         begun.identity = if start.has_log { IN_LOG.to_owned() } else { identity };
         begun.recorded_until = recorded_until;
         begun.gaps = Gaps::read(files, &settings.data)?;

@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::Path;
 use crate::arrivals;
+use crate::canary::{Bug, planted};
 use crate::change::{ChangeError, ask};
 use crate::message::Message;
 use crate::message::{Step, StepResult};
@@ -24,7 +25,7 @@ use crate::moves::{self, to_its_end};
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
-use crate::store::{SeenJournals, ServedMap};
+use crate::store::{Identity, SeenJournals, ServedMap};
 
 /// A node that does not answer during a start is asked again while this one serves.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -92,7 +93,12 @@ pub async fn learn<P: Platform>(
 /// serves, and makes the others record its journals. Returns the nodes to query again: all, if the
 /// disk did not store a hold, because the next start must find it again.
 pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
-    if node.membership.is_none() || !node.answers_wait() {
+    if node.membership.is_none() {
+        return Vec::new();
+    }
+    if !node.answers_wait() {
+        // It has no journal to compare, but the others have lockouts of numbers that came.
+        arrivals::begin(platform, node, peers).await;
         return Vec::new();
     }
     let mut asked = Vec::new();
@@ -248,7 +254,23 @@ async fn settle_now<P: Platform>(
         ServedMap::read(&platform.files(), &node.config.data).map_err(|error| error.to_string())?;
     let before = before.filter(|before| before.version == owners.version());
     let leaving = before.map(|before| before.leaving).unwrap_or_default();
-    moves::keep(platform, node, &owners, leaving).await.map_err(|error| error.to_string())
+    let kept = moves::keep(platform, node, &owners, leaving).await;
+    kept.map_err(|error| error.to_string())?;
+    if doubtful.is_empty() { Ok(()) } else { rename(platform, node).await }
+}
+
+/// Draws a new name for the data directory, once the hold is durable. The journal goes on from an
+/// older place, so that its length alone would not tell it from a copy that is put back later.
+async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
+    let has_log = node.config.journal.replicated.is_some();
+    if has_log || planted(Bug::CopyKeepsName) {
+        return Ok(());
+    }
+    let (files, data) = (platform.files(), node.config.data.clone());
+    let drawn = platform.offload(move || Identity::draw(&files, &data)).await;
+    let drawn = drawn.ok_or("the server is stopping")?.map_err(|error| error.to_string())?;
+    node.set_identity(drawn.id);
+    Ok(())
 }
 
 async fn hold(node: &Node, peers: &Peers, doubtful: &BTreeSet<u16>) -> Result<(), ChangeError> {
@@ -287,7 +309,7 @@ async fn tips(node: &Node, peers: &Peers) -> Vec<JournalWord> {
     let mut tips = Vec::new();
     for shard in node.shards() {
         if let Ok(StepResult::Stored(group)) = ask(peers, shard, Step::TellStored).await {
-            tips.push((shard, node.begun.identity.clone(), group.saturating_add(1)));
+            tips.push((shard, node.identity(), group.saturating_add(1)));
         }
     }
     tips

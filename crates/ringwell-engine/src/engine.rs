@@ -7,6 +7,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+#[cfg(canary)]
+use ringwell_core::canary::{TWO_OF_A_POOL, is_planted};
 use ringwell_core::{
     Before, Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId,
 };
@@ -78,7 +80,8 @@ pub enum Refusal {
     /// The journal takes long to store a group; the engine resumes by itself when the group is
     /// stored.
     JournalWaits,
-    /// The answer would come after the batch's deadline.
+    /// The answer would come after the batch's deadline, or the shard stood still and has yet to
+    /// confirm its pools.
     Late,
     /// The shard has more to do than it may queue.
     Busy,
@@ -122,6 +125,8 @@ pub struct Engine {
     /// their new places before they arrived there. `None` while none is taken.
     pub(crate) moved: Option<Vec<PromoNumber>>,
     refusal: Option<Refusal>,
+    /// The last time at which rows are served.
+    serves_until: Millis,
     /// For a number whose newest record is a keep-alive, the data for the next one.
     origins: HashMap<PromoNumber, Origin>,
 }
@@ -151,6 +156,7 @@ impl Engine {
             live,
             moved: None,
             refusal: None,
+            serves_until: Millis(u64::MAX),
             origins: HashMap::new(),
         }
     }
@@ -189,11 +195,18 @@ impl Engine {
         self.refusal
     }
 
+    /// Refuses rows as [`Refusal::Late`] after this time.
+    pub fn serve_until(&mut self, last: Millis) {
+        self.serves_until = last;
+    }
+
     /// Answers one row at `now`, which [`Engine::at`] returned. The outcome is written to its final
     /// place, because a returned value would be copied through memory twice.
     #[inline]
     pub fn allocate(&mut self, now: Millis, ask: &Ask<'_>, outcome: &mut Outcome) {
-        if let Some(refusal) = self.refusal {
+        if now > self.serves_until {
+            *outcome = Outcome::Refused(Refusal::Late);
+        } else if let Some(refusal) = self.refusal {
             *outcome = Outcome::Refused(refusal);
         } else if !self.writer.has_room(ROW_BYTES_MAX) && !self.begin_group() {
             *outcome = Outcome::Refused(Refusal::Busy);
@@ -257,6 +270,10 @@ impl Engine {
     /// another one: the row is then served like a new one, because a visitor has at most one number
     /// of a pool.
     fn has_left(&self, now: Millis, ask: &Ask<'_>, at: Millis, answer: RecordedAnswer) -> bool {
+        #[cfg(canary)]
+        if is_planted(TWO_OF_A_POOL) {
+            return false;
+        }
         let (Some(visitor), RecordedAnswer::Number(number)) = (ask.visitor, answer) else {
             return false;
         };

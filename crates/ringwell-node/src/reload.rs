@@ -1,54 +1,94 @@
 //! SIGHUP: pools, web sites, calls and management tokens of the configuration are read again while the node serves.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use crate::platform::Tokio;
 use crate::run::Directories;
 use crate::server::Server;
 use crate::site;
+use ringwell_driver::Platform;
 use ringwell_driver::change::{self, ChangeError};
 use ringwell_driver::queue::Peers;
 
 /// Reads the pools again. An unreadable or invalid configuration leaves everything unchanged, and
 /// is logged.
-pub(crate) async fn again(server: &Server, peers: &Peers, directories: &mut Directories) {
+pub(crate) async fn again(
+    server: &Server,
+    peers: &Peers,
+    directories: &mut Directories,
+    cause: &str,
+) {
     let Some(reload) = &mut directories.reload else {
         match directories.reload_settings.as_mut().map(|reload| reload()) {
             Some(Ok(())) => tracing::info!(
-                "SIGHUP: web sites, calls and management tokens were read again; the pools are in \
+                "{cause}: web sites, calls and management tokens were read again; the pools are in \
                  the database"
             ),
-            Some(Err(faults)) => refuse(&faults),
-            None => tracing::warn!("SIGHUP: nothing comes from a file; nothing is read again"),
+            Some(Err(faults)) => refuse(&faults, cause),
+            None => tracing::warn!("{cause}: nothing comes from a file; nothing is read again"),
         }
         return;
     };
     let (read, sites) = match reload() {
         Ok(read) => read,
-        Err(faults) => return refuse(&faults),
+        Err(faults) => return refuse(&faults, cause),
     };
     let node = &server.node;
     let _one = node.changes.lock().await;
     match change::apply(&Tokio, node, peers, move |before| before.replace(read.pools())).await {
         Ok(next) => {
             if let Err(error) = site::serve(server, sites) {
-                tracing::error!(%error, "SIGHUP: the web sites are unchanged");
+                tracing::error!(%error, "{cause}: the web sites are unchanged");
             }
             server.application.iter().for_each(|application| application.disown_all());
             tracing::info!(
                 version = next.version(),
                 ring_pools = next.pool_count(),
                 numbers = next.number_count(),
-                "SIGHUP: pools, web sites, calls and management tokens were read again; \
+                "{cause}: pools, web sites, calls and management tokens were read again; \
                  other settings need a restart"
             );
         }
-        Err(ChangeError::Rules(faults)) => refuse(&faults),
-        Err(error) => tracing::error!(%error, "SIGHUP: the pools are unchanged"),
+        Err(ChangeError::Rules(faults)) => refuse(&faults, cause),
+        Err(error) => tracing::error!(%error, "{cause}: the pools are unchanged"),
     }
 }
 
-fn refuse(faults: &[ringwell_directory::Fault]) {
+/// The interval between two checks whether the database was read.
+const CHECK_EVERY: Duration = Duration::from_millis(20);
+
+/// Reads the pools again because a shard stood still and may have missed a change. A database is
+/// read by its follower.
+pub(crate) async fn confirm(
+    server: &Arc<Server>,
+    peers: &Peers,
+    directories: &mut Directories,
+    request: u64,
+) {
+    if directories.reload.is_some() {
+        again(server, peers, directories, "a shard stood still").await;
+        server.node.rereads.finish(request);
+        return;
+    }
+    let server = Arc::clone(server);
+    tokio::spawn(async move {
+        let node = &server.node;
+        // The first check may have been under way while the process stood still.
+        for _ in 0..2 {
+            let asked = Tokio.moment();
+            let is_read = |now| node.directory_age(now).is_some_and(|age| age < now.since(asked));
+            while !is_read(Tokio.moment()) {
+                tokio::time::sleep(CHECK_EVERY).await;
+            }
+        }
+        node.rereads.finish(request);
+    });
+}
+
+fn refuse(faults: &[ringwell_directory::Fault], cause: &str) {
     for fault in faults {
         tracing::error!("{fault}");
     }
-    tracing::error!(faults = faults.len(), "SIGHUP: the pools are unchanged");
+    tracing::error!(faults = faults.len(), "{cause}: the pools are unchanged");
 }

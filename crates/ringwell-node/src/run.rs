@@ -34,7 +34,7 @@ use ringwell_driver::node::{Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{LastOwner, Logs};
-use ringwell_driver::{life, moves, witness, writer};
+use ringwell_driver::{life, moves, standstill, witness, writer};
 use ringwell_os::Clock;
 
 /// Orders to a shard, in this sequence.
@@ -184,14 +184,20 @@ async fn serve_on(
     signals: &mut Signals,
     reported: &mut Reported,
 ) {
+    let mut rereads = server.node.rereads.asked();
     loop {
         tokio::select! {
             name = signals.next() => {
                 if name == "SIGHUP" {
-                    reload::again(server, peers, directories).await;
+                    reload::again(server, peers, directories, "SIGHUP").await;
                     continue;
                 }
                 tracing::info!(signal = name, "draining");
+            }
+            Ok(()) = rereads.changed() => {
+                let request = *rereads.borrow_and_update();
+                reload::confirm(server, peers, directories, request).await;
+                continue;
             }
             () = logs::is_fenced(&server.node) => {
                 tracing::error!(
@@ -478,6 +484,7 @@ async fn run_shard<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError
     let served = serve_queue(Rc::clone(&thread), links_out, Rc::clone(&store), count, queue);
     tasks.spawn_local(served);
     tasks.spawn_local(maintenance::run(Rc::clone(&thread), Rc::clone(&store)));
+    tasks.spawn_local(standstill::run(Rc::clone(&thread)));
     tasks.spawn_local(proof::history(Rc::clone(&thread), store.reader(), unread));
     tasks.spawn_local(sweep::sweep(Rc::clone(&http)));
     if thread.node.shards().next() == Some(shard) {

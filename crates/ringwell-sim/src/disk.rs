@@ -70,6 +70,13 @@ enum Change {
     Remove(Name),
 }
 
+/// The files of a disk at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    files: Vec<(Name, Vec<u8>)>,
+    directories: BTreeSet<u16>,
+}
+
 /// The disk of one machine.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent state")]
@@ -95,6 +102,12 @@ pub(crate) struct Disk {
     /// Lost ends of files, likewise.
     tails: Vec<(Name, Vec<u8>)>,
     pub(crate) was_damaged: bool,
+    /// Whether groups count as stored without a flush: durability `os`.
+    pub(crate) is_os: bool,
+    /// Whether a power cut has lost such groups since the last start.
+    pub(crate) has_lost_groups: bool,
+    /// … or at any time.
+    lost_groups: bool,
     /// Whether a snapshot or a map was published since the last check.
     pub(crate) has_published: bool,
 }
@@ -111,12 +124,33 @@ impl Disk {
 
     /// Whether the disk has violated its guarantees.
     pub(crate) fn is_to_blame(&self) -> bool {
-        self.lies > 0 || self.was_damaged
+        self.lies > 0 || self.was_damaged || self.lost_groups
     }
 
     /// The files are lost, as on a new disk.
     pub(crate) fn wipe(&mut self) {
-        *self = Self { life: self.life, ..Self::default() };
+        *self = Self { life: self.life, is_os: self.is_os, ..Self::default() };
+    }
+
+    /// The files as they are now, at one moment.
+    pub(crate) fn copy(&self) -> Copy {
+        let file = |id: &u64| self.files.get(id).map(|file| file.cached.clone());
+        let files = self.names.iter().filter_map(|(name, id)| Some((*name, file(id)?)));
+        Copy { files: files.collect(), directories: self.directories.clone() }
+    }
+
+    /// The files are replaced by those of a copy, durably; with a mark if the operator makes one.
+    pub(crate) fn put_back(&mut self, copy: &Copy, mark: Option<Name>) {
+        self.wipe();
+        self.directories.clone_from(&copy.directories);
+        let marks = mark.into_iter().map(|mark| (mark, Vec::new()));
+        for (name, bytes) in copy.files.clone().into_iter().chain(marks) {
+            self.next_file += 1;
+            let file = File { cached: bytes.clone(), durable: bytes, ..File::default() };
+            self.files.insert(self.next_file, file);
+            self.names.insert(name, self.next_file);
+        }
+        self.durable_names.clone_from(&self.names);
     }
 
     fn file(&mut self, name: Name) -> Result<&mut File, Trouble> {
@@ -319,6 +353,8 @@ impl Disk {
         self.life += 1;
         self.on_their_way.clear();
         self.is_full = false;
+        let is_segment = |(name, id): (&Name, &u64)| (name.sort == Sort::Segment).then_some(*id);
+        let segments: BTreeSet<u64> = self.names.iter().filter_map(is_segment).collect();
         let mut names = std::mem::take(&mut self.durable_names);
         let kept = faults.stream(Kind::Power).index(self.changes.len() + 1);
         for change in self.changes.drain(..).take(kept) {
@@ -334,14 +370,16 @@ impl Disk {
         }
         self.durable_names.clone_from(&names);
         self.names = names;
-        for file in self.files.values_mut() {
+        for (id, file) in &mut self.files {
             let dirty = std::mem::take(&mut file.dirty);
+            let has_groups = self.is_os && segments.contains(id);
             for block in dirty {
                 let fate = faults.stream(Kind::Power).below(3);
                 if fate == 0 {
                     file.store(block);
                 } else {
                     self.lies += u64::from(file.claimed.contains(&block));
+                    self.has_lost_groups |= has_groups;
                     let kind = if fate == 1 { Kind::Dropped } else { Kind::Torn };
                     faults.count(kind);
                     if fate == 2 {
@@ -352,6 +390,7 @@ impl Disk {
             file.claimed.clear();
             file.cached.clone_from(&file.durable);
         }
+        self.lost_groups |= self.has_lost_groups;
     }
 
     /// Flips a bit of stored data. Returns the file's name.
@@ -417,6 +456,7 @@ impl Disk {
     pub(crate) fn accept(&mut self) {
         self.flips.clear();
         self.tails.clear();
+        self.has_lost_groups = false;
     }
 
     /// An operator restores damaged data from a copy. Returns `false` if there are other faults.
@@ -433,7 +473,7 @@ impl Disk {
                 file.cached[byte] ^= mask;
             }
         }
-        self.lies == 0
+        self.lies == 0 && !self.lost_groups
     }
 }
 

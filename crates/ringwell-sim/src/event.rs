@@ -49,6 +49,12 @@ pub(crate) enum Event {
     Hasty(usize, u32),
     /// A node loses its disk.
     LostDisk(usize),
+    /// A copy of a node's data is put back.
+    CopyBack(crate::copies::Copied),
+    /// A changed list of pools reaches a node, in this life.
+    ListReaches(usize, u32),
+    /// … and has reached the last one.
+    ListSpread,
     /// The last fault has happened.
     Calm,
     /// Every pool is requested everywhere.

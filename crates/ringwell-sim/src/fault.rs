@@ -84,6 +84,12 @@ kinds! {
     SlowSpell "slow-spell" 20 5_000 100_000;
     BootClock "boot-clock" 30 50_000 500_000;
     Call "call" 0 300_000 900_000;
+    Os "os" 12 1 1;
+    Memory "memory" 8 1 1;
+    Restored "restored" 20 5_000 60_000;
+    CopyBack "copy-back" 20 5_000 60_000;
+    ListSpread "list-spread" 40 300_000 900_000;
+    StandsStill "stands-still" 25 5_000 60_000;
 }
 
 impl Kind {
@@ -137,6 +143,9 @@ impl Faults {
                         | Kind::LostDisk
                         | Kind::SlowSpell
                         | Kind::BootClock
+                        | Kind::Restored
+                        | Kind::CopyBack
+                        | Kind::StandsStill
                 );
             let is_calmed = is_calm && is_fault;
             let rate = if on.contains(kind) { high } else { rate };

@@ -17,6 +17,11 @@ pub(crate) const DATA: &str = "";
 /// The node's own files, by their numbers.
 const OWN: [&str; 5] = ["cluster-map.json", "identity.json", "peers.json", "RESTORED", "gaps.json"];
 
+/// The file that marks data as a copy.
+pub(crate) fn restored_mark() -> Option<Name> {
+    name(Path::new("RESTORED"))
+}
+
 /// The mark of an incomplete copy of a log, and its name while it is written.
 const MARK: [&str; 2] = ["UNFINISHED", "UNFINISHED.tmp"];
 

@@ -10,6 +10,7 @@ use ringwell_driver::node::JournalState;
 use ringwell_driver::store::{Gaps, Store};
 use ringwell_driver::{lookup, moves};
 use ringwell_engine::{Moment, Past};
+use ringwell_journal::Durability;
 
 use crate::event::Event;
 use crate::fault::Kind;
@@ -62,6 +63,11 @@ impl World {
             self.befall_disk();
         }
         for node in 0..self.nodes.len() {
+            for kind in [Kind::Restored, Kind::CopyBack] {
+                if self.faults.strikes(kind) {
+                    self.copy_data(node, kind);
+                }
+            }
             if self.nodes[node].running.is_none() {
                 continue;
             }
@@ -132,13 +138,11 @@ impl World {
     fn inject_into_process(&mut self, node: usize) {
         if self.faults.strikes(Kind::Pause) {
             let length = self.faults.stream(Kind::Pause).between(5 * MS, 3_000 * MS);
-            let until = self.nodes[node].paused_until.max(self.now() + length);
-            self.nodes[node].paused_until = until;
-            let running = self.nodes[node].running.iter_mut();
-            for thread in running.flat_map(|running| running.threads.values_mut()) {
-                thread.stalled_until = thread.stalled_until.max(until);
-            }
+            self.pause_until(node, self.now() + length);
             self.tell(node, &[], || format!("stops for {} ms", length / MS));
+        }
+        if self.faults.strikes(Kind::StandsStill) {
+            self.stand_still(node);
         }
         if self.faults.strikes(Kind::SlowShard) {
             let now = self.now();
@@ -213,7 +217,8 @@ impl World {
         let random = self.faults.stream(Kind::LostDisk);
         let (which, drawn, is_absent) = (random.next(), random.next(), random.chance(700_000));
         let node = usize::try_from(which % self.nodes.len() as u64).unwrap_or(0);
-        if self.is_in_between() || self.is_listing {
+        let is_memory = self.durability == Durability::Memory;
+        if self.is_in_between() || self.is_listing || is_memory {
             return;
         }
         let owners = self.owners_now();

@@ -8,6 +8,7 @@
 mod calls;
 mod clients;
 mod cluster;
+mod copies;
 #[cfg(all(test, canary))]
 mod core_bugs;
 mod disk;
@@ -26,7 +27,9 @@ mod random;
 mod run;
 mod served;
 mod shrink;
+mod standstill;
 mod start;
+mod stored;
 mod world;
 
 pub use fault::Kind;
@@ -39,10 +42,15 @@ pub use shrink::shrink;
 /// Plants a bug in the rules themselves, for the whole process.
 #[cfg(canary)]
 pub fn plant_in_core(bug: Option<Bug>) {
+    use ringwell_core::canary;
     let which = match bug {
-        Some(Bug::LockCompare) => ringwell_core::canary::LOCK_COMPARE,
-        Some(Bug::NotFifo) => ringwell_core::canary::NOT_FIFO,
+        Some(Bug::LockCompare) => canary::LOCK_COMPARE,
+        Some(Bug::NotFifo) => canary::NOT_FIFO,
+        Some(Bug::UndoneReplaces) => canary::UNDONE_REPLACES,
+        Some(Bug::RotationIgnored) => canary::ROTATION_IGNORED,
+        Some(Bug::TwoOfAPool) => canary::TWO_OF_A_POOL,
+        Some(Bug::DoubtsIgnored) => canary::DOUBTS_IGNORED,
         _ => 0,
     };
-    ringwell_core::canary::plant(which);
+    canary::plant(which);
 }

@@ -101,6 +101,8 @@ pub(crate) enum Sent {
     GivesUp { node: usize, life: u32 },
     /// A shard of a stopping node has saved its state.
     Saved { node: usize, life: u32 },
+    /// A node asks for the newest list of pools.
+    WantsList { node: usize, life: u32, request: u64 },
     /// A look-up has ended.
     Looked { which: usize, found: Result<Past, String> },
 }
@@ -194,6 +196,8 @@ pub(crate) struct Life {
     pub(crate) is_dead: Cell<bool>,
     /// Pools that are added from now on are due to a change of the list.
     pub(crate) is_listing: Cell<bool>,
+    /// A shard of each node that the start could not ask about journals.
+    pub(crate) away: RefCell<Vec<u16>>,
 }
 
 /// The platform of one shard in one life of its process.

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use ringwell_driver::Platform;
 use ringwell_driver::change::{self, ChangeError};
+use ringwell_journal::Durability;
 
 use crate::event::Event;
 use crate::fault::Kind;
@@ -19,6 +20,10 @@ use crate::world::{MS, Node, SECOND, World};
 /// The time after which no lockout of the previous lifetime runs: the longest lifetime, and the
 /// longest pause in which a node may miss the new one.
 const SHORTENED_US: u64 = 8 * SECOND;
+
+/// The time in which a list reaches all nodes: with a pause, less than the ten seconds that it may
+/// take.
+const SPREAD_US: u64 = 6 * SECOND;
 
 /// The pools that are not in the list at the moment.
 #[derive(Debug, Default)]
@@ -83,16 +88,54 @@ impl World {
         if self.faults.are_over {
             self.bring_pools_back();
         }
+        let mut last_us = 0;
         for node in 0..self.nodes.len() {
-            if self.nodes[node].running.as_ref().is_some_and(|running| running.is_serving) {
+            if self.nodes[node].running.as_ref().is_none_or(|running| !running.is_serving) {
+                continue;
+            }
+            let waits = self.nodes[node].list_from.checked_sub(self.now());
+            if waits.is_some() || self.faults.strikes(Kind::ListSpread) {
+                let late_us = self.faults.stream(Kind::ListSpread).between(MS, SPREAD_US);
+                let late_us = waits.unwrap_or(late_us);
+                let life = self.nodes[node].life;
+                self.queue.add(self.now() + late_us, Event::ListReaches(node, life));
+                last_us = last_us.max(late_us);
+            } else {
                 self.bring_list(node);
             }
         }
-        self.is_listing = false;
+        if last_us > 0 {
+            self.queue.add(self.now() + last_us, Event::ListSpread);
+        } else {
+            self.is_listing = false;
+        }
     }
 
     /// A node gets the newest list of pools.
     pub(crate) fn bring_list(&mut self, node: usize) {
+        self.bring_list_for(node, 0);
+    }
+
+    /// A node that stood still reads the newest list of pools, if that is on its machine.
+    pub(crate) fn read_list_again(&mut self, node: usize, life: u32, request: u64) {
+        if self.nodes[node].life != life {
+            return;
+        }
+        if self.nodes[node].list_from <= self.now() {
+            return self.bring_list_for(node, request);
+        }
+        if let Some(running) = &self.nodes[node].running {
+            running.node.rereads.finish(request);
+        }
+    }
+
+    fn bring_list_for(&mut self, node: usize, request: u64) {
+        let (now, goes_on_at) = (self.now(), self.nodes[node].paused_until);
+        if goes_on_at > now {
+            // It reads the list that is newest then.
+            let life = self.nodes[node].life;
+            return self.queue.add(goes_on_at, Event::ListReaches(node, life));
+        }
         let pools = self.cluster.ring_pools(&BTreeSet::new());
         let running = self.nodes[node].running.as_ref();
         let Some(thread) = running.and_then(|running| running.first()) else { return };
@@ -104,6 +147,7 @@ impl World {
             let made = change::apply(&sim, process, peers, move |before| before.replace(&pools));
             let made = made.await;
             sim.life.is_listing.set(false);
+            process.rereads.finish(request);
             let fault = match made {
                 Ok(_) | Err(ChangeError::Shard(_) | ChangeError::Stopping) => return,
                 Err(error) => error.to_string(),
@@ -131,7 +175,11 @@ impl World {
     /// Whether a node has yet to begin with its map, or with an empty disk: until then arriving
     /// buckets are not held.
     fn is_map_new(&self) -> bool {
+        let is_memory = self.durability == Durability::Memory;
         let is_served = |node: &Node| {
+            if is_memory {
+                return !node.is_refused;
+            }
             let served = read_served(&node.files);
             served.is_some_and(|served| served.version == node.map.version) && !node.is_refused
         };
@@ -150,7 +198,8 @@ impl World {
     /// Whether each node has served: at its first start a node has no earlier list, and cannot wait
     /// for nodes that may not exist yet.
     fn have_all_served(&self) -> bool {
-        self.nodes.iter().all(|node| read_served(&node.files).is_some())
+        let is_memory = self.durability == Durability::Memory;
+        is_memory || self.nodes.iter().all(|node| read_served(&node.files).is_some())
     }
 
     /// Absent numbers arrive.
@@ -166,7 +215,7 @@ impl World {
     }
 
     /// Numbers move from one pool to another.
-    fn lend_numbers(&mut self, from: u64, to: u64, mut drawn: Random) {
+    pub(crate) fn lend_numbers(&mut self, from: u64, to: u64, mut drawn: Random) {
         if from == to || !self.have_all_served() {
             return;
         }

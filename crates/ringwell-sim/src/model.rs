@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 mod checks;
 mod clocks;
 mod holders;
+mod losses;
 #[cfg(test)]
 mod tests;
 
@@ -18,6 +19,7 @@ pub(crate) use clocks::SKEW_MAX_MS;
 use clocks::{BELIEVED_MS, lockout_ms};
 use holders::Holder;
 pub(crate) use holders::Wanted;
+pub(crate) use losses::Loss;
 
 /// A broken promise.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -94,6 +96,8 @@ pub(crate) struct Holding {
     /// Its record was lost, and recovery has reported this: no other visitor may get it, but there
     /// are no further promises.
     is_forgotten: bool,
+    /// … or its owner's data are older than it, and only other nodes may know that.
+    is_newer: bool,
 }
 
 /// An answer's result for a row.
@@ -129,10 +133,10 @@ pub(crate) struct Recovery {
     pub(crate) shard: u16,
     /// The group after the last that was read.
     pub(crate) next_n: u64,
-    /// Whether the end of the journal was found to be damaged.
-    pub(crate) is_rotten: bool,
-    /// Whether the disk has lost data that it had reported as stored.
-    pub(crate) disk_lied: bool,
+    /// Why groups may be missing.
+    pub(crate) loss: Loss,
+    /// The time from which on nothing is there, whatever its group.
+    pub(crate) lost_since_us: u64,
     pub(crate) now_us: u64,
     pub(crate) now_ms: u64,
     /// The count of the machine's boots.
@@ -406,6 +410,7 @@ impl Model {
             was_lent: false,
             is_lost,
             is_forgotten: is_lost,
+            is_newer: false,
         });
         let place = (number, all.len() - 1);
         if let Some(retry) = retry {
@@ -433,7 +438,7 @@ impl Model {
     }
 
     fn recovered(&mut self, recovery: &Recovery, shards: &[u16]) -> Judged {
-        self.forget(recovery)?;
+        self.forget(recovery, shards)?;
         for pool in recovery.pools.keys() {
             self.check_one_owner(recovery.shard, *pool)?;
         }
@@ -537,44 +542,6 @@ impl Model {
         shard.holds = taken_up.holds.iter().copied().collect();
     }
 
-    /// Groups from `next_n` on are lost. They must not have contained answered rows, unless the
-    /// disk lost them.
-    fn forget(&mut self, recovery: &Recovery) -> Judged {
-        let Recovery { shard, next_n, is_rotten, disk_lied, .. } = *recovery;
-        if is_rotten || disk_lied {
-            // The lost end may have contained copies of records dropped elsewhere.
-            self.forget_holders(shard);
-        }
-        for holders in self.holders.values_mut() {
-            let here = holders.iter_mut().filter(|holder| holder.shard == shard);
-            for holder in here.filter(|holder| holder.withdrawn >= Some(next_n)) {
-                holder.withdrawn = None;
-            }
-        }
-        let is_gone = |grant: &Grant| grant.shard == shard && grant.group >= next_n;
-        for grant in self.granted.values_mut().flatten().filter(|grant| is_gone(grant)) {
-            grant.is_lost = true;
-        }
-        for held in self.held.values_mut().flatten() {
-            if !is_gone(&held.grant) || held.is_lost || held.is_forgotten {
-                continue;
-            }
-            if is_rotten {
-                held.is_forgotten = true;
-            } else if disk_lied {
-                held.is_lost = true;
-                self.excused += 1;
-            } else {
-                let text = format!(
-                    "was answered from group {}, but the journal ends before {next_n}",
-                    held.grant.group
-                );
-                return Err(broken("forgotten", shard, held.grant.number, text));
-            }
-        }
-        Ok(())
-    }
-
     /// A shard's process has ended: its state is unknown until it starts again.
     pub(crate) fn stopped(&mut self, shard: u16) {
         if let Some(shard) = self.shards.get_mut(&shard) {
@@ -582,17 +549,5 @@ impl Model {
             shard.holds.clear();
             shard.pools.clear();
         }
-    }
-
-    /// A node's files were discarded: only holds protect their state.
-    pub(crate) fn wiped(&mut self, shard: u16) {
-        for held in self.held.values_mut().flatten().filter(|held| held.grant.shard == shard) {
-            held.is_forgotten = true;
-        }
-        for grant in self.granted.values_mut().flatten().filter(|grant| grant.shard == shard) {
-            grant.is_lost = true;
-        }
-        self.shards.remove(&shard);
-        self.forget_holders(shard);
     }
 }

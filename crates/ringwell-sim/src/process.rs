@@ -1,12 +1,11 @@
 //! One process: the driver's shards, each on a separate executor, and their initial tasks.
 
-use std::cell::{Cell, RefCell};
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringwell_core::Millis;
 use ringwell_directory::Directory;
 use ringwell_driver::clock::Clock;
 use ringwell_driver::life;
@@ -18,16 +17,14 @@ use ringwell_driver::node::Node as Process;
 use ringwell_driver::open::Opened;
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
-use ringwell_driver::store::{
-    Appended, FileError, Frames, Inline, Journal, JournalReader, Part, SnapshotFile, Stats, Store,
-};
-use ringwell_driver::{Platform, Shard, moves, witness, writer};
-use ringwell_journal::{Clocks, Group};
+use ringwell_driver::store::Inline;
+use ringwell_driver::{Platform, Shard, moves, standstill, witness, writer};
 use tokio::sync::mpsc;
 
 use crate::cluster::Cluster;
 use crate::files::SimFiles;
 use crate::machine::{Life, Sent, Shared, Sim, Wire};
+use crate::stored::Stored;
 
 /// The interval between two checks for a spare segment.
 const SPARES_EVERY: Duration = Duration::from_secs(1);
@@ -47,6 +44,8 @@ pub(crate) struct Running {
     pub(crate) stopping: Option<usize>,
     /// Whether an operator has been called.
     pub(crate) is_failing: bool,
+    /// The shards whose data were older at the start than what they had answered.
+    pub(crate) known: Vec<crate::copies::Known>,
 }
 
 /// One shard's thread.
@@ -66,68 +65,6 @@ pub(crate) struct Thread {
     pub(crate) was_idle_at: u64,
     /// Receives requests of other nodes.
     pub(crate) is_open: Rc<Cell<bool>>,
-}
-
-/// A shard's journal in files: a frame is written, and flushed a while later, so that a kill may
-/// happen in between.
-#[derive(Debug)]
-pub(crate) struct Stored {
-    sim: Sim,
-    journal: Journal<SimFiles>,
-    frames: RefCell<Frames<SimFiles>>,
-}
-
-impl Store for Stored {
-    type Reader = JournalReader<SimFiles>;
-    type Draft = SnapshotFile<SimFiles>;
-
-    async fn append(&self, group: Group) -> Appended {
-        let written = self.frames.borrow_mut().write(&group);
-        match written {
-            Ok(()) => {}
-            Err(error) if error.is_full() => {
-                return Appended::Full { group, error: error.to_string() };
-            }
-            Err(error) => return Appended::Failed(error.to_string()),
-        }
-        self.sim.disk().await;
-        let flushed = self.frames.borrow_mut().flush();
-        match flushed {
-            Ok(()) => Appended::Stored { spare: group.body },
-            Err(error) => Appended::Failed(error.to_string()),
-        }
-    }
-
-    fn reader(&self) -> JournalReader<SimFiles> {
-        self.journal.reader()
-    }
-
-    fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {
-        self.journal.expired(now, clocks)
-    }
-
-    fn waits_for_snapshot(&self) -> bool {
-        self.journal.waits_for_snapshot()
-    }
-
-    async fn drop_part(&self, part: Part) -> Result<(), FileError> {
-        let Some(dropped) = self.journal.drop_segment(part) else { return Ok(()) };
-        let put_away = dropped.put_away();
-        self.sim.disk().await;
-        put_away
-    }
-
-    fn draft(&self, replay_from: u64) -> Result<SnapshotFile<SimFiles>, FileError> {
-        self.journal.create_snapshot(replay_from)
-    }
-
-    fn identity(&self) -> [u8; 16] {
-        self.journal.id()
-    }
-
-    fn stats(&self) -> Stats {
-        self.journal.stats()
-    }
 }
 
 /// The initial tasks of a process's threads.
@@ -160,7 +97,6 @@ impl Start<'_> {
         mut peers: Peers,
     ) -> (u16, Thread) {
         let Opened { shard: id, engine, store, doubts, .. } = opened;
-        let Inline::Files(journal) = store else { unreachable!("journals are in files") };
         let executor = Executor::new();
         let sim = Sim {
             shared: Rc::clone(self.shared),
@@ -175,9 +111,10 @@ impl Start<'_> {
         let ways = to_others(&sim, &self.node, id, &mut peers, net);
         let (node, clock) = (Arc::clone(&self.node), self.clock.clone());
         let shard = Rc::new(Shard::new(id, node, sim.clone(), engine, clock, peers));
-        let (journal, frames) = journal.into_parts();
-        let frames = RefCell::new(frames);
-        let journal = Rc::new(Stored { sim: sim.clone(), journal, frames });
+        let journal = Rc::new(match store {
+            Inline::Files(journal) => Stored::in_files(sim.clone(), journal),
+            Inline::Memory(memory) => Stored::Memory(memory),
+        });
         let is_open = Rc::new(Cell::new(false));
         sim.spawn(writer::run(Rc::clone(&shard), Rc::clone(&journal)));
         let begins = Begins {
@@ -229,14 +166,17 @@ impl Begins {
         let links = ways.iter().map(|way| Rc::clone(&way.link)).collect();
         sim.spawn(serve_queue(Rc::clone(&shard), links, Rc::clone(&journal), || 0, queue));
         sim.spawn(maintenance::run(Rc::clone(&shard), Rc::clone(&journal)));
+        sim.spawn(standstill::run(Rc::clone(&shard)));
         sim.spawn(keep_spares(sim.clone(), journal));
         for way in ways {
             sim.spawn(way.run());
         }
         is_open.set(true);
         if shard.node.shards().next() == Some(shard.id) {
+            sim.spawn(keep_list(sim.clone(), Arc::clone(&shard.node)));
             let (process, peers) = (Arc::clone(&shard.node), shard.peers.clone());
             let away = witness::begin(&sim, &process, &peers).await;
+            sim.life.away.replace(away.clone());
             moves::announce_owners(&sim, &process, &peers);
             sim.spawn(witness::go_on(sim.clone(), Arc::clone(&process), peers.clone(), away));
             sim.spawn(moves::resume(sim.clone(), process, peers));
@@ -245,11 +185,20 @@ impl Begins {
     }
 }
 
+/// Passes requests to read the list of pools again on.
+async fn keep_list(sim: Sim, process: Arc<Process>) {
+    let mut asked = process.rereads.asked();
+    let (node, life) = (sim.life.node, sim.life.number);
+    while asked.changed().await.is_ok() {
+        let request = *asked.borrow_and_update();
+        sim.send(Sent::WantsList { node, life, request });
+    }
+}
+
 /// The work of the journal's second thread in a server.
 async fn keep_spares(sim: Sim, journal: Rc<Stored>) {
     loop {
-        // A failed spare is tried again.
-        let _ = journal.journal.spares().keep_one();
+        journal.keep_spare();
         sim.sleep_until(sim.moment() + SPARES_EVERY).await;
     }
 }

@@ -1,6 +1,6 @@
 //! Starts and stops of nodes, and the operators' actions on them.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -18,12 +18,13 @@ use ringwell_driver::{life, witness};
 use ringwell_engine::Reading;
 use ringwell_journal::{Durability, RecoverError};
 
+use crate::copies::{Known, Older};
 use crate::event::Event;
 use crate::fault::Kind;
 use crate::files::{DATA, SimFiles};
 use crate::judge::{pool_holds, rule};
 use crate::machine::{Life, Sent};
-use crate::model::{Judged, Recovery, SKEW_MAX_MS, Violation};
+use crate::model::{Judged, Loss, Recovery, SKEW_MAX_MS, Violation};
 use crate::process::{Running, Start};
 use crate::world::{Boot, MS, Node as Machine, SECOND, World};
 
@@ -116,7 +117,8 @@ impl World {
     fn open(&mut self, node: usize) -> Result<Judged, Refused> {
         let late = self.late_pools();
         let membership = self.cluster.membership(&self.nodes[node].map, node);
-        let (files, settings) = (self.nodes[node].files.clone(), settings());
+        let durability = self.durability;
+        let (files, settings) = (self.nodes[node].files.clone(), settings(durability));
         let directory = self.cluster.directory(&late);
         let placed = life::place(&files, &settings.data, directory, Some(&membership))?;
         let (directory, owners) = placed;
@@ -129,7 +131,15 @@ impl World {
             let specs = open::specs(directory.pools_of(*shard));
             reads.push(open::read(&files, &settings, *shard, &specs, believed)?);
         }
-        let journals = reads.iter().map(|read| (read.shard, read.recovered.tip.next_n)).collect();
+        let journals: Vec<(u16, u64)> =
+            reads.iter().map(|read| (read.shard, read.recovered.tip.next_n)).collect();
+        if self.nodes[node].files.disk().has_lost_groups {
+            let older = Older { is_marked: false, since_us: u64::MAX };
+            self.nodes[node].older.get_or_insert(older);
+        }
+        let older = self.nodes[node].older.filter(|older| !older.is_marked);
+        let known = older.iter().flat_map(|_| &journals);
+        let known = known.map(|(shard, next_n)| self.known_by(node, *shard, *next_n)).collect();
         let reading = self.reading(node);
         let mut recoveries: Vec<Recovery> =
             reads.iter().map(|read| self.recovery(node, read, &directory)).collect();
@@ -144,7 +154,8 @@ impl World {
             member: Some((&own, membership.cluster().version())),
         };
         let mut begun = open::begin(reads, &start)?;
-        let opened = (owners, begun.findings(on_disk.is_empty(), journals));
+        let is_first = durability != Durability::Memory && on_disk.is_empty();
+        let opened = (owners, begun.findings(is_first, journals));
         let (mut shards, clocks) = (begun.shards, begun.clocks);
         let now = clocks.shard(reading.since_boot);
         for (opened, recovery) in shards.iter_mut().zip(&mut recoveries) {
@@ -155,15 +166,10 @@ impl World {
             recovery.now_ms = now.0;
             recovery.holds = pool_holds(opened.engine.shard(), now);
         }
-        let process = Process::new(
-            config(self.bug),
-            directory,
-            Durability::Disk,
-            &own,
-            Some(membership),
-            opened,
-        );
-        self.begin(node, process, shards, Clock::going_on(clocks, reading.since_boot));
+        let process =
+            Process::new(config(self.bug), directory, durability, &own, Some(membership), opened);
+        let clock = Clock::going_on(clocks, reading.since_boot);
+        self.begin(node, process, shards, (clock, known));
         let judged = self.shared.model.borrow_mut().recovered_all(&recoveries);
         Ok(judged)
     }
@@ -174,13 +180,14 @@ impl World {
         node: usize,
         process: Process,
         shards: Vec<Opened<SimFiles>>,
-        clock: Clock,
+        (clock, known): (Clock, Vec<Known>),
     ) {
         let life = Rc::new(Life {
             node,
             number: self.nodes[node].life,
             is_dead: Cell::new(false),
             is_listing: Cell::new(false),
+            away: RefCell::default(),
         });
         let start = Start {
             shared: &self.shared,
@@ -200,6 +207,7 @@ impl World {
             is_serving: false,
             stopping: None,
             is_failing: false,
+            known,
         };
         self.nodes[node].running = Some(running);
         self.nodes[node].files.disk().accept();
@@ -219,8 +227,8 @@ impl World {
         Recovery {
             shard: read.shard,
             next_n: read.recovered.tip.next_n,
-            is_rotten: read.recovered.is_in_doubt(),
-            disk_lied: self.nodes[node].files.disk().lies > 0,
+            loss: self.loss(node, read),
+            lost_since_us: self.nodes[node].older.map_or(u64::MAX, |older| older.since_us),
             now_us: self.now(),
             now_ms: 0,
             boots: self.nodes[node].boots.len(),
@@ -228,6 +236,21 @@ impl World {
             holds: Vec::new(),
             pools: specs.iter().map(|spec| (spec.id.0, rule(spec, self.bug))).collect(),
         }
+    }
+
+    /// Why a shard may have lost answered groups.
+    fn loss(&self, node: usize, read: &Read<SimFiles>) -> Loss {
+        if self.durability == Durability::Memory {
+            return Loss::All;
+        }
+        let older = self.nodes[node].older;
+        if read.recovered.is_in_doubt() || older.is_some_and(|older| older.is_marked) {
+            return Loss::Doubted;
+        }
+        if self.nodes[node].files.disk().lies > 0 {
+            return Loss::Lied;
+        }
+        if older.is_some() { Loss::Older } else { Loss::Nothing }
     }
 
     /// A shard can serve. When all shards of a node can, it serves.
@@ -244,6 +267,7 @@ impl World {
         running.is_serving = true;
         let known = running.directory().pool_count();
         self.tell(node, &[], || "serves".to_owned());
+        self.excuse_older(node);
         let judged = self.judge_serving(node);
         self.shared.judge(judged);
         self.crash_after(node);
@@ -358,7 +382,8 @@ impl World {
         }
         self.nodes[node].is_refused = false;
         let can_restore = self.chance.chance(500_000) || self.now() < self.shortened_until;
-        let is_whole = self.nodes[node].files.disk().mend();
+        // Older data would need a mark.
+        let is_whole = self.nodes[node].files.disk().mend() && self.nodes[node].older.is_none();
         if can_restore && is_whole {
             self.tell(node, &[], || "gets its files back from a copy".to_owned());
         } else {
@@ -375,6 +400,7 @@ impl World {
         self.tell(node, &[], || "begins again with an empty disk and a new map".to_owned());
         let owners = self.owners_now();
         self.nodes[node].files.disk().wipe();
+        self.nodes[node].older = None;
         self.nodes[node].map = self.cluster.change(owners);
         for shard in self.cluster.shards_of(node) {
             self.shared.model.borrow_mut().wiped(shard);
@@ -433,10 +459,10 @@ fn config(bug: Option<Bug>) -> Config {
     config
 }
 
-fn settings() -> Settings {
+fn settings(durability: Durability) -> Settings {
     Settings {
         segment_bytes: SEGMENT_BYTES,
         history_bytes: 6 * SEGMENT_BYTES,
-        ..Settings::new(PathBuf::from(DATA), Durability::Disk)
+        ..Settings::new(PathBuf::from(DATA), durability)
     }
 }

@@ -11,9 +11,11 @@ use std::time::Duration;
 use ringwell_core::PoolId;
 use ringwell_directory::Owner;
 use ringwell_driver::{Bug, Moment};
+use ringwell_journal::Durability;
 
 use crate::clients::Clients;
 use crate::cluster::{Cluster, Map};
+use crate::copies::Older;
 use crate::event::{Event, Queue};
 use crate::fault::{Faults, Kind};
 use crate::files::SimFiles;
@@ -50,6 +52,10 @@ pub(crate) struct Node {
     pub(crate) map: Rc<Map>,
     /// It does not start, and an operator has been called.
     pub(crate) is_refused: bool,
+    /// Its data are older than what it has answered, and it has not served since.
+    pub(crate) older: Option<Older>,
+    /// The time from which the newest list of pools is on the machine, after it stood still.
+    pub(crate) list_from: u64,
 }
 
 /// One boot of a machine.
@@ -69,6 +75,8 @@ pub(crate) struct World {
     pub(crate) clients: Clients,
     pub(crate) faults: Faults,
     pub(crate) bug: Option<Bug>,
+    /// The durability of all nodes.
+    pub(crate) durability: Durability,
     pub(crate) chance: Random,
     /// The time until which nothing gets from one node to another.
     pub(crate) cuts: BTreeMap<(usize, usize), u64>,
@@ -107,6 +115,13 @@ impl World {
         let mut faults = Faults::draw(options.seed, &options.on, &options.off, only.clone());
         let cluster = Cluster::draw(&mut random, faults.note_if_on(Kind::LargePools));
         let map = cluster.newest();
+        let is_memory = faults.note_if_on(Kind::Memory);
+        let is_os = !is_memory && faults.note_if_on(Kind::Os);
+        let durability = match (is_memory, is_os) {
+            (true, _) => Durability::Memory,
+            (_, true) => Durability::Os,
+            _ => Durability::Disk,
+        };
         let call_faults = Faults::draw(options.seed, &options.on, &options.off, only);
         let shared =
             Rc::new(Shared::new(options.seed, cluster.nodes, call_faults, options.keeps_tale));
@@ -119,14 +134,18 @@ impl World {
             paused_until: 0,
             map: Rc::clone(&map),
             is_refused: false,
+            older: None,
+            list_from: 0,
         };
-        let nodes = (0..cluster.nodes).map(|_| node()).collect();
+        let nodes: Vec<Node> = (0..cluster.nodes).map(|_| node()).collect();
+        nodes.iter().for_each(|node| node.files.disk().is_os = is_os);
         let mut world = Self {
             queue: Queue::default(),
             nodes,
             clients: Clients::draw(options, &cluster),
             cluster,
             bug: options.bug,
+            durability,
             shared,
             chance: Random::new(options.seed, 4),
             cuts: BTreeMap::new(),
@@ -292,6 +311,7 @@ impl World {
                 self.stop(node, false);
             }
             Sent::GivesUp { .. } => {}
+            Sent::WantsList { node, life, request } => self.read_list_again(node, life, request),
             Sent::Looked { which, found } => drop(self.looked.insert(which, found)),
         }
         Ok(())
@@ -330,6 +350,9 @@ impl World {
             | Event::CrashAfter(..)
             | Event::Hasty(..) => {}
             Event::LostDisk(node) => self.lose_disk(node),
+            Event::CopyBack(copied) => self.copy_back(&copied),
+            Event::ListReaches(node, life) => self.list_arrives(node, life),
+            Event::ListSpread => self.is_listing = false,
             Event::Probe => {
                 self.shared.model.borrow_mut().must_serve = true;
                 self.probe();

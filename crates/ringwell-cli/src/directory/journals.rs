@@ -11,23 +11,26 @@ use ringwell_store::{Store, StoreError};
 
 /// The data directory whose name to record.
 pub(super) struct Naming {
-    /// `None` once it is recorded, or if no data are kept.
+    /// `None` if no data are kept.
     data: Option<PathBuf>,
+    /// The name that was recorded last.
+    noted: Option<String>,
 }
 
 impl Naming {
     pub(super) fn new(config: &Config) -> Self {
-        Self { data: keeps(config).then(|| config.data.clone()) }
+        Self { data: keeps(config).then(|| config.data.clone()), noted: None }
     }
 
     /// Records the name once a required hold is durable, because a start that ends earlier must
-    /// still find the old name.
+    /// still find the old name. It changes when other nodes show that the data are a copy.
     pub(super) async fn note(&mut self, store: &Store, node: &str) -> Result<(), StoreError> {
         let Some(data) = &self.data else { return Ok(()) };
         let named = Identity::read(&OsFiles, data).ok().flatten();
+        let named = named.filter(|name| self.noted.as_ref() != Some(&name.id));
         if let Some(name) = named.filter(|_| !is_restored(&OsFiles, data)) {
             store.note_journal(node, &name.id).await?;
-            self.data = None;
+            self.noted = Some(name.id);
         }
         Ok(())
     }

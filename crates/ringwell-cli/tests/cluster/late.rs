@@ -41,3 +41,46 @@ fn a_pool_that_appears_after_the_start_with_a_new_map_is_held_after_another_star
         }
     }
 }
+
+/// A number goes from a pool of node a to one of node b while node a stands still. Node b waits for
+/// it, and then gives the number.
+#[test]
+fn a_node_that_stood_still_gives_no_number_that_has_left_it() {
+    let lifetime = Duration::from_secs(6);
+    let mut cluster = Cluster::new(1, lifetime);
+    let servers = cluster.start_both();
+    let of = |node| (1..=POOLS).find(|pool| Cluster::owner(*pool) == node).unwrap();
+    let [from, to] = [of(0), of(1)];
+    servers[0].signal("STOP");
+    let mut pools = cluster.pools().to_vec();
+    let place = |pool: u64| usize::try_from(pool).unwrap() - 1;
+    let number = pools[place(from)].first;
+    pools[place(from)].first = pools[place(to)].first;
+    pools[place(to)].first = number;
+    for site in &mut cluster.sites {
+        site.write(pools.clone());
+    }
+    assert!(servers[1].reload().contains("read again"));
+    let ask = |node: usize, pool: u64| {
+        let asks = [Ask { pool, id: "one".to_owned() }];
+        let answer = servers[node].client().post(BULK, &[], &batch::body(&asks, &pools)).unwrap();
+        batch::rows(&answer).remove(0).number
+    };
+    // The lifetime and ten seconds later.
+    let until = Instant::now() + 2 * PATIENCE;
+    while ask(1, to) != number {
+        assert!(Instant::now() < until, "{}", servers[1].log());
+        sleep(Duration::from_millis(100));
+    }
+    servers[0].signal("CONT");
+    let given = Instant::now();
+    while given.elapsed() < lifetime / 2 {
+        assert_ne!(ask(0, from), number, "a visitor of node b has it");
+    }
+    servers[0].says("the shard's pools are confirmed");
+    let until = Instant::now() + PATIENCE;
+    while ask(0, from) != pools[place(from)].first {
+        assert!(Instant::now() < until, "{}", servers[0].log());
+        sleep(Duration::from_millis(100));
+    }
+}

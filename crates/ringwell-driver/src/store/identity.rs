@@ -39,6 +39,15 @@ impl Identity {
         if let Some(known) = Self::read(files, data)? {
             return Ok(known);
         }
+        Self::draw(files, data)
+    }
+
+    /// Draws a new name and stores it durably: the data go on from a copy, and nothing else that
+    /// had their name is served from now on.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    pub fn draw(files: &impl Files, data: &Path) -> Result<Self, FileError> {
         let drawn = files.random(&data.join(FILE))?;
         let identity = Self { id: format!("{:032x}", u128::from_le_bytes(drawn)) };
         write_json(files, data, FILE, &identity)?;

@@ -8,7 +8,7 @@
 //! DATA/LOCK                                 held by the one process that serves
 //! DATA/site-secret                          signs what pages keep of their visitors
 //! DATA/cluster-map.json                     buckets served here, of a node of a cluster
-//! DATA/identity.json                        the name of this data directory, drawn once
+//! DATA/identity.json                        the name of this data directory
 //! DATA/peers.json                           what was seen of other nodes' journals
 //! DATA/gaps.json                             when answered allocations may be missing
 //! DATA/RESTORED                             this is a copy: the next start holds all pools

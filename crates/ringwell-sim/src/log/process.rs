@@ -108,6 +108,7 @@ impl Begin<'_> {
             number: self.life,
             is_dead: Cell::new(false),
             is_listing: Cell::new(false),
+            away: RefCell::default(),
         });
         let sim = Sim {
             shared: Rc::clone(self.shared),

@@ -1,8 +1,8 @@
 //! The single promises, each as a check of the model's state.
 
 use super::{
-    BELIEVED_MS, Grant, Holding, Judged, Known, Model, PoolRule, Recovery, Row, Shard, TakenUp,
-    broken, lockout_ms,
+    BELIEVED_MS, Grant, Holding, Judged, Known, Loss, Model, PoolRule, Recovery, Row, Shard,
+    TakenUp, broken, lockout_ms,
 };
 
 impl Model {
@@ -191,7 +191,7 @@ impl Model {
     pub(super) fn check_recovered(&self, recovery: &Recovery) -> Judged {
         let Some(shard) = self.shards.get(&recovery.shard) else { return Ok(()) };
         let fault = |rule, number, text| Err(broken(rule, recovery.shard, number, text));
-        if recovery.is_rotten {
+        if recovery.loss == Loss::Doubted {
             for number in shard.numbers.keys() {
                 let pool = shard.pools.iter().find(|(_, pool)| pool.numbers.contains(number));
                 let Some((id, pool)) = pool else { continue };

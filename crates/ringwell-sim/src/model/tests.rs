@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Grant, Judged, Model, PoolRule, Recovery, Row, Shown};
+use super::{Grant, Judged, Loss, Model, PoolRule, Recovery, Row, Shown};
 
 const FIRST: u64 = 2_005_550_000;
 const SECOND: u64 = 1_000_000;
@@ -21,8 +21,8 @@ fn recovery(next_n: u64, now_us: u64) -> Recovery {
         pools: BTreeMap::from([(7, pool)]),
         shard: 0,
         next_n,
-        is_rotten: false,
-        disk_lied: false,
+        loss: Loss::Nothing,
+        lost_since_us: u64::MAX,
         now_us,
         now_ms: now_us / 1000,
         boots: 1,
@@ -100,13 +100,13 @@ fn an_answer_that_is_lost_after_a_restart_is_found() {
 
 #[test]
 fn a_lying_disk_is_to_blame_and_a_damaged_end_must_be_held() {
-    let lied = Recovery { disk_lied: true, ..recovery(5, SECOND / 10) };
+    let lied = Recovery { loss: Loss::Lied, ..recovery(5, SECOND / 10) };
     let mut model = model();
     model.granted(grant(5, FIRST, 0)).unwrap();
     answer(&mut model, 5, Shown::Number(FIRST), 10).unwrap();
     model.recovered_all(&[lied]).unwrap();
     assert_eq!(model.excused, 1);
-    let rotten = Recovery { is_rotten: true, ..recovery(5, SECOND / 10) };
+    let rotten = Recovery { loss: Loss::Doubted, ..recovery(5, SECOND / 10) };
     assert_eq!(rule(model.recovered_all(std::slice::from_ref(&rotten))), "not held");
     let held = Recovery { holds: vec![(7, 1200)], ..rotten };
     model.recovered_all(&[held]).unwrap();

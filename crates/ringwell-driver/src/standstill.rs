@@ -1,0 +1,67 @@
+//! A shard that has stood still confirms its pools before it gives out a number.
+//!
+//! Other nodes give the numbers of a node that does not answer to other pools after
+//! [`LIST_SPREAD`] and the longest lifetime. A process that was stopped, or whose machine slept,
+//! would go on by its former list of pools, and give the same numbers. A shard therefore may serve
+//! only for [`STILL_MAX`] after its last turn. Beyond that its rows overflow until the list was read
+//! again from where it comes from, and the other nodes were asked about the numbers. A source or a
+//! node that does not answer keeps nothing waiting for long. Source: docs/spec/cluster.md, "A node
+//! that stood still".
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+
+use crate::arrivals::{self, LIST_SPREAD};
+use crate::canary::{Bug, planted};
+use crate::platform::Platform;
+use crate::shard::Shard;
+
+/// The longest time between two turns of a shard after which it continues as before.
+const STILL_MAX: Millis = Millis(LIST_SPREAD.0 / 2);
+
+/// The interval between two turns.
+const TURN: Duration = Duration::from_secs(1);
+
+/// A source of pools that does not answer within this time is not waited for.
+const LIST_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Confirms the shard's pools whenever it has stood still, until it ends. A node without others has
+/// nothing to confirm.
+pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
+    if !arrivals::has_others(&shard.node) || planted(Bug::StandstillIgnored) {
+        return;
+    }
+    let mut confirmed = shard.now();
+    loop {
+        let until = confirmed + STILL_MAX;
+        shard.engine.borrow_mut().serve_until(until);
+        if shard.now() <= until {
+            shard.platform.sleep_until(shard.platform.moment() + TURN).await;
+        }
+        let now = shard.now();
+        confirmed = if now <= until { now } else { confirm(&shard).await };
+    }
+}
+
+/// Returns the time from which on the shard's pools are known to be its own.
+async fn confirm<P: Platform>(shard: &Shard<P>) -> Millis {
+    tracing::warn!(
+        shard = shard.id,
+        "this shard stood still: its rows get overflow numbers until the list of pools was read \
+         again and the other nodes were asked about its numbers"
+    );
+    let Shard { platform, node, peers, .. } = shard;
+    let request = node.rereads.ask();
+    if platform.within(LIST_PATIENCE, node.rereads.wait(request)).await.is_none() {
+        tracing::warn!(
+            shard = shard.id,
+            "the list of pools cannot be read again: it stays as it is"
+        );
+    }
+    let since = shard.now();
+    arrivals::confirm(platform, node, peers, shard.id).await;
+    tracing::info!(shard = shard.id, "the shard's pools are confirmed: numbers go out again");
+    since
+}

@@ -1,0 +1,136 @@
+//! Data directories that are put back from a copy, and the nodes that know more than the copy has.
+//!
+//! An operator marks the data (`ringwell restore`, `serve --restored`), or does not, and then only
+//! other nodes can tell. Follows the rules for operators: nothing is put back from before a move or
+//! a new map, nor while lockouts of a longer lifetime may run.
+
+use std::path::Path;
+
+use ringwell_directory::Owners;
+use ringwell_driver::store::{Identity, Leaving, SeenJournals};
+use ringwell_journal::Durability;
+
+use crate::disk::Copy;
+use crate::event::Event;
+use crate::fault::Kind;
+use crate::files::{DATA, restored_mark};
+use crate::served::read_served;
+use crate::world::{MS, SECOND, World};
+
+/// A copy of a node's data, and what must still be so when it is put back.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    node: usize,
+    /// Whether the operator marks the data.
+    is_marked: bool,
+    files: Copy,
+    /// When it was made.
+    at: u64,
+    owners: Option<(Owners, Vec<Leaving>)>,
+    map: u64,
+    boots: usize,
+}
+
+/// Data that are older than what their node has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Older {
+    /// Whether the operator has said so; otherwise only other nodes may know.
+    pub(crate) is_marked: bool,
+    /// From then on they lack everything.
+    pub(crate) since_us: u64,
+}
+
+/// A shard whose data are older, and the nodes that know of more.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) shard: u16,
+    pub(crate) by: Vec<usize>,
+}
+
+impl World {
+    /// An operator makes a copy of a node's data and puts it back some time later.
+    pub(crate) fn copy_data(&mut self, node: usize, kind: Kind) {
+        if self.durability == Durability::Memory {
+            return;
+        }
+        let later = self.faults.stream(kind).between(200 * MS, 8 * SECOND);
+        let is_whole = {
+            let disk = self.nodes[node].files.disk();
+            !disk.is_to_blame() && !disk.has_stopped
+        };
+        let Some(owners) = self.owners_served(node).filter(|_| is_whole) else { return };
+        let copied = Copied {
+            node,
+            is_marked: kind == Kind::Restored,
+            files: self.nodes[node].files.disk().copy(),
+            at: self.now(),
+            owners: Some(owners),
+            map: self.nodes[node].map.version,
+            boots: self.nodes[node].boots.len(),
+        };
+        self.tell(node, &[], || "a copy of its data is made".to_owned());
+        self.queue.add(self.now() + later, Event::CopyBack(copied));
+    }
+
+    /// The owners by which a node serves, and the buckets that it is giving away.
+    fn owners_served(&self, node: usize) -> Option<(Owners, Vec<Leaving>)> {
+        let served = read_served(&self.nodes[node].files)?;
+        Some((served.owners?, served.leaving))
+    }
+
+    pub(crate) fn copy_back(&mut self, copied: &Copied) {
+        let Copied { node, is_marked, boots, map, .. } = *copied;
+        let others = self.nodes.iter().enumerate().filter(|(other, _)| *other != node);
+        let serves = |it: &crate::world::Node| it.running.as_ref().is_some_and(|r| r.is_serving);
+        let is_known = is_marked || { others }.any(|(_, other)| serves(other));
+        let may_not = self.faults.are_over
+            || self.is_in_between()
+            || !is_known
+            || self.nodes[node].is_refused
+            || self.nodes[node].map.version != map
+            || self.cluster.newest().version != map
+            || self.nodes[node].boots.len() != boots
+            || self.owners_served(node) != copied.owners;
+        if may_not {
+            return;
+        }
+        self.stop(node, false);
+        let mark = if is_marked { restored_mark() } else { None };
+        self.nodes[node].files.disk().put_back(&copied.files, mark);
+        // Data that never served have not been replaced.
+        let before = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
+        let since_us = before.min(copied.at);
+        self.nodes[node].older = Some(Older { is_marked, since_us });
+        let how = if is_marked { "with a mark" } else { "without a mark" };
+        self.tell(node, &[], || format!("its data are put back from the copy, {how}"));
+    }
+
+    /// The nodes that know of another journal of this shard of `node` than one that ends before
+    /// `next_n`.
+    pub(crate) fn known_by(&self, node: usize, shard: u16, next_n: u64) -> Known {
+        let data = Path::new(DATA);
+        let own = Identity::read(&self.nodes[node].files, data).ok().flatten();
+        let own = own.map(|own| own.id);
+        let knows = |other: &usize| {
+            let seen = SeenJournals::read(&self.nodes[*other].files, data).unwrap_or_default();
+            let word = seen.shards.get(&shard);
+            word.is_some_and(|(name, n)| Some(name) != own.as_ref() || *n > next_n)
+        };
+        let others = (0..self.nodes.len()).filter(|other| *other != node);
+        Known { shard, by: others.filter(knows).collect() }
+    }
+
+    /// A node with older data begins to serve: what no node could tell it is not promised.
+    pub(crate) fn excuse_older(&mut self, node: usize) {
+        if self.nodes[node].older.take().is_none_or(|older| older.is_marked) {
+            return;
+        }
+        let Some(running) = &self.nodes[node].running else { return };
+        let away = running.life.away.borrow();
+        let away: Vec<usize> = away.iter().map(|shard| self.cluster.home(*shard)).collect();
+        for Known { shard, by } in &running.known {
+            let is_known = by.iter().any(|other| !away.contains(other));
+            self.shared.model.borrow_mut().serves_older(*shard, is_known);
+        }
+    }
+}

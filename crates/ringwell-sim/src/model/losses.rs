@@ -1,0 +1,114 @@
+//! What a start may have lost, and what is still promised then.
+
+use super::{Grant, Judged, Model, Recovery, broken};
+
+/// Why answered groups may be missing after a start.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Loss {
+    /// They may not.
+    #[default]
+    Nothing,
+    /// The start has found damage, or an operator has marked the data as a copy: all pools are
+    /// held.
+    Doubted,
+    /// The data are older than what was served, and only other nodes may know it: if one does and
+    /// answers, the pools are held.
+    Older,
+    /// The disk has lost what it had reported as stored, without evidence.
+    Lied,
+    /// Durability `memory`: all state ends with the process.
+    All,
+}
+
+impl Model {
+    /// Groups from `next_n` on are lost. They must not have contained answered rows, unless
+    /// something explains that.
+    pub(super) fn forget(&mut self, recovery: &Recovery, shards: &[u16]) -> Judged {
+        let Recovery { shard, next_n, loss, lost_since_us, .. } = *recovery;
+        if loss == Loss::All {
+            self.forget_all(recovery, shards);
+            return Ok(());
+        }
+        if loss != Loss::Nothing {
+            // The lost end may have contained copies of records dropped elsewhere.
+            self.forget_holders(shard);
+        }
+        for holders in self.holders.values_mut() {
+            let here = holders.iter_mut().filter(|holder| holder.shard == shard);
+            for holder in here.filter(|holder| holder.withdrawn >= Some(next_n)) {
+                holder.withdrawn = None;
+            }
+        }
+        let is_gone = |grant: &Grant| {
+            grant.shard == shard && (grant.group >= next_n || grant.true_us >= lost_since_us)
+        };
+        for grant in self.granted.values_mut().flatten().filter(|grant| is_gone(grant)) {
+            grant.is_lost = true;
+        }
+        for held in self.held.values_mut().flatten() {
+            if !is_gone(&held.grant) || held.is_lost || held.is_forgotten {
+                continue;
+            }
+            match loss {
+                Loss::Doubted | Loss::Older => {
+                    held.is_forgotten = true;
+                    held.is_newer = loss == Loss::Older;
+                }
+                Loss::Lied => {
+                    held.is_lost = true;
+                    self.excused += 1;
+                }
+                Loss::Nothing | Loss::All => {
+                    let text = format!(
+                        "was answered from group {}, but the journal ends before {next_n}",
+                        held.grant.group
+                    );
+                    return Err(broken("forgotten", shard, held.grant.number, text));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A node without files has ended: the lockouts that it kept are gone, and so is the history of
+    /// those that it had passed to others.
+    fn forget_all(&mut self, recovery: &Recovery, shards: &[u16]) {
+        let shard = recovery.shard;
+        self.forget_holders(shard);
+        for grant in self.granted.values_mut().flatten().filter(|grant| grant.shard == shard) {
+            grant.is_lost = true;
+        }
+        let is_served =
+            |number: &u64| recovery.pools.values().any(|pool| pool.numbers.contains(number));
+        for (number, all) in &mut self.held {
+            let is_kept_here = is_served(number);
+            for held in all {
+                held.is_lost |= shards.contains(&held.keeper) || is_kept_here;
+                held.is_forgotten |= held.grant.shard == shard;
+            }
+        }
+    }
+
+    /// A shard whose data are older than what it has answered begins to serve. If no other node
+    /// could say so, nothing is promised about the rest.
+    pub(crate) fn serves_older(&mut self, shard: u16, is_known: bool) {
+        let all = self.held.values_mut().flatten().filter(|held| held.grant.shard == shard);
+        for held in all.filter(|held| held.is_newer) {
+            held.is_newer = false;
+            held.is_lost |= !is_known;
+            self.excused += u64::from(!is_known);
+        }
+    }
+
+    /// A node's files were discarded: only holds protect their state.
+    pub(crate) fn wiped(&mut self, shard: u16) {
+        for held in self.held.values_mut().flatten().filter(|held| held.grant.shard == shard) {
+            held.is_forgotten = true;
+        }
+        for grant in self.granted.values_mut().flatten().filter(|grant| grant.shard == shard) {
+            grant.is_lost = true;
+        }
+        self.shards.remove(&shard);
+        self.forget_holders(shard);
+    }
+}

@@ -1,0 +1,84 @@
+//! Machines that stand still for longer than a list of pools may take to reach all nodes.
+//!
+//! Numbers of their pools go to pools of other nodes meanwhile. The new list is on the machine when
+//! it goes on, or reaches it within the time that operators have.
+
+use crate::fault::Kind;
+use crate::random::Random;
+use crate::world::{MS, SECOND, World};
+
+/// How long a machine stands still: longer than other nodes wait for it.
+const LENGTH_US: (u64, u64) = (11 * SECOND, 28 * SECOND);
+
+/// The time in which the newest list reaches a machine that goes on.
+const LIST_WITHIN_US: u64 = 6 * SECOND;
+
+/// Kinds of faults after which a node may not get an answer of another one in time. A node that
+/// goes on with its former list needs such an answer.
+const OUT_OF_REACH: [Kind; 17] = [
+    Kind::Kill,
+    Kind::Power,
+    Kind::CrashAtCall,
+    Kind::CrashAfter,
+    Kind::Stop,
+    Kind::WriteError,
+    Kind::FlushError,
+    Kind::Shorten,
+    Kind::RotAtEnd,
+    Kind::FrameLost,
+    Kind::FrameDelayed,
+    Kind::Partition,
+    Kind::SlowShard,
+    Kind::Pause,
+    Kind::MapChange,
+    Kind::LostDisk,
+    Kind::CopyBack,
+];
+
+impl World {
+    /// A machine stands still, and numbers leave one of its pools for another node's.
+    pub(crate) fn stand_still(&mut self, node: usize) {
+        let random = self.faults.stream(Kind::StandsStill);
+        let (length, drawn) =
+            (random.between(LENGTH_US.0, LENGTH_US.1), Random::new(random.next(), 7));
+        let (late, is_late) = (random.between(MS, LIST_WITHIN_US), random.chance(500_000));
+        let until = self.now() + length;
+        if self.nodes.len() < 2 || until > self.clients.length_us {
+            return;
+        }
+        self.pause_until(node, until);
+        self.tell(node, &[], || format!("stands still for {} ms", length / MS));
+        let can_ask = !OUT_OF_REACH.iter().any(|kind| self.faults.is_on(*kind));
+        self.nodes[node].list_from = if is_late && can_ask { until + late } else { 0 };
+        self.lend_away(node, drawn);
+    }
+
+    /// No task of a node has its turn until then.
+    pub(crate) fn pause_until(&mut self, node: usize, until: u64) {
+        let until = self.nodes[node].paused_until.max(until);
+        self.nodes[node].paused_until = until;
+        let running = self.nodes[node].running.as_mut();
+        for thread in running.into_iter().flat_map(|running| running.threads.values_mut()) {
+            thread.stalled_until = thread.stalled_until.max(until);
+        }
+    }
+
+    /// Numbers go from a pool of this node to one of another node.
+    fn lend_away(&mut self, node: usize, mut drawn: Random) {
+        if self.is_listing {
+            return;
+        }
+        let owners = self.owners_now();
+        let is_here = |pool: &u64| owners.get(pool).map(|it| self.cluster.home(*it) == node);
+        let all: Vec<u64> = self.cluster.pools.keys().copied().collect();
+        let own: Vec<u64> =
+            { all.iter() }.filter(|it| is_here(it) == Some(true)).copied().collect();
+        let others: Vec<u64> =
+            all.into_iter().filter(|pool| is_here(pool) == Some(false)).collect();
+        let (from, to) = (drawn.index(own.len()), drawn.index(others.len()));
+        if let (Some(&from), Some(&to)) = (own.get(from), others.get(to)) {
+            self.lend_numbers(from, to, drawn);
+            self.list_changes();
+        }
+    }
+}
