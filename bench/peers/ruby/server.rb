@@ -48,7 +48,7 @@ class Pool
   end
 end
 
-# What is done with a batch, without a word about connections.
+# The processing of a batch, independent of connections.
 class Bulk
   KEY = /[?&]ring_pool_key=([^&]*)/.freeze
 

@@ -124,7 +124,7 @@ fn flags_and_variables_override_the_configuration() {
 }
 
 #[test]
-fn wrong_usage_is_told_on_stderr_and_exits_with_2() {
+fn wrong_usage_is_reported_on_stderr_and_exits_with_2() {
     let wrong: [&[&str]; 11] = [
         &[],
         &["serv"],

@@ -30,7 +30,7 @@ fn a_clean_history_is_reported_as_clean_with_the_judged_rules() {
 }
 
 #[test]
-fn a_violation_is_told_with_its_lines_and_the_nearest_fault() {
+fn a_violation_is_reported_with_its_lines_and_the_nearest_fault() {
     let output = check(&["c1-double-by-clients.jsonl"]);
     assert_eq!(output.status.code(), Some(1));
     let text = stdout(&output);

@@ -392,7 +392,7 @@ fn a_number_becomes_free_a_minute_after_its_visitor_left_and_a_kept_one_does_not
     // The last one's lease is still in the list, but the number's owner knows that it was extended.
     assert_eq!(provisional(&mut client), 2);
     let until = Instant::now() + Duration::from_secs(90);
-    // Both numbers are locked: a third visitor gets the overflow number, until one comes free.
+    // Both numbers are locked: a third visitor gets the overflow number, until one becomes free.
     let began = Instant::now();
     loop {
         let third = visit(&mut client);

@@ -275,7 +275,7 @@ async fn check_overflow(
     }
 }
 
-/// The pools that stay but give up numbers, without those numbers.
+/// The pools that stay but lose numbers, without those numbers.
 fn smaller(before: &Directory, put: &[(u32, Arc<RingPool>)]) -> Vec<(u32, PoolSpec)> {
     let mut smaller = Vec::new();
     for (index, pool) in put {

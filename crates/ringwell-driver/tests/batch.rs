@@ -1,4 +1,4 @@
-//! What happens to a batch's numbers if the journal, another shard or the client does not wait.
+//! The fate of a batch's numbers if the journal, another shard or the client is late.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]

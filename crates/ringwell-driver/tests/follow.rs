@@ -37,7 +37,7 @@ struct Inner {
     first: Cell<u64>,
     /// Another process's messages, which come before the next append.
     between: RefCell<Vec<Bytes>>,
-    /// What the leader has in place of one message, and for how many changes of it.
+    /// The message that the leader has in place of another, and for how many changes of it.
     rotten: RefCell<Option<(u64, Option<Bytes>)>>,
     leaders_rotten: Cell<u32>,
 }

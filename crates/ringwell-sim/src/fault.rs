@@ -198,7 +198,7 @@ impl Faults {
         &mut self.streams[kind as usize]
     }
 
-    /// How often each kind happened, in both tables, without kinds that never did.
+    /// The count of each kind, in both tables, without kinds that never did.
     pub(crate) fn counts(&self, others: &Self) -> Vec<(Kind, u64)> {
         let count = |kind: Kind| self.struck[kind as usize] + others.struck[kind as usize];
         let counts = Kind::ALL.iter().map(|kind| (*kind, count(*kind)));

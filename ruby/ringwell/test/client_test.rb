@@ -39,7 +39,7 @@ class ClientTest < RingwellTest
     end
   end
 
-  in_every_mode "others go on while a call waits" do |mode|
+  in_every_mode "other calls continue while one waits" do |mode|
     one = client(silent, deadline: 0.1)
     ticks = 0
     Modes.run(mode, 2) do |index|

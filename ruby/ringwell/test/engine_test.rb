@@ -79,7 +79,7 @@ class EngineTest < RingwellTest
     assert_match(/EngineError: .*LOCK is in use by process #{Process.pid}: stop that first/, said)
   end
 
-  it "two forked workers get a clear error, and the parent's engine goes on" do
+  it "two forked workers get a clear error, and the parent's engine keeps running" do
     engine = opened(config: settings("disk"))
     ask(engine)
     said = 2.times.map do

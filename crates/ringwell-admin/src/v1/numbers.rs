@@ -55,7 +55,7 @@ pub(crate) struct NewNumbers {
     network: Option<String>,
 }
 
-/// What happens to the numbers.
+/// The new state of the numbers.
 #[derive(Debug, Deserialize, utoipa::ToSchema)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Move {

@@ -12,7 +12,7 @@ use crate::number::promo_number;
 
 /// The time limit of one look-up.
 const LOOK_MAX: Duration = Duration::from_secs(5);
-/// The time after which a look-up is repeated, and the time after which it is given up.
+/// The time after which a look-up is repeated, and the time after which it is abandoned.
 const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_millis(200),
     Duration::from_secs(1),

@@ -60,7 +60,7 @@ pub struct Replay {
 /// The deliveries to replay.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Which {
-    /// Deliveries that were given up, or held back while the endpoint was disabled.
+    /// Abandoned deliveries, or those withheld while the endpoint was disabled.
     #[default]
     Failed,
     /// All deliveries.

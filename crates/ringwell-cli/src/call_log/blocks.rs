@@ -29,7 +29,7 @@ pub(crate) struct Add {
     /// Only at numbers of this ring pool
     #[arg(long, value_name = "ID")]
     pool: Option<u64>,
-    /// How the call is refused: reject, as if the number were not in service, or busy
+    /// The form of the refusal: reject, as if the number were not in service, or busy
     #[arg(long, default_value = "reject", value_parser = ["reject", "busy"])]
     answer: String,
     /// The reason, for people

@@ -107,7 +107,7 @@ impl PoolPlan {
         let random = self.demand.forecast(self.numbers, &self.callers).misattributed_random;
         let late = self.callers.later_than(self.demand.lifetime());
         let mut text = format!(
-            "wrong caller: calls after the number went to somebody else. The number free longest\n\
+            "wrong caller: calls after the number went to another visitor. The number free longest\n\
              goes out next; with a random one it would be {} at {} numbers. {} of the callers\n\
              call after the lifetime. not attributed: overflow and wrong callers together.\n",
             percent(random),

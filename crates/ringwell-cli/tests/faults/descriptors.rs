@@ -22,7 +22,7 @@ fn figure(client: &mut Client, name: &str) -> f64 {
 }
 
 #[test]
-fn a_crowd_beyond_the_descriptors_is_refused_and_costs_nobody_a_number() {
+fn a_crowd_beyond_the_descriptors_is_refused_without_loss_of_numbers() {
     let mut trial = Trial::new("");
     let limit = format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}");
     let server = Server::start(within("prlimit", &[&limit], &trial.site.serve(&[])));

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::trial::Trial;
 
-/// Longer than a lockout, so that numbers come free during the pause.
+/// Longer than a lockout, so that numbers become free during the pause.
 const STILL: Duration = Duration::from_millis(2_500);
 
 #[test]

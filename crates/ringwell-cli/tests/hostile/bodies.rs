@@ -86,7 +86,7 @@ fn a_bad_row_gets_an_error_of_its_own() {
 }
 
 #[test]
-fn nobody_without_the_key_learns_whether_a_pool_exists() {
+fn without_the_key_a_pool_s_existence_is_hidden() {
     let (_site, server) = start("");
     let mut client = server.client();
     let mut ask = |pool: &str, key: &str| {

@@ -15,7 +15,7 @@ use super::world::World;
 use crate::model::{Judged, Violation};
 use crate::world::SECOND;
 
-/// What look-ups have found, by their index.
+/// The results of look-ups, by their index.
 type Found = Rc<RefCell<BTreeMap<usize, Result<Past, String>>>>;
 
 impl World {

@@ -69,7 +69,7 @@ pub(super) struct Stream {
     no_quorum_until: u64,
     are_proposals_stored: bool,
     stale: Option<Stale>,
-    /// What the leader has in place of a message, and the changes of leader until one has it.
+    /// The message that the leader has in place of another, and the changes of leader until one has it.
     bad: BTreeMap<u64, (u32, Option<Bytes>)>,
     /// Requests on their way, by their time of arrival.
     late: BTreeMap<(u64, u64), (u64, Bytes)>,
