@@ -1,18 +1,20 @@
 //! Bugs in the rules themselves, present only if everything is built with `--cfg canary`.
 
-use crate::{Bug, Options, plant_in_core, run};
+use crate::{Bug, Kind, Options, plant_in_core, run};
 
 /// A single test, because a planted bug affects the whole process.
 #[test]
 fn bugs_in_the_rules_are_found() {
-    let cases: [(Bug, &[&str]); 2] = [
-        (Bug::LockCompare, &["double in shard time", "double"]),
-        (Bug::NotFifo, &["not the one free longest"]),
+    let cases: [(Bug, &[Kind], &[&str]); 3] = [
+        (Bug::LockCompare, &[], &["double in shard time", "double"]),
+        (Bug::NotFifo, &[], &["not the one free longest"]),
+        (Bug::TwoOfAPool, &[Kind::Retry, Kind::Visitor], &["visitor moved"]),
     ];
-    for (bug, rules) in cases {
+    for (bug, on, rules) in cases {
         plant_in_core(Some(bug));
         let broken = (0..100).find_map(|seed| {
-            run(&Options { seed, bug: Some(bug), ..Options::default() }).violation
+            let on = on.to_vec();
+            run(&Options { seed, on, bug: Some(bug), ..Options::default() }).violation
         });
         plant_in_core(None);
         let broken = broken.unwrap_or_else(|| panic!("{bug:?} was not found"));
