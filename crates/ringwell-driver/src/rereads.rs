@@ -11,6 +11,7 @@ pub struct Rereads {
 
 impl Rereads {
     /// Asks for the list to be read again; returns the request's number.
+    #[must_use]
     pub fn ask(&self) -> u64 {
         let mut request = 0;
         self.asked.send_modify(|asked| {

@@ -138,7 +138,9 @@ impl World {
             list_from: 0,
         };
         let nodes: Vec<Node> = (0..cluster.nodes).map(|_| node()).collect();
-        nodes.iter().for_each(|node| node.files.disk().is_os = is_os);
+        for node in &nodes {
+            node.files.disk().is_os = is_os;
+        }
         let mut world = Self {
             queue: Queue::default(),
             nodes,
@@ -336,7 +338,9 @@ impl World {
             Event::Manage => self.manage_on(),
             Event::MapArrives(node) => self.map_arrives(node),
             Event::RollOut => self.roll_out(),
-            Event::ListArrives(node, life) => self.list_arrives(node, life),
+            Event::ListArrives(node, life) | Event::ListReaches(node, life) => {
+                self.list_arrives(node, life);
+            }
             Event::Release { number, at_ms } => self.release_by_client(number, at_ms),
             Event::Calm => self.calm(),
             Event::CrashAfter(node, life) if self.nodes[node].life == life => {
@@ -351,7 +355,6 @@ impl World {
             | Event::Hasty(..) => {}
             Event::LostDisk(node) => self.lose_disk(node),
             Event::CopyBack(copied) => self.copy_back(&copied),
-            Event::ListReaches(node, life) => self.list_arrives(node, life),
             Event::ListSpread => self.is_listing = false,
             Event::Probe => {
                 self.shared.model.borrow_mut().must_serve = true;
