@@ -29,9 +29,9 @@ pub(crate) struct Batches {
     /// `demo-pools.csv` of the server's data directory.
     #[arg(long)]
     pools: PathBuf,
-    /// Rows a batch.
-    #[arg(long, default_value_t = 40, value_parser = at_least_one)]
-    rows: usize,
+    /// Rows a batch; of several sizes (40,1,5) the batches take turns.
+    #[arg(long, default_value = "40", value_delimiter = ',', value_parser = at_least_one)]
+    rows: Vec<usize>,
 }
 
 impl Batches {
@@ -40,7 +40,7 @@ impl Batches {
     /// # Errors
     /// If the pools cannot be read.
     pub(crate) fn requests(&self) -> anyhow::Result<Vec<Bytes>> {
-        Ok(requests(&read_pools(&self.pools)?, self.rows, REQUESTS_MIN))
+        Ok(requests(&read_pools(&self.pools)?, &self.rows, REQUESTS_MIN))
     }
 }
 
@@ -79,11 +79,21 @@ fn parse_pools(csv: &str) -> anyhow::Result<Vec<Pool>> {
     lines.map(|line| pool(line).with_context(|| format!("no pool in line {line:?}"))).collect()
 }
 
-/// Complete HTTP requests, as many as needed to touch every pool (at least `least`, at most 4,096).
+/// Complete HTTP requests, whole turns of the sizes, as many as needed to touch every pool (at least
+/// `least`, at most about 4,096).
 #[must_use]
-pub(crate) fn requests(pools: &[Pool], rows: usize, least: usize) -> Vec<Bytes> {
-    let count = pools.len().div_ceil(rows).clamp(least, 4_096);
-    (0..count).map(|index| request(&body(pools, rows, index * rows))).collect()
+pub(crate) fn requests(pools: &[Pool], sizes: &[usize], least: usize) -> Vec<Bytes> {
+    let of_a_turn: usize = sizes.iter().sum();
+    let count = (pools.len() * sizes.len()).div_ceil(of_a_turn).clamp(least, 4_096);
+    let count = count.next_multiple_of(sizes.len());
+    let mut first = 0;
+    let sizes = sizes.iter().cycle().take(count);
+    let mut next = |rows: &usize| {
+        let made = request(&body(pools, *rows, first));
+        first += rows;
+        made
+    };
+    sizes.map(&mut next).collect()
 }
 
 fn request(body: &str) -> Bytes {
@@ -141,8 +151,17 @@ mod tests {
 
     #[test]
     fn together_the_requests_touch_every_pool() {
-        assert_eq!(requests(&pools(1_000), 40, 1).len(), 25);
-        assert_eq!(requests(&pools(2), 40, 16).len(), 16);
+        assert_eq!(requests(&pools(1_000), &[40], 1).len(), 25);
+        assert_eq!(requests(&pools(2), &[40], 16).len(), 16);
+    }
+
+    #[test]
+    fn batches_of_several_sizes_take_turns() {
+        let rows = |request: &bytes::Bytes| {
+            String::from_utf8_lossy(request).matches("allocate_number").count()
+        };
+        let sizes = requests(&pools(200), &[1, 5], 5);
+        assert_eq!(sizes.iter().map(rows).collect::<Vec<_>>()[..5], [1, 5, 1, 5, 1]);
     }
 
     #[test]

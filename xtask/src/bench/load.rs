@@ -13,6 +13,8 @@ use crate::shell::{output, root};
 
 /// Rows a batch, in every benchmark.
 pub(super) const ROWS: u32 = 40;
+/// Rows of batches of many sizes, [`ROWS`] in the mean: most have few rows, some have hundreds.
+const SIZES: &str = "1,40,5,1,40,1,5,40,1,40,5,1,40,1,5,40,1,500,20,13";
 /// Batches a second that the witness sends while wrk runs.
 const WITNESS_RATE: u32 = 50;
 
@@ -132,7 +134,8 @@ pub(super) fn closed_loop(
     connections: u32,
     seconds: u32,
 ) -> anyhow::Result<ClosedLoop> {
-    let mut witness = open_loop_command(plan, server, pools, WITNESS_RATE, seconds);
+    let mut witness = open_loop_command(plan, server, pools, &ROWS.to_string());
+    witness.args(["--rate", &WITNESS_RATE.to_string(), "--seconds", &seconds.to_string()]);
     witness.args(["--coarse", "--connections", "1"]);
     let witness = witness.stdout(Stdio::piped()).spawn()?;
     let before = server.cpu_seconds()?;
@@ -182,21 +185,32 @@ pub(super) fn open_loop(
     rate: u32,
     seconds: u32,
 ) -> anyhow::Result<OpenLoop> {
-    let printed = output(&mut open_loop_command(plan, server, pools, rate, seconds))?;
-    serde_json::from_str(&printed).context("openloop printed something else")
+    send(&mut open_loop_command(plan, server, pools, &ROWS.to_string()), rate, seconds)
 }
 
-fn open_loop_command(
+/// The same with batches of many sizes, which take turns.
+///
+/// # Errors
+/// The same as for [`open_loop`].
+pub(super) fn mixed_loop(
     plan: &BenchInputs,
     server: &Server,
     pools: &Path,
     rate: u32,
-    seconds: u32,
-) -> Command {
+) -> anyhow::Result<OpenLoop> {
+    send(&mut open_loop_command(plan, server, pools, SIZES), rate, plan.seconds)
+}
+
+fn send(command: &mut Command, rate: u32, seconds: u32) -> anyhow::Result<OpenLoop> {
+    command.args(["--rate", &rate.to_string(), "--seconds", &seconds.to_string()]);
+    serde_json::from_str(&output(command)?).context("openloop printed something else")
+}
+
+/// Without rate and duration.
+fn open_loop_command(plan: &BenchInputs, server: &Server, pools: &Path, rows: &str) -> Command {
     let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
     command.args(["openloop", "--json", "--target", &server.address.to_string(), "--pools"]);
-    command.arg(pools).args(["--rate", &rate.to_string(), "--rows", &ROWS.to_string()]);
-    command.args(["--seconds", &seconds.to_string()]);
+    command.arg(pools).args(["--rows", rows]);
     command
 }
 

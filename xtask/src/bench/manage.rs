@@ -1,4 +1,5 @@
-//! Allocation while pools are managed: an import of ten thousand lines and a resize of every pool.
+//! Allocation by batches of many sizes while all else happens that a server does beside it: an import
+//! of ten thousand lines, a resize of every pool, snapshots, and history that is dropped.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -11,7 +12,7 @@ use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use serde_json::json;
 
-use super::load::{OpenLoop, ROWS, open_loop};
+use super::load::{OpenLoop, ROWS, mixed_loop};
 use super::server::{Demo, Server, free_address, pinned};
 use super::table::{self, median};
 use super::{BenchInputs, Findings};
@@ -22,6 +23,10 @@ const RATE: u32 = 1_000;
 const TOKEN_SHA256: &str = "0e89820860c342f2c7ec694d144023b10301c2accdd078cb5167a06d0c3d5bcc";
 const TOKEN: &str = "benchmark";
 
+/// Snapshots and the end of old history every few seconds instead of every few minutes.
+const SMALL_JOURNAL: &str = "[journal]\nsegment_bytes = \"8MiB\"\n\
+    snapshot_every_bytes = \"16MiB\"\nhistory_bytes = \"32MiB\"\n";
+
 #[derive(Serialize)]
 struct Sample {
     quiet: OpenLoop,
@@ -30,22 +35,26 @@ struct Sample {
     resize_seconds: f64,
 }
 
-/// Runs the benchmark: quiet and managed alternately, on one server.
+/// Runs the benchmark: one server that only allocates and one that does all else too, alternately.
 pub(super) fn manage(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let lines: u32 = if plan.smoke { 200 } else { 10_000 };
     println!(
-        "\nmanage: open loop, {RATE} batches/s of {ROWS} rows over 200 pools of 500, on disk,"
+        "\nmanage: open loop, {RATE} batches/s of 1 to 500 rows, {ROWS} in the mean, over 200 pools of 500,"
     );
-    println!("one shard; beside it {lines} lines are imported into SQLite, then every pool is");
-    println!("resized, by the same process; medians of {} rounds", plan.rounds);
-    let stage = Stage::new(plan)?;
+    println!(
+        "on disk, one shard; a second server takes a snapshot for each 16 MiB of its journal and"
+    );
+    println!("keeps 32 MiB, and imports {lines} lines into SQLite, then every pool is resized;");
+    println!("medians of {} rounds", plan.rounds);
+    let calm = Stage::new(plan, "calm", "")?;
+    let busy = Stage::new(plan, "busy", SMALL_JOURNAL)?;
     let mut samples = Vec::new();
     for round in 0..plan.rounds {
-        let quiet = open_loop(plan, &stage.server, &stage.pools, RATE, plan.seconds)?;
-        let import = stage.new_pools(round, lines)?;
+        let quiet = mixed_loop(plan, &calm.server, &calm.pools, RATE)?;
+        let import = busy.new_pools(round, lines)?;
         let (managed, took) = thread::scope(|scope| {
-            let managing = scope.spawn(|| [stage.import(&import), stage.resize(round)]);
-            let managed = open_loop(plan, &stage.server, &stage.pools, RATE, plan.seconds);
+            let managing = scope.spawn(|| [busy.import(&import), busy.resize(round)]);
+            let managed = mixed_loop(plan, &busy.server, &busy.pools, RATE);
             (managed, managing.join())
         });
         let took = took.map_err(|_| anyhow::anyhow!("an import panicked"))?;
@@ -57,6 +66,9 @@ pub(super) fn manage(plan: &BenchInputs) -> anyhow::Result<Findings> {
             resize_seconds: resize?.as_secs_f64(),
         });
     }
+    let [written, kept] = ["ringwell_journal_bytes_total", "ringwell_journal_kept_bytes"]
+        .map(|name| busy.server.metric(name).map(|bytes| bytes >> 20));
+    println!("journal of the second server: {} MiB written, {} MiB kept", written?, kept?);
     print(&samples);
     let problems = samples.iter().flat_map(|sample| {
         let both = [("quiet", &sample.quiet), ("managed", &sample.managed)];
@@ -82,7 +94,7 @@ fn print(samples: &[Sample]) {
     let (quiet, quiet_row) = row("quiet", |sample| &sample.quiet);
     let (managed, managed_row) = row("managed", |sample| &sample.managed);
     table::print(["us", "p50", "p99", "p99.9"], &[quiet_row, managed_row]);
-    println!("p99 while pools are managed: {:.2} of quiet", managed / quiet);
+    println!("p99 with all of it: {:.2} of quiet", managed / quiet);
     println!(
         "import {:.2} s, resize of every pool {:.2} s",
         median(samples.iter().map(|sample| sample.import_seconds)),
@@ -101,9 +113,9 @@ struct Stage<'a> {
 }
 
 impl<'a> Stage<'a> {
-    fn new(plan: &'a BenchInputs) -> anyhow::Result<Self> {
+    fn new(plan: &'a BenchInputs, name: &str, journal: &str) -> anyhow::Result<Self> {
         let cores = &plan.machine.server_cores;
-        let folder = plan.programs.work.join("manage");
+        let folder = plan.programs.work.join(format!("manage-{name}"));
         if folder.exists() {
             std::fs::remove_dir_all(&folder)?;
         }
@@ -120,7 +132,7 @@ impl<'a> Stage<'a> {
              ring_pools = \"{pools}\"\n[management]\naddress = \"{management}\"\nrequests_per_second = 10000\n\
              token_sha256 = [\"{TOKEN_SHA256}\"]\n[directory]\n\
              database = \"sqlite:{data}/directory.sqlite\"\n[inventory]\n\
-             check_numbers = \"possible\"\n",
+             check_numbers = \"possible\"\n{journal}",
             plan.programs.deadline.unwrap_or("100ms"),
             data = folder.display(),
             pools = pools.display(),
