@@ -198,6 +198,12 @@ impl Attribution {
         self.outcome != Attributed::Pending
     }
 
+    /// Whether both have the same result and the same visitor.
+    pub(crate) fn names_the_same(&self, other: &Self) -> bool {
+        let allocated = |it: &Self| it.allocation.as_ref().map(|it| it.allocated_ms);
+        self.outcome == other.outcome && allocated(self) == allocated(other)
+    }
+
     /// Removes the data that identify the visitors of allocations that were made at `at`; returns
     /// whether there were any.
     pub(crate) fn forget(&mut self, at: &[u64]) -> bool {

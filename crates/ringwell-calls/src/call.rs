@@ -168,6 +168,14 @@ impl Facts {
         *self != before
     }
 
+    /// Adds that the call existed at `at`, which a report without an event shows. Joined in any order
+    /// like [`Self::join`].
+    pub fn seen(&mut self, at: Millis) -> bool {
+        let before = self.first_ms;
+        earliest(&mut self.first_ms, at);
+        self.first_ms != before
+    }
+
     /// The time when the call began.
     #[must_use]
     pub fn started_at(&self) -> Millis {

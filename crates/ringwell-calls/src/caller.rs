@@ -149,14 +149,15 @@ pub fn e164(text: &str) -> Option<String> {
     (DIGITS.contains(&digits.len()) && !digits.starts_with('0')).then(|| format!("+{digits}"))
 }
 
-/// The first five and the last four characters of a number: `+1415***1234`.
+/// The first five and the last four characters of a number: `+1415***1234`. Fewer of a short one,
+/// so that three digits are always hidden.
 #[must_use]
 pub fn masked(number: &str) -> String {
     let count = number.chars().count();
     if count < 10 {
         return "***".to_owned();
     }
-    let head: String = number.chars().take(5).collect();
+    let head: String = number.chars().take((count - 7).min(5)).collect();
     let tail: String = number.chars().skip(count - 4).collect();
     format!("{head}***{tail}")
 }

@@ -276,6 +276,7 @@ impl Service {
         let found =
             tokio::time::timeout_at(found_by, self.attribute(number.as_deref(), began)).await;
         change.attribution = found.ok().and_then(Result::ok);
+        change.looked_up = Some((number.clone(), began));
         let plan = match settings.routing.as_ref().filter(|_| block.is_none()) {
             None => plan,
             // The last tenth is reserved for the log.
@@ -378,11 +379,13 @@ impl Service {
             provider: call.provider.clone(),
             provider_call: call.provider_call.clone(),
             events: call.events.iter().map(reported).collect(),
+            seen: call.events.is_empty().then_some(call.received),
             number: call.to.as_deref().and_then(called),
             caller,
             destination: None,
             stir,
             attribution: None,
+            looked_up: None,
             blocked: None,
         }
     }

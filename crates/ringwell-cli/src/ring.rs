@@ -70,7 +70,9 @@ pub(crate) struct Args {
 /// # Errors
 /// If the configuration lacks the account, or the server does not answer correctly.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let loaded = load(&args.config, variable, Overrides::default(), cores());
+    // The server may have its data directory from its command line; a call reads nothing there.
+    let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
+    let loaded = load(&args.config, variable, flags, cores());
     let config = match loaded {
         Ok((config, _)) => config,
         Err(faults) => return Ok(show_of_file(&faults, &args.config)),

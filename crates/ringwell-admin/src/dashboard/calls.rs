@@ -3,6 +3,7 @@
 //! Owns the visibility of callers. Asks the log on the thread of calls.
 
 use maud::{Markup, html};
+use ringwell_calls::caller::masked;
 use ringwell_calls::{
     CallDetail, CallFilter, CallRow, Caller, Cursor, EndpointRow, LogError, Outcome, Service,
 };
@@ -362,26 +363,10 @@ fn caller(asked: &Asked<'_>, caller: &Caller) -> String {
     }
 }
 
-/// `+1415***1234`.
-fn masked(number: &str) -> String {
-    let digits: Vec<char> = number.chars().collect();
-    if digits.len() < 10 {
-        return "***".to_owned();
-    }
-    let (first, last) = (&digits[..digits.len() - 7], &digits[digits.len() - 4..]);
-    first.iter().chain(&['*', '*', '*']).chain(last).collect()
-}
-
 fn of_call(asked: &Asked<'_>, call: &CallRow) -> serde_json::Value {
     let mut value = call.to_json();
     if let Some(members) = value.as_object_mut() {
         members.insert("from".to_owned(), caller(asked, &call.caller).into());
     }
     value
-}
-
-#[cfg(test)]
-#[test]
-fn a_masked_caller_cannot_be_called_back() {
-    assert_eq!([masked("+14155551234"), masked("+4912345")], ["+1415***1234", "***"]);
 }

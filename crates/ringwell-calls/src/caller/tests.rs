@@ -47,3 +47,9 @@ proptest! {
         prop_assert_eq!(Caller::from_column(column.as_deref()), caller);
     }
 }
+
+#[test]
+fn a_masked_number_cannot_be_called_back() {
+    let masked = ["+14155551234", "+493012345", "+4912345", "+442079460000"].map(super::masked);
+    assert_eq!(masked, ["+1415***1234", "+49***2345", "***", "+4420***0000"]);
+}

@@ -33,6 +33,8 @@ pub struct CallChange {
     pub provider_call: String,
     /// The event.
     pub events: Vec<ReportedEvent>,
+    /// When a report without an event arrived: the call existed then.
+    pub seen: Option<Millis>,
     /// The called number, E.164 with `+`.
     pub number: Option<String>,
     /// The caller; `None` if this change does not contain one.
@@ -43,6 +45,9 @@ pub struct CallChange {
     pub stir: Option<Stir>,
     /// The visitor who was shown the number.
     pub attribution: Option<Attribution>,
+    /// The number and the moment that were looked up for it. If the call has others by now, it does
+    /// not count.
+    pub looked_up: Option<(Option<String>, Millis)>,
     /// The entry of the block list that refused it.
     pub blocked: Option<String>,
 }
@@ -81,6 +86,23 @@ pub(crate) struct NewEvent {
     pub(crate) data: serde_json::Value,
 }
 
+/// Among the marks of published events: they name a visitor that was looked up for another moment.
+const OUTDATED: char = 'o';
+
+impl CallRow {
+    /// The number and the moment by which the visitor is found.
+    fn to_look_up(&self) -> (Option<String>, Millis) {
+        (self.number.clone(), self.facts.started_at())
+    }
+
+    /// Marks the events that were published as outdated.
+    fn outdated(&mut self) {
+        if self.published.contains('s') && !self.published.contains(OUTDATED) {
+            self.published.push(OUTDATED);
+        }
+    }
+}
+
 /// The published events of a call.
 struct Published<'a>(&'a mut String);
 
@@ -104,8 +126,16 @@ pub(crate) async fn apply(
     let id = change.id();
     let known = query::call(db, &id).await?;
     let is_first = known.is_none();
+    if is_first && change.events.is_empty() && change.seen.is_none() {
+        // A visitor that was found after the call was removed.
+        return Ok(Applied { call: id, unattributed: None, is_new: false });
+    }
     let mut row = known.unwrap_or_else(|| CallRow::new(&id, change));
+    let looked_up = row.to_look_up();
     let mut is_new = is_first;
+    if let Some(at) = change.seen {
+        is_new |= row.facts.seen(at);
+    }
     for ReportedEvent { event, received } in &change.events {
         is_new |= row.facts.join(event);
         report(db, &id, event, *received).await?;
@@ -121,8 +151,13 @@ pub(crate) async fn apply(
         row.caller = caller;
         is_new = true;
     }
+    // Another visitor may have had the number when the call really began.
+    let is_outdated =
+        row.to_look_up() != looked_up && row.redacted_at.is_none() && row.attribution.is_known();
+    let before = is_outdated.then(|| std::mem::take(&mut row.attribution));
     let was_pending = row.attribution.outcome == Attributed::Pending;
-    if let Some(attribution) = change.attribution.clone()
+    let fits = change.looked_up.as_ref().is_none_or(|it| *it == row.to_look_up());
+    if let Some(attribution) = change.attribution.clone().filter(|_| fits)
         && was_pending
     {
         row.attribution = attribution;
@@ -130,6 +165,9 @@ pub(crate) async fn apply(
             row.attribution.redact();
         }
         is_new = true;
+    }
+    if before.is_some_and(|before| !before.names_the_same(&row.attribution)) {
+        row.outdated();
     }
     if row.first_time.is_none() && row.caller != Caller::Withheld {
         row.first_time = Some(!has_called_before(db, &row).await?);
@@ -151,7 +189,7 @@ pub(crate) async fn apply(
         }
     }
     let is_pending = row.attribution.outcome == Attributed::Pending;
-    let unattributed = is_pending.then(|| (row.number.clone(), row.facts.started_at()));
+    let unattributed = is_pending.then(|| row.to_look_up());
     Ok(Applied { call: id, unattributed, is_new })
 }
 
@@ -182,8 +220,9 @@ fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     if state == CallState::Ended && published.add('c') {
         kinds.push("call.completed");
     }
-    if was_completed {
+    if was_completed || published.0.contains(OUTDATED) {
         kinds.push("call.updated");
+        published.0.retain(|mark| mark != OUTDATED);
     }
     row.published = marks;
     let event = |kind| NewEvent { kind, call: Some(row.id.clone()), at: now, data: row.to_json() };

@@ -10,7 +10,7 @@ use sqlx::{AnyConnection, Row};
 use super::change::text;
 use super::query::{call, moment};
 use super::{Log, LogError, blocks, ms};
-use crate::attribution::Allocation;
+use crate::attribution::{Allocation, Attribution};
 use crate::caller::Caller;
 use crate::digest;
 
@@ -101,33 +101,34 @@ impl Log {
             Whom::Caller(caller) => calls_of(&mut tx, caller).await?,
             Whom::Parameter { name, value } => calls_with(&mut tx, name, value).await?,
         };
-        let mut erased = Erased::default();
+        // All calls are read first: what one of them removes may be what another is found by.
+        let mut theirs = Vec::new();
         for id in ids {
             let Some(found) = call(&mut tx, &id).await? else { continue };
-            let is_theirs = |allocation: &Allocation| match whom {
-                Whom::Parameter { name, value } => {
-                    allocation.parameters.iter().any(|(n, v)| n == name && v == value)
-                }
-                Whom::Call(_) | Whom::Caller(_) => true,
-            };
-            let own = found.attribution.allocation.iter().filter(|it| is_theirs(it));
-            // Earlier visitors of the number are other people, unless the request identifies them.
-            let earlier = found.attribution.earlier.iter();
-            let earlier =
-                earlier.filter(|it| matches!(whom, Whom::Parameter { .. }) && is_theirs(it));
-            let shown: Vec<&Allocation> = own.chain(earlier).collect();
+            let shown = shown_to(&found.attribution, whom);
             if shown.is_empty() && matches!(whom, Whom::Parameter { .. }) {
                 continue;
             }
-            let number = found.number.clone().unwrap_or_default();
+            // A call of the number's next visitor may be theirs, but is most likely not.
+            let is_own = !matches!(whom, Whom::Parameter { .. })
+                || found.attribution.allocation.as_ref() == shown.first();
+            theirs.push((id, found.number.unwrap_or_default(), shown, is_own));
+        }
+        let mut erased = Erased::default();
+        for (id, number, shown, is_own) in theirs {
             for allocation in shown.iter().filter(|it| !it.parameters.is_empty()) {
                 let parameters = fingerprint(&allocation.parameters);
-                erased.allocations.push(ErasedAllocation { number: number.clone(), parameters });
+                let allocation = ErasedAllocation { number: number.clone(), parameters };
+                if !erased.allocations.contains(&allocation) {
+                    erased.allocations.push(allocation);
+                }
             }
-            let theirs: Vec<u64> = shown.iter().map(|it| it.allocated_ms).collect();
-            redact_one(&mut tx, &id, now).await?;
-            forget_in_others(&mut tx, &number, &theirs).await?;
-            erased.calls += 1;
+            let at: Vec<u64> = shown.iter().map(|it| it.allocated_ms).collect();
+            if is_own {
+                redact_one(&mut tx, &id, now).await?;
+                erased.calls += 1;
+            }
+            forget_in_others(&mut tx, &number, &at).await?;
         }
         if let Whom::Caller(caller) = whom {
             blocks::forget(&mut tx, caller).await?;
@@ -237,21 +238,38 @@ async fn forget_in_events(db: &mut AnyConnection, call: &str, at: &[u64]) -> Res
         let place: i64 = row.try_get(0)?;
         let body: String = row.try_get(1)?;
         let Ok(mut value) = serde_json::from_str::<Value>(&body) else { continue };
-        let Some(attribution) = value.pointer_mut("/data/attribution") else { continue };
-        let is_theirs =
-            |it: &Value| it["allocated_at"].as_str().is_some_and(|of| at.iter().any(|at| at == of));
-        if is_theirs(attribution) {
-            attribution["parameters"] = serde_json::json!({});
-        }
-        for earlier in attribution["earlier"].as_array_mut().into_iter().flatten() {
-            if is_theirs(earlier) {
-                earlier["parameters"] = serde_json::json!({});
-            }
-        }
+        forget_in_value(&mut value, &at);
         let query = sqlx::query("UPDATE call_events SET body = $1 WHERE place = $2");
         query.bind(text(&value)?).bind(place).execute(&mut *db).await?;
     }
     Ok(())
+}
+
+/// The same in an event, wherever it names the allocation: in a call, among those before it, or in
+/// the call of an outcome.
+fn forget_in_value(value: &mut Value, at: &[String]) {
+    let is_theirs = value["allocated_at"].as_str().is_some_and(|of| at.iter().any(|at| at == of));
+    match value {
+        Value::Object(members) => {
+            if is_theirs && members.contains_key("parameters") {
+                members.insert("parameters".to_owned(), serde_json::json!({}));
+            }
+            members.values_mut().for_each(|value| forget_in_value(value, at));
+        }
+        Value::Array(values) => values.iter_mut().for_each(|value| forget_in_value(value, at)),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {}
+    }
+}
+
+/// The allocations in a call's attribution that are those of the person to erase.
+fn shown_to(attribution: &Attribution, whom: &Whom) -> Vec<Allocation> {
+    let own = attribution.allocation.iter();
+    let Whom::Parameter { name, value } = whom else {
+        // Earlier visitors of the number are other people.
+        return own.cloned().collect();
+    };
+    let has_it = |it: &&Allocation| it.parameters.iter().any(|(n, v)| n == name && v == value);
+    own.chain(&attribution.earlier).filter(has_it).cloned().collect()
 }
 
 /// Calls by a caller, including those of months in which callers were hashed.

@@ -77,6 +77,54 @@ async fn nothing_is_published_before_the_attribution_is_known() {
 }
 
 #[tokio::test]
+async fn a_report_without_an_event_dates_its_call() {
+    let (log, _folder) = log().await;
+    let writer = writer(&log);
+    let started = change("CA1", 20, EventKind::Started);
+    let seen = CallChange { events: Vec::new(), seen: Some(Millis(19_900)), ..started.clone() };
+    let applied = writer.submit(seen).unwrap().await.unwrap();
+    assert_eq!(applied.unattributed, Some((None, Millis(19_900))));
+    let found = CallChange {
+        events: Vec::new(),
+        attribution: Some(nobody()),
+        looked_up: Some((None, Millis(19_900))),
+        ..started.clone()
+    };
+    writer.submit(found.clone()).unwrap().await.unwrap();
+    let applied = writer.submit(started).unwrap().await.unwrap();
+    assert_eq!(applied.unattributed, Some((None, Millis(20_000))));
+    // A visitor that is found after the call was removed makes no call.
+    let gone = CallChange { provider_call: "CA2".to_owned(), ..found };
+    assert_eq!(writer.submit(gone).unwrap().await.unwrap().unattributed, None);
+    assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn the_visitor_is_looked_up_again_if_a_call_began_earlier_than_was_known() {
+    let (log, _folder) = log().await;
+    let writer = writer(&log);
+    let number = Some("+18005551212".to_owned());
+    let of = |at: u64| Some((number.clone(), Millis(at * 1000)));
+    let mut ended = change("CA1", 30, EventKind::Ended(None));
+    (ended.number, ended.attribution, ended.looked_up) = (number.clone(), Some(nobody()), of(30));
+    assert_eq!(writer.submit(ended.clone()).unwrap().await.unwrap().unattributed, None);
+    let started = change("CA1", 10, EventKind::Started);
+    let applied = writer.submit(started.clone()).unwrap().await.unwrap();
+    assert_eq!(applied.unattributed, of(10));
+    assert_eq!(log.unattributed(10).await.unwrap().len(), 1);
+    // The answer of a look-up that was in progress does not count any more.
+    let late = CallChange { events: Vec::new(), ..ended };
+    assert_eq!(writer.submit(late.clone()).unwrap().await.unwrap().unattributed, of(10));
+    let other = Attribution { outcome: Attributed::Overflow, ..Attribution::default() };
+    let found = CallChange { attribution: Some(other), looked_up: of(10), ..late };
+    assert_eq!(writer.submit(found).unwrap().await.unwrap().unattributed, None);
+    let call = log.call(&started.id()).await.unwrap().unwrap();
+    assert_eq!(call.call.attribution.outcome, Attributed::Overflow);
+    let kinds: Vec<_> = call.events.iter().map(|event| event.kind.as_str()).collect();
+    assert_eq!(kinds, ["call.started", "call.completed", "call.updated"]);
+}
+
+#[tokio::test]
 async fn lists_are_read_in_parts_and_filtered() {
     let (log, _folder) = log().await;
     let writer = writer(&log);
@@ -279,6 +327,57 @@ async fn an_erased_visitor_is_also_removed_where_others_may_have_called() {
         assert!(!event.body.contains("theirs"), "{}", event.body);
     }
     assert!(log.events(0, 10).await.unwrap().iter().any(|it| it.body.contains("other")));
+}
+
+#[tokio::test]
+async fn a_visitor_is_erased_from_all_calls_and_outcomes() {
+    let (log, _folder) = log().await;
+    let writer = writer(&log);
+    let shown = Allocation {
+        allocated_ms: 9_000,
+        locked_until_ms: 99_000,
+        late: false,
+        tapped_ms: None,
+        probability: 1.0,
+        parameters: vec![("gclid".to_owned(), "theirs".to_owned())],
+    };
+    let by = |own: Option<Allocation>, earlier: Vec<Allocation>| Attribution {
+        outcome: Attributed::Allocated,
+        allocation: own,
+        earlier,
+        ..Attribution::default()
+    };
+    let own = by(Some(shown.clone()), vec![]);
+    let of_another = Allocation { allocated_ms: 19_000, parameters: vec![], ..shown.clone() };
+    let calls = [own.clone(), own.clone(), own, by(Some(of_another), vec![shown])];
+    let mut outcomes = Vec::new();
+    for (place, attribution) in calls.into_iter().enumerate() {
+        let mut started = change(&format!("CA{place}"), 10 + place as u64, EventKind::Started);
+        started.number = Some("+18005551212".to_owned());
+        let caller = if place == 3 { "+14155550000" } else { "+14155551234" };
+        started.caller = Some(Caller::read(caller));
+        started.attribution = Some(attribution);
+        let call = writer.submit(started).unwrap().await.unwrap().call;
+        let outcome = OutcomeRow {
+            kind: "sale".to_owned(),
+            value: None,
+            currency: None,
+            at: Millis(60_000),
+            external_id: format!("order-{place}"),
+        };
+        outcomes.push((call, outcome));
+    }
+    log.record_outcomes(&outcomes, Millis(70_000)).await.unwrap();
+    let whom = Whom::Parameter { name: "gclid".to_owned(), value: "theirs".to_owned() };
+    let erased = log.erase(&whom, Millis(80_000)).await.unwrap();
+    assert_eq!((erased.calls, erased.allocations.len()), (3, 1));
+    for event in log.events(0, 100).await.unwrap() {
+        assert!(!event.body.contains("theirs"), "{}", event.body);
+        assert!(!event.body.contains("4155551234"), "{}", event.body);
+    }
+    let other = log.call(&outcomes[3].0).await.unwrap().unwrap();
+    assert_eq!(other.call.caller, Caller::read("+14155550000"));
+    assert_eq!(log.erase(&whom, Millis(80_000)).await.unwrap().calls, 0);
 }
 
 #[tokio::test]

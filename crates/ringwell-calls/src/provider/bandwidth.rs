@@ -58,7 +58,9 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
         && matches!(kind, Some(EventKind::Ended(Some(Outcome::Answered))));
     let talk_seconds = talk.filter(|_| is_talk).and_then(|talk| u32::try_from(talk).ok());
     let key = format!("{event}:{}", leg.place);
-    let is_new = event == "initiate";
+    // Reports about the callee's leg name the destination.
+    let is_callers = matches!(event, "initiate" | "answer" | "disconnect")
+        && text("direction") != Some("outbound");
     let shaken = &body["stirShaken"];
     let stir = shaken.is_object().then(|| Stir {
         verstat: shaken["verstat"].as_str().map(str::to_owned),
@@ -67,8 +69,8 @@ pub(super) fn read(_: Hook, request: &Incoming) -> Result<Report, Unreadable> {
     Ok(Report {
         call: text("callId").ok_or(Unreadable::NoCall)?.to_owned(),
         events: kind.map(|kind| CallEvent { key, kind, at, talk_seconds }).into_iter().collect(),
-        to: text("to").map(str::to_owned).filter(|_| is_new),
-        from: text("from").map(str::to_owned).filter(|_| is_new),
+        to: text("to").map(str::to_owned).filter(|_| is_callers),
+        from: text("from").map(str::to_owned).filter(|_| is_callers),
         stir,
         leg,
     })

@@ -91,11 +91,21 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
         CallEvent { key, kind, at: request.received, talk_seconds }
     });
     let stir = text("STIRVerification");
+    // Reports about the callee's leg name the destination.
+    let is_callers = match hook {
+        Hook::Answer => true,
+        Hook::Status => {
+            text("DialAction").is_none()
+                && text("ALegUUID").is_none()
+                && text("Direction") != Some("outbound")
+        }
+        Hook::Dial | Hook::Whisper => false,
+    };
     Ok(Report {
         call: call.ok_or(Unreadable::NoCall)?.to_owned(),
         events: event.into_iter().collect(),
-        to: text("To").map(with_plus).filter(|_| hook == Hook::Answer),
-        from: text("From").map(with_plus).filter(|_| hook == Hook::Answer),
+        to: text("To").map(with_plus).filter(|_| is_callers),
+        from: text("From").map(with_plus).filter(|_| is_callers),
         stir: stir.map(|it| Stir { verstat: Some(it.to_owned()), attestation: None }),
         leg,
     })

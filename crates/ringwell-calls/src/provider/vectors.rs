@@ -173,16 +173,19 @@ fn plivo_s_reports_and_documents_have_its_own_form() {
     let end = report(
         Hook::Status,
         "/t/main/event?leg=0",
-        "CallUUID=abc&DialAction=hangup&DialALegUUID=abc&DialBLegDuration=58",
+        "CallUUID=abc&DialAction=hangup&DialALegUUID=abc&DialBLegDuration=58&To=18005550199",
     );
+    assert_eq!(end.to, None);
     assert_eq!(kinds(&end), [(EventKind::Ended(answered), Some(58))]);
     let busy = report(Hook::Dial, "/t/main/dial?leg=0", "CallUUID=abc&DialStatus=busy");
     assert_eq!(kinds(&busy), [(EventKind::LegEnded(Outcome::Busy), None)]);
     let rejected = report(
         Hook::Status,
         "/t/main/hangup",
-        "CallUUID=abc&Event=Hangup&CallStatus=failed&HangupCauseCode=3020",
+        "CallUUID=abc&Event=Hangup&CallStatus=failed&HangupCauseCode=3020&From=442079460000&To=18005550100",
     );
+    assert_eq!(rejected.to.as_deref(), Some("+18005550100"));
+    assert_eq!(rejected.from.as_deref(), Some("+442079460000"));
     assert_eq!(kinds(&rejected), [(EventKind::Ended(Some(Outcome::Rejected)), None)]);
     let text = document(&account, &connect("+18005550199", false, true)).body;
     assert!(
@@ -250,13 +253,20 @@ fn vonage_s_events_and_actions_have_its_own_form() {
         let body = format!(r#"{{"conversation_uuid":"CON-1","uuid":"u1",{fields}}}"#);
         read(&account, Hook::Status, &post(&format!("/t/main/event?{query}"), &body)).unwrap()
     };
-    let callee = r#""direction":"outbound""#;
+    let callee = r#""direction":"outbound","to":"18005550199""#;
     let done = of("leg=0&last=1", &format!(r#"{callee},"status":"completed","duration":"58""#));
     assert_eq!(kinds(&done), [(EventKind::Ended(Some(Outcome::Answered)), Some(58))]);
     let busy = of("leg=0", &format!(r#"{callee},"status":"busy""#));
     assert_eq!(kinds(&busy), [(EventKind::LegEnded(Outcome::Busy), None)]);
-    let own = of("leg=0", r#""direction":"inbound","status":"completed","duration":"70""#);
-    assert_eq!(kinds(&own), [(EventKind::Ended(None), None)]);
+    let own = r#""direction":"inbound","to":"18005550100","from":"442079460000""#;
+    let end = of("leg=0", &format!(r#"{own},"status":"completed","duration":"70""#));
+    assert_eq!(kinds(&end), [(EventKind::Ended(None), None)]);
+    // The report that the call has begun to ring names it, also if the answer hook was lost.
+    for report in [end, of("leg=0", &format!(r#"{own},"status":"ringing""#))] {
+        assert_eq!(report.to.as_deref(), Some("+18005550100"));
+        assert_eq!(report.from.as_deref(), Some("+442079460000"));
+    }
+    assert_eq!(busy.to, None);
     let found: serde_json::Value =
         serde_json::from_str(&document(&account, &connect("+447700900000", false, true)).body)
             .unwrap();
@@ -301,6 +311,11 @@ fn bandwidth_is_identified_by_name_and_password() {
         r#"{"eventType":"transferComplete","callId":"c-1","cause":"hangup","answerTime":"2023-11-14T22:12:00Z","eventTime":"2023-11-14T22:12:58Z"}"#,
     );
     assert_eq!(kinds(&done), [(EventKind::Ended(Some(Outcome::Answered)), Some(58))]);
+    let end = of(
+        "/t/main/disconnect",
+        r#"{"eventType":"disconnect","callId":"c-1","from":"+14155551234","to":"+18005550100","direction":"inbound"}"#,
+    );
+    assert_eq!(end.to.as_deref(), Some("+18005550100"));
     let busy = of(
         "/t/main/complete?leg=0",
         r#"{"eventType":"transferComplete","callId":"c-1","cause":"busy"}"#,

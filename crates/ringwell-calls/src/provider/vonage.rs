@@ -64,6 +64,8 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let text = |name: &str| body[name].as_str().filter(|text| !text.is_empty());
     let call = text("conversation_uuid").or_else(|| text("uuid"));
     let is_callee = text("direction") == Some("outbound");
+    // Reports about the callee's leg name the destination.
+    let is_callers = !is_callee && hook != Hook::Whisper;
     let at = moment::believed(text("timestamp").and_then(moment::parse), request.received);
     let leg = request.leg();
     let status = text("status").unwrap_or_default();
@@ -76,12 +78,11 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let talk = talk.or_else(|| body["duration"].as_u64().and_then(|n| u32::try_from(n).ok()));
     let talk_seconds = talk.filter(|_| is_callee && status == "completed");
     let key = format!("{status}:{}", text("uuid").unwrap_or_default());
-    let is_new = matches!(kind, Some(EventKind::Started));
     Ok(Report {
         call: call.ok_or(Unreadable::NoCall)?.to_owned(),
         events: kind.map(|kind| CallEvent { key, kind, at, talk_seconds }).into_iter().collect(),
-        to: text("to").map(with_plus).filter(|_| is_new),
-        from: text("from").map(with_plus).filter(|_| is_new),
+        to: text("to").map(with_plus).filter(|_| is_callers),
+        from: text("from").map(with_plus).filter(|_| is_callers),
         stir: None,
         leg,
     })

@@ -66,11 +66,18 @@ impl Service {
             ..CallChange::default()
         };
         tokio::spawn(async move {
-            let attribution = Some(service.look(number.as_deref(), at).await);
-            let stored = service.inner.writer.submit(CallChange { attribution, ..found });
-            if let Ok(stored) = stored {
+            let mut next = Some((number, at));
+            while let Some(of) = next.take() {
+                let attribution = Some(service.look(of.0.as_deref(), of.1).await);
+                let looked_up = Some(of.clone());
+                let change = CallChange { attribution, looked_up, ..found.clone() };
                 // The writer ends with the process.
-                let _ = stored.await;
+                if let Ok(stored) = service.inner.writer.submit(change)
+                    && let Ok(applied) = stored.await
+                {
+                    // A report that came meanwhile may have moved the call's beginning.
+                    next = applied.unattributed.filter(|it| *it != of);
+                }
             }
             let looking = &service.inner.looking;
             looking.lock().unwrap_or_else(PoisonError::into_inner).remove(&id);

@@ -33,8 +33,9 @@ const BLOCKED_V4: [([u8; 4], u8); 16] = [
 ];
 
 /// The same for IPv6, including the transition mechanisms that embed an IPv4 address.
-const BLOCKED_V6: [([u16; 8], u8); 13] = [
+const BLOCKED_V6: [([u16; 8], u8); 14] = [
     ([0, 0, 0, 0, 0, 0, 0, 0], 96),
+    ([0, 0, 0, 0, 0xffff, 0, 0, 0], 96),
     ([0, 0, 0, 0, 0, 0, 0, 1], 128),
     ([0x64, 0xff9b, 0, 0, 0, 0, 0, 0], 96),
     ([0x64, 0xff9b, 1, 0, 0, 0, 0, 0], 48),

@@ -38,6 +38,7 @@ fn forty_hostile_urls_are_refused() {
         "https://[::]/",
         "https://[::ffff:127.0.0.1]/",
         "https://[::ffff:7f00:1]/",
+        "https://[::ffff:0:10.0.0.1]/",
         "https://[::127.0.0.1]/",
         "https://[64:ff9b::7f00:1]/",
         "https://[64:ff9b:1::1]/",
@@ -91,8 +92,14 @@ fn public_urls_are_parsed() {
 
 #[test]
 fn a_resolved_address_is_checked_like_one_in_the_url() {
-    for address in ["127.0.0.1", "::ffff:10.0.0.1", "169.254.169.254", "fd00::1", "64:ff9b::a00:1"]
-    {
+    for address in [
+        "127.0.0.1",
+        "::ffff:10.0.0.1",
+        "169.254.169.254",
+        "fd00::1",
+        "64:ff9b::a00:1",
+        "::ffff:0:a00:1",
+    ] {
         let address: IpAddr = address.parse().unwrap();
         assert!(public().check(address, true).is_err(), "{address}");
     }
