@@ -8,6 +8,7 @@
 //! node that does not answer keeps nothing waiting for long. Source: docs/spec/cluster.md, "A node
 //! that stood still".
 
+use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -40,13 +41,29 @@ pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
         if shard.now() <= until {
             shard.platform.sleep_until(shard.platform.moment() + TURN).await;
         }
-        let now = shard.now();
-        confirmed = if now <= until { now } else { confirm(&shard).await };
+        if shard.now() > until {
+            while !took_turns(&shard, confirm(&shard)).await {}
+        }
+        confirmed = shard.now();
     }
 }
 
-/// Returns the time from which on the shard's pools are known to be its own.
-async fn confirm<P: Platform>(shard: &Shard<P>) -> Millis {
+/// Completes `work`, however long it takes; returns whether the shard took its turns meanwhile.
+async fn took_turns<P: Platform>(shard: &Shard<P>, work: impl Future<Output = ()>) -> bool {
+    let mut work = pin!(work);
+    let (mut last, mut is_steady) = (shard.now(), true);
+    loop {
+        let is_done = shard.platform.within(TURN, work.as_mut()).await.is_some();
+        let now = shard.now();
+        is_steady &= now <= last + STILL_MAX;
+        last = now;
+        if is_done {
+            return is_steady;
+        }
+    }
+}
+
+async fn confirm<P: Platform>(shard: &Shard<P>) {
     tracing::warn!(
         shard = shard.id,
         "this shard stood still: its rows get overflow numbers until the list of pools was read \
@@ -60,8 +77,6 @@ async fn confirm<P: Platform>(shard: &Shard<P>) -> Millis {
             "the list of pools cannot be read again: it stays as it is"
         );
     }
-    let since = shard.now();
     arrivals::confirm(platform, node, peers, shard.id).await;
     tracing::info!(shard = shard.id, "the shard's pools are confirmed: numbers go out again");
-    since
 }
