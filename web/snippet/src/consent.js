@@ -3,21 +3,18 @@
 /** The interval of checks of the page's dataLayer, which has no event of its own, in milliseconds. */
 const LOOK = 500;
 
-/** Calls `decided(isAllowed)` for every decision, including earlier ones. */
-export const follow = (decided) => {
-  let seen = 0;
+/** Calls `decided(isAllowed)` for the last decision so far, and for later ones. */
+export const follow = (decided, seen) => {
   const look = () => {
-    for (const entry of (window.dataLayer || []).slice(seen)) {
-      seen++;
-      const granted = entry?.[0] === 'consent' && entry[2]?.analytics_storage;
-      if (granted) decided(granted === 'granted');
+    let last = seen;
+    for (const entry of window.dataLayer || []) {
+      if (entry?.[0] === 'consent' && entry[2]?.analytics_storage) last = entry;
     }
+    if (last !== seen) decided((seen = last)[2].analytics_storage === 'granted');
   };
   look();
   setInterval(look, LOOK);
-  if (window.__tcfapi) {
-    __tcfapi('addEventListener', 2, (data, isGood) => {
-      if (isGood && /^tcl|^us/.test(data.eventStatus)) decided(!!(data.purpose.consents[1] && data.purpose.consents[7]));
-    });
-  }
+  window.__tcfapi?.('addEventListener', 2, (data, isGood) => {
+    if (isGood && /^[tu]/.test(data.eventStatus)) decided([1, 7].every((purpose) => data.purpose.consents[purpose]));
+  });
 };

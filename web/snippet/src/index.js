@@ -10,6 +10,8 @@ import { show as swapIn } from './page.js';
 /** Longest wait for an answer, and the interval of keep-alives, in milliseconds. */
 const DEADLINE = 1500;
 const BEAT = 60000;
+/** The interval of checks for the end of the lease, by a clock that also counts sleep. */
+const LOOK = 1000;
 /** Parameters that identify the advertisement of the visit. */
 const CLICKS = /^utm_|clk?id$|braid$/;
 /** An event that only a person causes, or a program that imitates one. */
@@ -18,77 +20,107 @@ const SIGNS = ['pointerdown', 'pointermove', 'keydown', 'scroll'];
 /** An address without parts that may identify a person. */
 const bare = (url) => url.split(/[?#]/)[0];
 
-const start = ({ dataset, src }) => {
-  const { site, consent: mode, params = '', jsonld } = dataset;
+/** The swap of a number; without any, one that changes nothing. */
+const find = (swaps, from) => ({ from, to: from, formatted: from, ...swaps.find((swap) => swap.from === from) });
+
+const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) => {
   const early = window.ringwell || [];
   // The script is on the page twice.
   if (early.run) return;
   const name = `rw_${site}`;
   const listeners = [];
-  let isAllowed = !mode;
+  // Null: undecided.
+  let isAllowed = !mode || null;
   let isPerson;
-  let lease = {};
-  let shown = [];
+  let lease = { swaps: [] };
 
   const isStored = () => isAllowed && !navigator.globalPrivacyControl;
 
-  /** Keeps the lease for the visitor's next page. */
+  /** Keeps the lease for the visitor's next page; without numbers, removes the cookie. */
   const keep = () => {
     localStorage[name] = JSON.stringify(lease);
     document.cookie = `rw_v=${lease.visitor};Max-Age=${lease.ttl || 0};Path=/;SameSite=Lax;Secure`;
   };
 
-  /** Shows `swaps`: in place of the page's own numbers, and of earlier ones. */
-  const show = (swaps) => {
-    const again = shown.map((old) => {
-      const now = swaps.find(({ from }) => from === old.from);
-      return now ? { ...now, from: old.to } : { ...old, from: old.to, to: old.from, formatted: old.from };
-    });
-    swapIn(swaps.concat(again).filter(({ from, to }) => from !== to), jsonld);
-    shown = swaps;
+  /** Shows the numbers of `next`, in place of the page's own and of earlier ones. */
+  const take = (next) => {
+    const { swaps } = next;
+    const again = lease.swaps.map((old) => ({ ...old, ...find(swaps, old.from), from: old.to }));
+    const all = [...swaps, ...again];
+    lease = next;
+    if (!all[0]) return;
+    swapIn(all, jsonld);
     listeners.forEach((listener) => listener(swaps));
   };
 
+  /** Puts the page's own numbers back until `until`, and keeps the visitor's id. */
+  const end = (until) => take({ visitor: lease.visitor, swaps: [], until });
+
   const send = async (path, also) => {
+    const held = lease;
     // A string is sent as text/plain, which needs no preflight.
-    const body = JSON.stringify({ site, visitor: lease.visitor, lease: lease.lease, ...also });
+    const body = JSON.stringify({ site, ...lease, swaps: undefined, ...also });
     try {
-      const signal = AbortSignal.timeout(DEADLINE);
-      const answer = await fetch(new URL('/site/v1/' + path, src), { method: 'POST', body, signal, keepalive: true });
-      const given = await answer.json();
-      show(given.swaps);
-      lease = given;
-      lease.until = Date.now() + lease.ttl * 1000;
+      // The visitor may still change the decision that has led here.
+      await 0;
+      if (held !== lease) return;
+      const answer = await fetch(new URL('/site/v1/' + path, src), {
+        method: 'POST',
+        body,
+        signal: AbortSignal.timeout(DEADLINE),
+        keepalive: true,
+      });
+      const given = answer.status === 204 ? 0 : await answer.json();
+      // A decision or another answer has come first.
+      if (held !== lease) return;
+      if (given) {
+        if (given.ttl) given.until = Date.now() + given.ttl * 1000 - DEADLINE;
+        take(given);
+      } else end(lease.lease ? 0 : NaN);
       if (isStored()) keep();
     } catch { /* The page keeps what it shows. */ }
   };
 
   const run = () => {
     if ((mode === 'required' && !isAllowed) || document.prerendering) return;
-    const query = [...new URLSearchParams(location.search)].filter(([key]) => CLICKS.test(key) || params.split(',').includes(key));
     send('numbers', isStored() && {
-      params: Object.fromEntries(query),
-      landing: bare(location.href),
+      params: Object.fromEntries([...new URLSearchParams(location.search)].filter(([key]) => CLICKS.test(key) || params.split(',').includes(key))),
+      landing: bare(document.URL),
       referrer: bare(document.referrer),
     });
   };
 
-  const beat = () => lease.lease && !document.hidden && send('beat');
+  /** Extends the lease, and requests the numbers anew once it has ended: they may be another visitor's by now. */
+  const beat = (isLook) => {
+    if (document.hidden) return;
+    if (lease.until < Date.now()) {
+      end(Date.now() + BEAT / 2);
+      run();
+    } else if (!isLook) return lease.lease && send('beat');
+  };
+
+  /** Shows the numbers of the visitor's earlier page, unless they have expired or consent is refused. */
+  const recall = () => {
+    try {
+      if (isAllowed === false) keep();
+      const old = JSON.parse(localStorage[name]);
+      if (!(old.until > Date.now())) delete localStorage[name];
+      else if (isStored()) take(old);
+    } catch { /* The first visit. */ }
+  };
 
   const consent = (isGiven) => {
     if (isGiven === isAllowed) return;
     isAllowed = isGiven;
-    if (!isGiven) {
-      lease = {};
-      show([]);
-      try { keep(); } catch { /* Nothing was stored. */ }
-    }
+    // As a new object, so that no earlier answer counts.
+    take(isGiven ? { ...lease } : { swaps: [] });
+    recall();
     run();
   };
 
   const onChange = (listener) => {
     listeners.push(listener);
-    if (shown[0]) listener(shown);
+    if (lease.swaps[0]) listener(lease.swaps);
   };
 
   const api = {
@@ -96,11 +128,8 @@ const start = ({ dataset, src }) => {
     consent,
     onChange,
     numbers: async (wanted) => {
-      await new Promise((done) => {
-        onChange(done);
-        setTimeout(done, DEADLINE);
-      });
-      return wanted.map((from) => shown.find((swap) => swap.from === from) || { from, to: from, formatted: from });
+      await new Promise((done) => setTimeout(done, DEADLINE, onChange(done)));
+      return wanted.map((from) => find(lease.swaps, from));
     },
     push: (then) => then(api),
   };
@@ -116,18 +145,16 @@ const start = ({ dataset, src }) => {
     if (link) send('tap', { tel: link.href });
   });
   setInterval(beat, BEAT);
-  on('visibilitychange', () => (lease.until < Date.now() ? run() : beat()));
+  setInterval(beat, LOOK, true);
+  on('visibilitychange', () => beat());
   on('pageshow', ({ persisted }) => persisted && run());
   on('prerenderingchange', run);
 
   // Frameworks first take over the page's own text: they must not find another text in its place.
   const begin = () => (window.requestIdleCallback || setTimeout)(() => {
-    try {
-      const old = isStored() && JSON.parse(localStorage[name]);
-      if (old.until > Date.now()) show((lease = old).swaps);
-    } catch { /* The first visit. */ }
-    if (mode) follow(consent);
+    recall();
     run();
+    if (mode) follow(consent);
   }, { timeout: DEADLINE });
   // Deferred scripts run before that event, while the document already reports itself as
   // interactive.

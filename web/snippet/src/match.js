@@ -16,13 +16,13 @@ const spread = (digits) => digits.split('').join(GAP);
 /** The swap with the pattern of its number and the digits that replace it. */
 export const compile = (swap) => {
   const { cc, from, to } = swap;
-  const national = from.slice(1 + cc.length);
-  const digits = to.slice(1 + cc.length);
+  const start = 1 + cc.length;
+  const national = from.slice(start);
   // North America uses no trunk zero: 0800 there begins another country's number.
   const trunk = cc === '1' ? '' : `(\\(?0\\)?${GAP})?`;
   return {
     ...swap,
-    digits: digits.length === national.length && to.startsWith(`+${cc}`) && digits,
+    digits: to.length === from.length && to.startsWith(`+${cc}`) && to.slice(start),
     pattern: new RegExp(`${BEFORE}(((\\+|00|011)${GAP})?${spread(cc)}${GAP})?${trunk}\\(?${spread(national)}${AFTER}`, 'gu'),
   };
 };
@@ -35,14 +35,15 @@ export const swap = (text, swaps) => {
   let units;
   for (const { pattern, digits, to, formatted } of swaps) {
     for (const match of text.matchAll(pattern)) {
+      const [found] = match;
       const start = match.index;
-      let at = start + match[0].length;
+      let at = start + found.length;
       units = units || text.split('');
       if (digits) {
         for (let left = digits.length; left;) if (/\d/.test(units[--at])) units[at] = digits[--left];
       } else {
         units.fill('', start, at);
-        units[start] = match[0][0] === '+' ? to : formatted;
+        units[start] = found[0] === '+' ? to : formatted;
       }
     }
   }

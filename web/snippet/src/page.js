@@ -15,8 +15,9 @@ const SLICE = 6;
 /** A node that is reset this often within a second is left alone: another script controls it. */
 const FIGHTS_MAX = 20;
 
-let fights;
-let second;
+/** How often each node was written within this second. */
+const fights = new Map();
+setInterval(() => fights.clear(), 1000);
 let swaps = [];
 /** A selector for elements that are never changed. */
 let skip;
@@ -24,9 +25,6 @@ let queue = [];
 
 const write = (node, name, value, now) => {
   if (value === now) return;
-  const time = (Date.now() / 1000) | 0;
-  if (time !== second) fights = new WeakMap();
-  second = time;
   const times = fights.get(node) || 0;
   fights.set(node, times + 1);
   if (times > FIGHTS_MAX) return;
@@ -40,7 +38,7 @@ const attributes = (element) => {
     const value = element.getAttribute(name);
     const units = value && swap(value, swaps);
     if (name === 'data-rw-number') {
-      const own = swaps.find(({ from }) => from === value);
+      const own = swaps.find((swap) => swap.from === value);
       if (own) write(element, element.href && 'href', element.href ? `tel:${own.to}` : own.formatted, element.href || element.textContent);
     } else if (units) write(element, name, units.join(''), value);
   }
@@ -48,12 +46,8 @@ const attributes = (element) => {
 
 /** Swaps in the text nodes of one block, which form one text. */
 const run = (nodes) => {
-  const units = swap(nodes.map(({ data }) => data).join(''), swaps);
-  let start = 0;
-  for (const node of units ? nodes : []) {
-    const { data } = node;
-    write(node, 0, units.slice(start, (start += data.length)).join(''), data);
-  }
+  const units = swap(nodes.map((node) => node.data).join(''), swaps);
+  if (units) for (const node of nodes) write(node, 0, units.splice(0, node.data.length).join(''), node.data);
 };
 
 /** The element around `node` whose text a reader perceives as one piece. */
@@ -63,10 +57,9 @@ const block = (node) => {
 };
 
 /** A piece of work: walks the text below `top` until it is finished or out of time. */
-const walk = (top) => {
+const walk = (top, last) => {
   const walker = document.createTreeWalker(top, 4);
   let nodes = [];
-  let last;
   return (until) => {
     while (Date.now() <= until) {
       const node = walker.nextNode();
@@ -76,9 +69,7 @@ const walk = (top) => {
       }
       const { data } = node;
       if (!nodes[0] && !/\d/.test(data)) continue;
-      const of = block(node);
-      if (of !== last) run(nodes.splice(0));
-      last = of;
+      if (last !== (last = block(node))) run(nodes.splice(0));
       if (!node.parentNode.closest(skip)) nodes.push(node);
       // No number continues after a letter: another text begins there.
       if (/\p{L}/u.test(data)) {
@@ -97,16 +88,16 @@ const add = (node) => {
 
 const work = () => {
   const until = Date.now() + SLICE;
-  while (queue.length && queue[0](until)) queue.shift();
+  while (queue[0]?.(until)) queue.shift();
   // Our own writes are ignored.
   observer.takeRecords();
-  if (queue.length) setTimeout(work);
+  if (queue[0]) setTimeout(work);
 };
 
 const observer = new MutationObserver((records) => {
   const changed = new Set();
-  for (const { target, addedNodes } of records) [target, ...addedNodes].slice(addedNodes.length && 1).forEach((node) => changed.add(node));
-  if (swaps.length) changed.forEach(add);
+  for (const { target, addedNodes } of records) (addedNodes[0] ? addedNodes : [target]).forEach((node) => changed.add(node));
+  if (swaps[0]) changed.forEach(add);
   work();
 });
 
@@ -115,8 +106,7 @@ export const show = (next, inData) => {
   skip = SKIP + (inData == null ? '' : ':not([type$=ld\\+json])');
   swaps = next.map(compile);
   queue = [];
-  const root = document.documentElement;
-  observer.observe(root, { subtree: true, childList: true, characterData: true, attributeFilter: ATTRIBUTES });
-  add(root);
+  observer.observe(document, { subtree: true, childList: true, characterData: true, attributeFilter: ATTRIBUTES });
+  add(document.documentElement);
   work();
 };
