@@ -11,11 +11,11 @@ import { show as swapIn } from './page.js';
 const DEADLINE = 1500;
 const BEAT = 60000;
 /** The interval of checks for the end of the lease, by a clock that also counts sleep. */
-const LOOK = 1000;
+const LOOK = 500;
 /** Parameters that identify the advertisement of the visit. */
 const CLICKS = /^utm_|clk?id$|braid$/;
 /** An event that only a person causes, or a program that imitates one. */
-const SIGNS = ['pointerdown', 'pointermove', 'keydown', 'scroll'];
+const SIGNS = ['scroll', 'keydown', 'pointerdown', 'pointermove'];
 
 /** An address without parts that may identify a person. */
 const bare = (url) => url.split(/[?#]/)[0];
@@ -45,8 +45,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
   /** Shows the numbers of `next`, in place of the page's own and of earlier ones. */
   const take = (next) => {
     const { swaps } = next;
-    const again = lease.swaps.map((old) => ({ ...old, ...find(swaps, old.from), from: old.to }));
-    const all = [...swaps, ...again];
+    const all = [...swaps, ...lease.swaps.map((old) => ({ ...old, ...find(swaps, old.from), from: old.to }))];
     lease = next;
     if (!all[0]) return;
     swapIn(all, jsonld);
@@ -76,7 +75,7 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
       if (given) {
         if (given.ttl) given.until = Date.now() + given.ttl * 1000 - DEADLINE;
         take(given);
-      } else end(lease.lease ? 0 : NaN);
+      } else end(lease.lease && 0);
       if (isStored()) keep();
     } catch { /* The page keeps what it shows. */ }
   };
@@ -133,15 +132,14 @@ const start = ({ src, dataset: { site, consent: mode, params = '', jsonld } }) =
     },
     push: (then) => then(api),
   };
-  window.ringwell = api;
-  early.forEach(api.push);
+  early.forEach((window.ringwell = api).push);
 
   const on = (what, then) => addEventListener(what, then, true);
   SIGNS.forEach((sign) => on(sign, ({ isTrusted }) => {
     isPerson = isPerson || (isTrusted && beat());
   }));
   on('click', ({ target }) => {
-    const link = lease.lease && target.closest('[href^="tel:"]');
+    const link = lease.lease && target.closest('[href^="tel:" i]');
     if (link) send('tap', { tel: link.href });
   });
   setInterval(beat, BEAT);

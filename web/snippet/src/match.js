@@ -4,7 +4,7 @@
 // `formatted` is the national form of `to`, `cc` the digits of their common country code.
 
 // Between two digits: spaces, dots, dashes and parentheses of all kinds.
-const GAP = '[^\\d\\p{L}+,:;]{0,3}';
+const GAP = '\\s*([^\\d\\p{L}\\s+,:;]\\s*){0,3}';
 // No match beside these: more digits of a longer number, a word, or the number of another country.
 // An extension may follow. A browser that cannot read look-behinds (Safari before 16.4) swaps
 // nothing.
@@ -42,8 +42,7 @@ export const swap = (text, swaps) => {
       if (digits) {
         for (let left = digits.length; left;) if (/\d/.test(units[--at])) units[at] = digits[--left];
       } else {
-        units.fill('', start, at);
-        units[start] = found[0] === '+' ? to : formatted;
+        units.fill('', start, at)[start] = found[0] === '+' ? to : formatted;
       }
     }
   }

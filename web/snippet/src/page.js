@@ -8,8 +8,8 @@ import { compile, swap } from './match.js';
 // By element name: reading the style after each write would cause a layout each time.
 const INLINE = /^(#|(A|B|EM|FONT|I|MARK|SMALL|SPAN|STRONG|U)$)/;
 const SKIP = 'style,textarea,[contenteditable],[data-rw-skip],script';
-const ATTRIBUTES = ['href', 'aria-label', 'title', 'content', 'data-rw-number'];
-const ELEMENTS = '[href^="tel:"],[href^="sms:"],[aria-label],[title],[itemprop=telephone],[data-rw-number]';
+const ATTRIBUTES = ['href', 'title', 'content', 'aria-label', 'data-rw-number'];
+const ELEMENTS = '[href^="tel:" i],[href^="sms:" i],[aria-label],[title],[itemprop=telephone],[data-rw-number]';
 /** Longest piece of work before the browser can continue, in milliseconds. */
 const SLICE = 6;
 /** A node that is reset this often within a second is left alone: another script controls it. */
@@ -52,8 +52,7 @@ const run = (nodes) => {
 
 /** The element around `node` whose text a reader perceives as one piece. */
 const block = (node) => {
-  while (INLINE.test(node.nodeName)) node = node.parentNode;
-  return node;
+  return INLINE.test(node.nodeName) ? block(node.parentNode) : node;
 };
 
 /** A piece of work: walks the text below `top` until it is finished or out of time. */

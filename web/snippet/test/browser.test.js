@@ -10,6 +10,9 @@ test('all forms of the number are swapped, in text, links and attributes, and no
   const { page, context, errors } = await visit(`
     <p id="plain">Call (800) 555-0100 or 800.555.0100.</p>
     <p id="split"><span>800</span>-<b>555</b>-<i>0100</i></p>
+    <p id="indented"><span>(800)</span>
+        <span>555-0100</span></p>
+    <a id="capital" href="TEL:8005550100">us</a>
     <p id="narrow">(800)&nbsp;555&#8209;0100</p>
     <a id="link" href="tel:+18005550100" aria-label="Call 800-555-0100" title="800 555 0100">+1 800 555 0100</a>
     <a id="sms" href="sms:8005550100">Text us</a>
@@ -31,6 +34,8 @@ test('all forms of the number are swapped, in text, links and attributes, and no
   assert.equal(await attribute('#link', 'aria-label'), `Call ${area}-${office}-${line}`);
   assert.equal(await attribute('#link', 'title'), `${area} ${office} ${line}`);
   assert.equal(await text('#link'), `+1 ${area} ${office} ${line}`);
+  assert.equal(await attribute('#capital', 'href'), `TEL:${number}`);
+  assert.match(await text('#indented'), new RegExp(`^\\(${area}\\)\\s+${office}-${line}$`));
   assert.equal(await attribute('#sms', 'href'), `sms:${number}`);
   assert.equal(await attribute('#meta', 'content'), `+1-${area}-${office}-${line}`);
   assert.equal(await text('#asked'), `(${area}) ${office}-${line}`);

@@ -42,6 +42,10 @@ const CASES = [
   ['800\u00b7555\u00b70100', '212\u00b7555\u00b70177'],
   ['800/555/0100', '212/555/0177'],
   ['80 05 55 01 00', '21 25 55 01 77'],
+  // White space counts as the browser renders it.
+  ['(800)\n        555-0100', '(212)\n        555-0177'],
+  ['\n      800\n      555\n      0100', '\n      212\n      555\n      0177'],
+  ['800    -    555  -  0100', '212    -    555  -  0177'],
   ['Call 800-555-0100.', 'Call 212-555-0177.'],
   ['(800-555-0100)', '(212-555-0177)'],
   ['Call:800-555-0100,now', 'Call:212-555-0177,now'],
@@ -74,6 +78,12 @@ test('a number of another length or country is written in its usual form', () =>
   const long = [compile({ ...usual, to: '+4915112345678', formatted: '01511 2345678' })];
   assert.equal(swapped('Call (800) 555-0100 now', long), 'Call 01511 2345678 now');
   assert.equal(swapped('Call +1 800 555 0100', long), 'Call +4915112345678');
+});
+
+test('much white space between digits takes no time', () => {
+  const start = performance.now();
+  assert.equal(swap(`8${[...'00555010'].map((digit) => ' '.repeat(2000) + digit).join('')}`, swaps), undefined);
+  assert.ok(performance.now() - start < 1000);
 });
 
 test('a number with a trunk zero keeps it', () => {
