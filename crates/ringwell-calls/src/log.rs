@@ -13,6 +13,8 @@ mod query;
 mod taps;
 mod writer;
 
+use std::time::Duration;
+
 use ringwell_core::Millis;
 use ringwell_store::{Database, Location, Schema, Step, StoreError};
 
@@ -28,6 +30,9 @@ pub use query::{
 };
 pub use taps::Tap;
 pub use writer::{Writer, WriterFull};
+
+/// The time for which a start waits for the database.
+const OPEN_MAX: Duration = Duration::from_secs(3);
 
 const SCHEMA: Schema = Schema {
     version_table: "calls_schema_version",
@@ -74,6 +79,17 @@ impl From<StoreError> for LogError {
 }
 
 impl LogError {
+    /// Whether there is no connection to the database, or it is just starting.
+    fn is_unreachable(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut) => true,
+            Self::Database(sqlx::Error::Database(error)) => {
+                error.code().is_some_and(|code| code == "57P03")
+            }
+            Self::Database(_) | Self::Open(_) | Self::Damaged(_) | Self::NoRandomness => false,
+        }
+    }
+
     /// Whether asking again may help.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -107,6 +123,24 @@ impl Log {
     /// [`LogError`].
     pub async fn open(location: &Location) -> Result<Self, LogError> {
         Ok(Self { database: Database::open(location, &SCHEMA).await? })
+    }
+
+    /// The same for a server, which connects calls without the log: a database that does not answer
+    /// now is opened by the first use that it answers.
+    ///
+    /// # Errors
+    /// [`LogError`] if the database answers and cannot be used.
+    pub async fn open_or_later(location: &Location) -> Result<Self, LogError> {
+        let reason = match tokio::time::timeout(OPEN_MAX, Self::open(location)).await {
+            Ok(Err(error)) if error.is_unreachable() => error.to_string(),
+            Ok(opened) => return opened,
+            Err(_) => format!("the call log's database has not answered in {OPEN_MAX:?}"),
+        };
+        tracing::error!(
+            reason,
+            "calls are connected without the call log, and logged when its database answers"
+        );
+        Ok(Self { database: Database::unopened(location, &SCHEMA)? })
     }
 
     /// Waits until all operations have ended, and closes the log.

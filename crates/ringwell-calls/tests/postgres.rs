@@ -9,7 +9,7 @@ mod rig;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use rig::Rig;
+use rig::{Rig, Server};
 use ringwell_calls::log::{
     CallChange, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, ReportedEvent, Whom, Writer,
 };
@@ -141,4 +141,19 @@ async fn two_servers_on_one_database_deliver_each_event_once() {
     for worker in workers {
         worker.abort();
     }
+}
+
+#[tokio::test]
+async fn a_database_that_is_away_at_the_start_is_used_when_it_is_back() {
+    let server = Server::start();
+    let rig = Rig::on(&server);
+    let [socket, hidden] = [".s.PGSQL.5432", "hidden"].map(|name| server.folder.join(name));
+    std::fs::rename(&socket, &hidden).unwrap();
+    let log = Log::open_or_later(&rig.location).await.unwrap();
+    let writer = Writer::start(log.clone(), || Millis(9_000), || ());
+    let stored = writer.submit(change("CA1", 1_000, EventKind::Started)).unwrap();
+    assert!(log.calls(&CallFilter::default(), None, 10).await.is_err());
+    std::fs::rename(&hidden, &socket).unwrap();
+    stored.await.unwrap();
+    assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap().len(), 1);
 }

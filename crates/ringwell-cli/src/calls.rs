@@ -100,7 +100,7 @@ impl Running {
         let numbers: Arc<dyn Numbers> = Arc::new(node.clone());
         let open = || {
             runtime.block_on(async {
-                let log = Log::open(&location).await.context("the call log")?;
+                let log = Log::open_or_later(&location).await.context("the call log")?;
                 let service = Service::start(settings, log, numbers)?;
                 let listener = Listener::bind(&settings.listen).await;
                 let listener = listener

@@ -8,11 +8,13 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sqlx::any::AnyPoolOptions;
 use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Transaction};
+use tokio::sync::OnceCell;
 
 use crate::StoreError;
 use crate::schema::{self, Schema};
@@ -45,6 +47,9 @@ pub enum Kind {
 pub struct Database {
     kind: Kind,
     pool: AnyPool,
+    schema: &'static Schema,
+    /// Set when the schema is up to date.
+    is_ready: Arc<OnceCell<()>>,
 }
 
 impl Kind {
@@ -114,7 +119,18 @@ impl Database {
     ///
     /// # Errors
     /// [`StoreError::Database`], or [`StoreError::NewerSchema`].
-    pub async fn open(location: &Location, schema: &Schema) -> Result<Self, StoreError> {
+    pub async fn open(location: &Location, schema: &'static Schema) -> Result<Self, StoreError> {
+        let database = Self::unopened(location, schema)?;
+        database.ready().await?;
+        Ok(database)
+    }
+
+    /// The same, but only the first read or change connects and brings the schema up to date. As
+    /// long as that fails, so does each.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`] if the location is invalid.
+    pub fn unopened(location: &Location, schema: &'static Schema) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
         let (kind, url) = match location {
             Location::Url(url) => (Kind::Postgres, url.clone()),
@@ -132,9 +148,16 @@ impl Database {
                 })
             })
             .after_release(|connection, _| Box::pin(is_reusable(connection)));
-        let pool = options.connect(&url).await?;
-        schema::upgrade(schema, kind, &mut *pool.acquire().await?).await?;
-        Ok(Self { kind, pool })
+        let pool = options.connect_lazy(&url)?;
+        Ok(Self { kind, pool, schema, is_ready: Arc::default() })
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        let upgrade = || async {
+            schema::upgrade(self.schema, self.kind, &mut *self.pool.acquire().await?).await
+        };
+        self.is_ready.get_or_try_init(upgrade).await?;
+        Ok(())
     }
 
     /// Begins a change. Waits until other changes have ended.
@@ -142,6 +165,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn write(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        self.ready().await?;
         Ok(self.pool.begin_with(self.kind.begin_write()).await?)
     }
 
@@ -150,6 +174,7 @@ impl Database {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn read(&self) -> Result<Transaction<'static, Any>, StoreError> {
+        self.ready().await?;
         Ok(self.pool.begin_with(self.kind.begin_read()).await?)
     }
 

@@ -21,6 +21,8 @@ const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_mins(5),
     Duration::from_hours(1),
 ];
+/// The pause before a log that did not answer is read again.
+const LOG_AGAIN: Duration = Duration::from_mins(1);
 /// The most calls whose visitors are looked up at the same time, also at the start.
 const LOOKING_MAX: usize = 10_000;
 
@@ -100,20 +102,24 @@ impl Service {
     /// Looks up the visitors of calls that were logged before the process ended.
     pub(super) async fn resume(self) {
         let most = u32::try_from(LOOKING_MAX).unwrap_or(u32::MAX);
-        match self.inner.log.unattributed(most).await {
-            Ok(calls) => {
-                for call in calls {
-                    let change = CallChange {
-                        account: call.account,
-                        provider: call.provider,
-                        provider_call: call.provider_call,
-                        ..CallChange::default()
-                    };
-                    self.look_for(&change, call.number, call.facts.started_at());
+        let calls = loop {
+            match self.inner.log.unattributed(most).await {
+                Ok(calls) => break calls,
+                Err(error) => {
+                    tracing::error!(%error, "calls logged earlier are still without their \
+                    visitors")
                 }
             }
-            Err(error) => tracing::error!(%error, "calls logged earlier remain without their \
-                visitors"),
+            tokio::time::sleep(LOG_AGAIN).await;
+        };
+        for call in calls {
+            let change = CallChange {
+                account: call.account,
+                provider: call.provider,
+                provider_call: call.provider_call,
+                ..CallChange::default()
+            };
+            self.look_for(&change, call.number, call.facts.started_at());
         }
     }
 }

@@ -63,11 +63,11 @@ fn faults_of_a_file_are_reported_with_line_and_column() {
     let files = files("number,price_cents\n2125550100,100\n1125550100,100\n");
     let message =
         files.all().unwrap_err().0.replace(&files.folder.path().display().to_string(), "");
-    assert_eq!(message, "/offers.csv:3: number: \"1125550100\" is none");
+    assert_eq!(message, "/offers.csv:3: number: \"1125550100\" is invalid");
     fs::write(files.folder.path().join("offers.csv"), "number\n2125550100\n").unwrap();
     let message =
         files.all().unwrap_err().0.replace(&files.folder.path().display().to_string(), "");
-    assert_eq!(message, "/offers.csv:2: price_cents: \"\" is none");
+    assert_eq!(message, "/offers.csv:2: price_cents: \"\" is invalid");
     fs::remove_file(files.folder.path().join("offers.csv")).unwrap();
     assert!(files.all().unwrap_err().0.contains("offers.csv cannot be read"));
 }
