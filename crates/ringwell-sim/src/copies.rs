@@ -10,42 +10,11 @@ use ringwell_directory::Owners;
 use ringwell_driver::store::{Identity, Leaving, SeenJournals};
 use ringwell_journal::Durability;
 
-use crate::disk::Copy;
 use crate::event::Event;
 use crate::fault::Kind;
 use crate::files::{DATA, restored_mark};
-use crate::served::read_served;
+use crate::older::{Copied, Known, Older};
 use crate::world::{MS, SECOND, World};
-
-/// A copy of a node's data, and what must still be so when it is put back.
-#[derive(Debug)]
-pub(crate) struct Copied {
-    node: usize,
-    /// Whether the operator marks the data.
-    is_marked: bool,
-    files: Copy,
-    /// When it was made.
-    at: u64,
-    owners: Option<(Owners, Vec<Leaving>)>,
-    map: u64,
-    boots: usize,
-}
-
-/// Data that are older than what their node has answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Older {
-    /// Whether the operator has said so; otherwise only other nodes may know.
-    pub(crate) is_marked: bool,
-    /// From then on they lack everything.
-    pub(crate) since_us: u64,
-}
-
-/// A shard whose data are older, and the nodes that know of more.
-#[derive(Clone, Debug)]
-pub(crate) struct Known {
-    pub(crate) shard: u16,
-    pub(crate) by: Vec<usize>,
-}
 
 impl World {
     /// An operator makes a copy of a node's data and puts it back some time later.
@@ -74,7 +43,7 @@ impl World {
 
     /// The owners by which a node serves, and the buckets that it is giving away.
     fn owners_served(&self, node: usize) -> Option<(Owners, Vec<Leaving>)> {
-        let served = read_served(&self.nodes[node].files)?;
+        let served = self.nodes[node].files.served()?;
         Some((served.owners?, served.leaving))
     }
 

@@ -50,7 +50,7 @@ pub(crate) enum Event {
     /// A node loses its disk.
     LostDisk(usize),
     /// A copy of a node's data is put back.
-    CopyBack(crate::copies::Copied),
+    CopyBack(crate::older::Copied),
     /// A changed list of pools reaches a node, in this life.
     ListReaches(usize, u32),
     /// … and has reached the last one.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use ringwell_driver::store::{Access, FileError, Files};
+use ringwell_driver::store::{Access, FileError, Files, ServedMap};
 
 use crate::disk::{Disk, Handle, Name, Sort, Trouble};
 use crate::fault::Faults;
@@ -39,6 +39,11 @@ impl SimFiles {
     pub(crate) fn new(faults: &Arc<Mutex<Faults>>, salts: &Arc<Mutex<Random>>) -> Self {
         let (faults, salts) = (Arc::clone(faults), Arc::clone(salts));
         Self { disk: Arc::default(), faults, salts, life: 0 }
+    }
+
+    /// The node's record of the buckets that it serves; `None` if it is missing.
+    pub(crate) fn served(&self) -> Option<ServedMap> {
+        ServedMap::read(self, Path::new(DATA)).ok().flatten()
     }
 
     /// The disk. Must not be borrowed while production code runs.

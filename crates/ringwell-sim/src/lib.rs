@@ -22,6 +22,7 @@ mod machine;
 mod manage;
 mod model;
 mod net;
+mod older;
 mod process;
 mod random;
 mod run;

@@ -14,7 +14,6 @@ use crate::event::Event;
 use crate::fault::Kind;
 use crate::model::{PoolRule, Violation};
 use crate::random::Random;
-use crate::served::read_served;
 use crate::world::{MS, Node, SECOND, World};
 
 /// The time after which no lockout of the previous lifetime runs: the longest lifetime, and the
@@ -180,7 +179,7 @@ impl World {
             if is_memory {
                 return !node.is_refused;
             }
-            let served = read_served(&node.files);
+            let served = node.files.served();
             served.is_some_and(|served| served.version == node.map.version) && !node.is_refused
         };
         self.map_change.is_some() || !self.nodes.iter().all(is_served)
@@ -199,7 +198,7 @@ impl World {
     /// for nodes that may not exist yet.
     fn have_all_served(&self) -> bool {
         let is_memory = self.durability == Durability::Memory;
-        is_memory || self.nodes.iter().all(|node| read_served(&node.files).is_some())
+        is_memory || self.nodes.iter().all(|node| node.files.served().is_some())
     }
 
     /// Absent numbers arrive.

@@ -45,7 +45,7 @@ pub(crate) struct Running {
     /// Whether an operator has been called.
     pub(crate) is_failing: bool,
     /// The shards whose data were older at the start than what they had answered.
-    pub(crate) known: Vec<crate::copies::Known>,
+    pub(crate) known: Vec<crate::older::Known>,
 }
 
 /// One shard's thread.

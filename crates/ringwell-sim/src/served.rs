@@ -1,24 +1,16 @@
 //! A node's record of the buckets that it serves, `cluster-map.json`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use ringwell_core::PoolId;
 use ringwell_directory::{Owners, bucket};
-use ringwell_driver::store::ServedMap;
 
-use crate::files::{DATA, SimFiles};
 use crate::world::World;
-
-/// The record on a disk; `None` if it is missing.
-pub(crate) fn read_served(files: &SimFiles) -> Option<ServedMap> {
-    ServedMap::read(files, Path::new(DATA)).ok().flatten()
-}
 
 impl World {
     /// The owners at a node's start: those on its disk if its cluster file has the same version.
     pub(crate) fn owners_at_start(&self, node: usize) -> Owners {
-        let served = read_served(&self.nodes[node].files);
+        let served = self.nodes[node].files.served();
         let by_file = self.nodes[node].map.owners(self.cluster.homes.len());
         let of_file = served.as_ref().and_then(|served| served.owners.as_ref());
         let of_file = of_file.filter(|owners| owners.version() == by_file.version());
@@ -29,8 +21,7 @@ impl World {
     /// destination if it is in transit, else in the newest cluster file.
     pub(crate) fn owners_now(&self) -> BTreeMap<u64, u16> {
         let mut found = self.cluster.newest().owners.clone();
-        let known =
-            |node: usize| (self.owners_at_start(node), read_served(&self.nodes[node].files));
+        let known = |node: usize| (self.owners_at_start(node), self.nodes[node].files.served());
         let nodes = (0..self.nodes.len()).map(|node| (node, known(node)));
         let nodes: Vec<_> = nodes.collect();
         for (pool, shard) in &mut found {

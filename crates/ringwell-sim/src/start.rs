@@ -18,13 +18,13 @@ use ringwell_driver::{life, witness};
 use ringwell_engine::Reading;
 use ringwell_journal::{Durability, RecoverError};
 
-use crate::copies::{Known, Older};
 use crate::event::Event;
 use crate::fault::Kind;
 use crate::files::{DATA, SimFiles};
 use crate::judge::{pool_holds, rule};
 use crate::machine::{Life, Sent};
 use crate::model::{Judged, Loss, Recovery, SKEW_MAX_MS, Violation};
+use crate::older::{Known, Older};
 use crate::process::{Running, Start};
 use crate::world::{Boot, MS, Node as Machine, SECOND, World};
 

@@ -15,12 +15,12 @@ use ringwell_journal::Durability;
 
 use crate::clients::Clients;
 use crate::cluster::{Cluster, Map};
-use crate::copies::Older;
 use crate::event::{Event, Queue};
 use crate::fault::{Faults, Kind};
 use crate::files::SimFiles;
 use crate::machine::{Sent, Shared};
 use crate::model::{Judged, Violation};
+use crate::older::Older;
 use crate::process::{Running, Thread};
 use crate::random::{Random, mix};
 use crate::run::Options;

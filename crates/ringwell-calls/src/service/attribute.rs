@@ -107,7 +107,7 @@ impl Service {
                 Ok(calls) => break calls,
                 Err(error) => {
                     tracing::error!(%error, "calls logged earlier are still without their \
-                    visitors")
+                        visitors");
                 }
             }
             tokio::time::sleep(LOG_AGAIN).await;

@@ -101,7 +101,7 @@ fn shard(files: &ShardFiles, without_snapshot: bool) -> anyhow::Result<Numbers> 
                     break;
                 }
                 Err(error) => {
-                    eprintln!("{}: {error}; trying the previous one", file.path.display())
+                    eprintln!("{}: {error}; trying the previous one", file.path.display());
                 }
             }
         }

@@ -243,7 +243,9 @@ fn the_certificates_of_links_change_with_their_files() {
             fs::copy(file(authority), file("ours")).unwrap();
         }
     };
-    ["", "-a", "-b"].iter().for_each(|of| show("first", of));
+    for of in ["", "-a", "-b"] {
+        show("first", of);
+    }
     let plain = fs::read_to_string(cluster.path("cluster.toml")).unwrap();
     let tls =
         "[tls]\nca = \"ours.pem\"\ncertificate = \"ours-{node}.pem\"\nkey = \"ours-{node}.key\"\n";

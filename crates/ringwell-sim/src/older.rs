@@ -1,0 +1,36 @@
+//! Data directories that are older than what their node has answered: values.
+
+use ringwell_directory::Owners;
+use ringwell_driver::store::Leaving;
+
+use crate::disk::Copy;
+
+/// A copy of a node's data, and what must still be so when it is put back.
+#[derive(Debug)]
+pub(crate) struct Copied {
+    pub(crate) node: usize,
+    /// Whether the operator marks the data.
+    pub(crate) is_marked: bool,
+    pub(crate) files: Copy,
+    /// When it was made.
+    pub(crate) at: u64,
+    pub(crate) owners: Option<(Owners, Vec<Leaving>)>,
+    pub(crate) map: u64,
+    pub(crate) boots: usize,
+}
+
+/// Data that are older than what their node has answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Older {
+    /// Whether the operator has said so; otherwise only other nodes may know.
+    pub(crate) is_marked: bool,
+    /// From then on they lack everything.
+    pub(crate) since_us: u64,
+}
+
+/// A shard whose data are older, and the nodes that know of more.
+#[derive(Clone, Debug)]
+pub(crate) struct Known {
+    pub(crate) shard: u16,
+    pub(crate) by: Vec<usize>,
+}
