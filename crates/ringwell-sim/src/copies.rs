@@ -89,7 +89,7 @@ impl World {
         Known { shard, by: others.filter(knows).collect() }
     }
 
-    /// A node with older data begins to serve: what no node could tell it is not promised.
+    /// A node with older data begins to serve: allocations that no node knows are lost to it.
     pub(crate) fn excuse_older(&mut self, node: usize) {
         if self.nodes[node].older.take().is_none_or(|older| older.is_marked) {
             return;

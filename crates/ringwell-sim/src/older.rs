@@ -1,4 +1,4 @@
-//! Data directories that are older than what their node has answered: values.
+//! Values about data directories that lack some of their node's answered allocations.
 
 use ringwell_directory::Owners;
 use ringwell_driver::store::Leaving;
@@ -19,7 +19,7 @@ pub(crate) struct Copied {
     pub(crate) boots: usize,
 }
 
-/// Data that are older than what their node has answered.
+/// Data that lack some of the answered allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Older {
     /// Whether the operator has said so; otherwise only other nodes may know.

@@ -101,7 +101,7 @@ impl Log {
             Whom::Caller(caller) => calls_of(&mut tx, caller).await?,
             Whom::Parameter { name, value } => calls_with(&mut tx, name, value).await?,
         };
-        // All calls are read first: what one of them removes may be what another is found by.
+        // All calls are read first, because erasing one may remove the data by which another is found.
         let mut theirs = Vec::new();
         for id in ids {
             let Some(found) = call(&mut tx, &id).await? else { continue };

@@ -25,7 +25,7 @@ fn change(call: &str, at: u64, kind: EventKind) -> CallChange {
     }
 }
 
-fn nobody() -> Attribution {
+fn no_visitor() -> Attribution {
     Attribution { outcome: Attributed::None, ..Attribution::default() }
 }
 
@@ -38,7 +38,7 @@ async fn a_repeated_report_changes_nothing_and_a_call_has_each_event_once() {
     let (log, _folder) = log().await;
     let writer = writer(&log);
     let mut first = change("CA1", 10, EventKind::Started);
-    first.attribution = Some(nobody());
+    first.attribution = Some(no_visitor());
     first.number = Some("+18005551212".to_owned());
     first.caller = Some(Caller::read("+14155551234"));
     let answered = change("CA1", 12, EventKind::Answered);
@@ -68,7 +68,7 @@ async fn nothing_is_published_before_the_attribution_is_known() {
     assert_eq!(applied.unattributed, Some((None, Millis(30_000))));
     assert!(log.events(0, 10).await.unwrap().is_empty());
     assert_eq!(log.unattributed(10).await.unwrap().len(), 1);
-    let late = CallChange { events: Vec::new(), attribution: Some(nobody()), ..ended };
+    let late = CallChange { events: Vec::new(), attribution: Some(no_visitor()), ..ended };
     let applied = writer.submit(late.clone()).unwrap().await.unwrap();
     assert_eq!(applied.unattributed, None);
     let kinds: Vec<_> = log.events(0, 10).await.unwrap().into_iter().map(|it| it.kind).collect();
@@ -86,7 +86,7 @@ async fn a_report_without_an_event_dates_its_call() {
     assert_eq!(applied.unattributed, Some((None, Millis(19_900))));
     let found = CallChange {
         events: Vec::new(),
-        attribution: Some(nobody()),
+        attribution: Some(no_visitor()),
         looked_up: Some((None, Millis(19_900))),
         ..started.clone()
     };
@@ -106,7 +106,8 @@ async fn the_visitor_is_looked_up_again_if_a_call_began_earlier_than_was_known()
     let number = Some("+18005551212".to_owned());
     let of = |at: u64| Some((number.clone(), Millis(at * 1000)));
     let mut ended = change("CA1", 30, EventKind::Ended(None));
-    (ended.number, ended.attribution, ended.looked_up) = (number.clone(), Some(nobody()), of(30));
+    (ended.number, ended.attribution, ended.looked_up) =
+        (number.clone(), Some(no_visitor()), of(30));
     assert_eq!(writer.submit(ended.clone()).unwrap().await.unwrap().unattributed, None);
     let started = change("CA1", 10, EventKind::Started);
     let applied = writer.submit(started.clone()).unwrap().await.unwrap();
@@ -177,7 +178,7 @@ async fn a_result_is_recorded_and_reported_once() {
     let (log, _folder) = log().await;
     let writer = writer(&log);
     let mut first = change("CA1", 10, EventKind::Started);
-    first.attribution = Some(nobody());
+    first.attribution = Some(no_visitor());
     let call = writer.submit(first).unwrap().await.unwrap().call;
     let sale = OutcomeRow {
         kind: "sale".to_owned(),
@@ -387,7 +388,7 @@ async fn a_robots_calls_get_a_score_and_a_persons_do_not() {
     for at in 0..8_u64 {
         let name = format!("CA{at}");
         let mut started = change(&name, 1_000 + at * 60, EventKind::Started);
-        started.attribution = Some(nobody());
+        started.attribution = Some(no_visitor());
         started.number = Some(format!("+1800555121{}", at % 4));
         started.caller = Some(Caller::read("+14155551234"));
         let ended = change(&name, 1_003 + at * 60, EventKind::Ended(Some(Outcome::Answered)));

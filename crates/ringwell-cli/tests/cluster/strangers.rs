@@ -257,7 +257,7 @@ fn the_certificates_of_links_change_with_their_files() {
         rows.iter().all(|row| !row.overflow)
     };
     assert!(is_served("before"));
-    // The authority and node a change first: what node b has is not taken any more.
+    // The authority and node a change first: node b's certificate is no longer accepted.
     show("next", "-a");
     show("next", "");
     servers[0].says("the certificates of links were read again");
