@@ -1,0 +1,170 @@
+//! `docs/ARCHITECTURE.md` names only files and functions that exist, and every crate.
+//!
+//! A path is read as the page says: `node/http.rs` is `crates/ringwell-node/src/http.rs`, and
+//! `cli/tests/crash.rs` is below `crates/ringwell-cli`. A file without its folders is one that the
+//! same section has named before in full.
+
+#![allow(clippy::unwrap_used, reason = "a test program")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// File names in backticks that are not files of the repository: a running server writes them.
+const WRITTEN_BY_SERVERS: [&str; 1] = ["cluster-map.json"];
+
+/// Endings of the names of files.
+const ENDINGS: [&str; 6] = [".rs", ".toml", ".json", ".js", ".md", ".cfg"];
+
+/// Words before the name of an item in Rust code.
+const KEYWORDS: [&str; 8] =
+    ["fn ", "struct ", "enum ", "trait ", "type ", "const ", "mod ", "impl "];
+
+#[test]
+fn every_named_file_and_function_exists() {
+    let wrong = faults(&page(), &Repository::read());
+    assert!(wrong.is_empty(), "docs/ARCHITECTURE.md:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_missing_file_or_function_is_found() {
+    let repository = Repository::read();
+    for (text, count) in [
+        ("`xtask/src/ci.rs`, `run`", 0),
+        ("`core/pool.rs`, then `pool.rs`", 0),
+        ("`pool.rs`, without its folders", 1),
+        ("`core/gone.rs`", 1),
+        ("`core/gone/`", 1),
+        ("`core/pool.rs`, `gone_function`", 1),
+        ("the trait `GoneTrait`", 1),
+    ] {
+        assert_eq!(faults(text, &repository).len(), count, "{text}");
+    }
+}
+
+#[test]
+fn every_crate_is_on_the_map() {
+    let page = page();
+    let map = page.split("```").nth(1).unwrap();
+    let crates = fs::read_dir(root().join("crates")).unwrap();
+    let names = crates.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let missing: Vec<_> = names.filter(|name| !map.contains(&format!("crates/{name} "))).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+}
+
+/// The tracked files, their folders, and every word of the sources.
+struct Repository {
+    paths: BTreeSet<String>,
+    words: BTreeSet<String>,
+}
+
+impl Repository {
+    fn read() -> Self {
+        let listed = ["ls-files", "-z", "--cached", "--others", "--exclude-standard"];
+        let output = Command::new("git").args(listed).current_dir(root()).output().unwrap();
+        assert!(output.status.success(), "git ls-files failed");
+        let (mut paths, mut words) = (BTreeSet::new(), BTreeSet::new());
+        for file in String::from_utf8(output.stdout).unwrap().split('\0') {
+            paths.extend(Path::new(file).ancestors().map(|path| path.display().to_string()));
+            // This file names functions that do not exist.
+            if file.ends_with(".rs") && file != "xtask/tests/architecture.rs" {
+                let text = fs::read_to_string(root().join(file)).unwrap_or_default();
+                let all = text.split(|c: char| !c.is_alphanumeric() && c != '_');
+                words.extend(all.map(str::to_owned));
+            }
+        }
+        Self { paths, words }
+    }
+
+    /// The path in the repository of a path as the page writes it.
+    fn find(&self, named: &str) -> Option<String> {
+        let (first, rest) = named.split_once('/').unwrap_or((named, ""));
+        let of_crate = format!("crates/ringwell-{first}");
+        let places =
+            [named.to_owned(), format!("{of_crate}/src/{rest}"), format!("{of_crate}/{rest}")];
+        let mut places = places.iter().map(|place| place.trim_end_matches('/'));
+        places.find(|place| self.paths.contains(*place)).map(str::to_owned)
+    }
+}
+
+/// The names in `text` that do not exist.
+fn faults(text: &str, repository: &Repository) -> Vec<String> {
+    let mut wrong = Vec::new();
+    for section in text.split("\n## ") {
+        // The files that the section has named in full.
+        let mut named: Vec<String> = Vec::new();
+        // The file directly before, which defines the function behind it.
+        let mut before: Option<String> = None;
+        for (at, part) in without_blocks(section).split('`').enumerate() {
+            if at % 2 == 0 {
+                before = before.filter(|_| part == ", ");
+                continue;
+            }
+            let path = is_path(part).then(|| {
+                let bare = |file: &&String| file.ends_with(&format!("/{part}"));
+                repository.find(part).or_else(|| named.iter().rev().find(bare).cloned())
+            });
+            match path {
+                Some(Some(path)) => {
+                    before = Some(path.clone());
+                    named.push(path);
+                }
+                Some(None) => wrong.push(format!("no file `{part}`")),
+                None if is_item(part) => {
+                    let name = part.rsplit("::").next().unwrap();
+                    let is_there = match before.take() {
+                        Some(file) if file.ends_with(".rs") => defines(&file, name),
+                        _ => repository.words.contains(name),
+                    };
+                    if !is_there {
+                        wrong.push(format!("no item `{part}`"));
+                    }
+                }
+                None => before = None,
+            }
+        }
+    }
+    wrong
+}
+
+/// The text without blocks of code, and with one space between words.
+fn without_blocks(text: &str) -> String {
+    let prose: Vec<&str> = text.split("```").step_by(2).collect();
+    prose.join(" ").split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn is_path(part: &str) -> bool {
+    let is_plain = part.chars().all(|c| c.is_alphanumeric() || "/._-".contains(c));
+    let is_file = ENDINGS.iter().any(|ending| part.ends_with(ending));
+    // A path of HTTP starts with a slash.
+    is_plain
+        && !part.starts_with('/')
+        && (is_file || part.contains('/'))
+        && !WRITTEN_BY_SERVERS.contains(&part)
+}
+
+/// Whether this is the name of an item, perhaps with its type: not a command or a setting.
+fn is_item(part: &str) -> bool {
+    !part.is_empty()
+        && part.chars().all(|c| c.is_alphanumeric() || "_:".contains(c))
+        && !part.starts_with(|c: char| c.is_numeric())
+}
+
+/// Whether a source file defines the item.
+fn defines(file: &str, name: &str) -> bool {
+    let text = fs::read_to_string(root().join(file)).unwrap();
+    let ends = |rest: &str| !rest.starts_with(|c: char| c.is_alphanumeric() || c == '_');
+    KEYWORDS.iter().any(|keyword| {
+        let start = format!("{keyword}{name}");
+        text.match_indices(&start).any(|(at, _)| ends(&text[at + start.len()..]))
+    })
+}
+
+fn page() -> String {
+    fs::read_to_string(root().join("docs/ARCHITECTURE.md")).unwrap()
+}
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
