@@ -149,6 +149,31 @@ fn a_data_directory_whose_journal_was_removed_holds_all_pools() {
     assert!(is_overflow(&server, &site));
 }
 
+#[test]
+fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
+    let settings = "shards = 1\ndurability = \"os\"";
+    let site = Site::new(vec![Pool::new(1, 9, LONG)], settings);
+    let record = site.data().join("unflushed.json");
+    // A killed process loses nothing in the same boot.
+    for _ in 0..2 {
+        let server = Server::start(site.serve(&[]));
+        assert!(!is_overflow(&server, &site));
+        server.kill();
+    }
+    let boots = |server: &Server| server.log().matches("booted without an orderly stop").count();
+    std::fs::write(&record, r#"{"boot":1}"#).unwrap();
+    let server = Server::start(site.serve(&[]));
+    assert!(is_overflow(&server, &site));
+    assert_eq!(boots(&server), 1, "{}", server.log());
+    server.kill();
+    // The hold is now in the journal and does not begin again.
+    let server = Server::start(site.serve(&[]));
+    assert!(is_overflow(&server, &site));
+    assert_eq!(boots(&server), 0, "{}", server.log());
+    server.stop();
+    assert!(!record.exists(), "an orderly stop flushes everything");
+}
+
 /// The lockouts of both visitors from before the copy are over, so that only the lost interval is
 /// uncertain.
 #[test]

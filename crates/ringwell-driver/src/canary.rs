@@ -31,6 +31,8 @@ bugs! {
     CutAtBadFrame "cut-at-bad-frame";
     /// A damaged end is cut off, and nothing is held.
     NoHoldAfterRot "no-hold-after-rot";
+    /// With durability `os` a start after a power cut holds nothing.
+    PowerCutIgnored "power-cut-ignored";
     /// A rename is not made durable.
     NoNameFlush "no-name-flush";
     /// Every use of a file has the same salt.

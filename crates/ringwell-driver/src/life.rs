@@ -6,6 +6,7 @@
 use std::path::Path;
 
 use ringwell_directory::{Directory, Owners};
+use ringwell_journal::Durability;
 
 use crate::canary::{Bug, planted};
 use crate::maintenance::task;
@@ -60,6 +61,8 @@ pub async fn begin_shard<P: Platform>(
 }
 
 /// Flushes the journal and takes a snapshot. Returns `false` if records could not be stored.
+///
+/// With durability `os` only the snapshot flushes the journal.
 pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
     if !shard.node.answers_wait() {
         return true;
@@ -68,20 +71,35 @@ pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
         Ok(()) => true,
         Err(trouble) => {
             tracing::error!(shard = shard.id, trouble, "no snapshot could be taken");
-            shard.is_stored()
+            shard.is_stored() && shard.node.durability == Durability::Disk
         }
     }
 }
 
-/// Restored buckets are held, and the shards' journals record this, so that the next start need not
-/// begin another hold.
+/// Pools of restored data, and of data that a power cut may have shortened, are held, and the
+/// shards' journals record this, so that the next start need not begin another hold.
 pub fn unmark(files: &impl Files, node: &Node) {
-    let data = &node.config.data;
     let are_stored = node.journals().all(|(_, state)| state == JournalState::Writing);
-    if !node.answers_wait() || !are_stored || !store::is_restored(files, data) {
+    if !node.answers_wait() || !are_stored {
         return;
     }
-    if let Err(error) = store::unmark_restored(files, data) {
+    let data = &node.config.data;
+    let unmarked = store::unmark_restored(files, data);
+    let settled = match node.config.journal.replicated {
+        Some(_) => Ok(()),
+        None => store::settle_unflushed(files, data, node.durability, node.begun.boot),
+    };
+    if let Err(error) = unmarked.and(settled) {
         tracing::warn!(%error, "the next start holds all pools for a lockout again");
+    }
+}
+
+/// Runs when all shards have ended and all have saved their state: everything is on the disk.
+pub fn end(files: &impl Files, node: &Node) {
+    if !node.answers_wait() || node.config.journal.replicated.is_some() {
+        return;
+    }
+    if let Err(error) = store::end_unflushed(files, &node.config.data) {
+        tracing::warn!(%error, "a start after the next boot holds all pools for a lockout");
     }
 }

@@ -116,6 +116,8 @@ pub struct Begun {
     pub served_lists: Option<Lists>,
     /// The longest lifetimes of the pools that are served, and of those served before.
     pub lifetimes: Lifetimes,
+    /// The boot of the machine.
+    pub boot: u64,
     /// The time until which numbers that enter a pool may be locked by allocations that this data
     /// has lost.
     pub unknown_until: Millis,

@@ -41,6 +41,7 @@ use crate::lists::{self, Lists};
 use crate::node;
 use crate::store::{
     FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, ServedMap, Settings,
+    note_unflushed,
 };
 
 /// The name of every data directory whose journals are copies of logs: only the log may have lost
@@ -92,6 +93,8 @@ pub struct Begun<F: Files> {
     pub served_lists: Option<Lists>,
     /// The longest lifetimes of the pools that are served, and of those served before.
     pub lifetimes: Lifetimes,
+    /// The boot of the machine.
+    pub boot: u64,
     /// The time until which numbers that enter a pool may be locked by allocations that this data
     /// has lost.
     pub unknown_until: Millis,
@@ -116,6 +119,7 @@ impl<F: Files> Begun<F> {
             lists: take(&mut self.lists),
             served_lists: take(&mut self.served_lists),
             lifetimes: self.lifetimes,
+            boot: self.boot,
             unknown_until: self.unknown_until,
         }
     }
@@ -161,7 +165,8 @@ pub fn begin<F: Files>(
 ) -> Result<Begun<F>, StartError> {
     let Start { files, settings, directory, .. } = *start;
     let has_files = settings.durability != Durability::Memory;
-    let copied = if start.has_log { None } else { copied(files, settings, start.on_disk)? };
+    let boot = start.reading.boot;
+    let copied = if start.has_log { None } else { copied(files, settings, start.on_disk, boot)? };
     for read in &mut reads {
         read.is_in_doubt |= copied.is_some();
     }
@@ -204,10 +209,14 @@ pub fn begin<F: Files>(
         lists: lists::lists(directory),
         served_lists: None,
         lifetimes,
+        boot,
         unknown_until: Millis::ZERO,
         copied,
         held: Vec::new(),
     };
+    if !start.has_log {
+        note_unflushed(files, &settings.data, settings.durability, boot)?;
+    }
     if has_files {
         let is_copy = copied.is_some() && !planted(Bug::CopyKeepsName);
         let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };

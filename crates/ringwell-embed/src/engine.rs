@@ -12,7 +12,7 @@ use bytes::Bytes;
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Directory};
 use ringwell_driver::rows::{self, Planned, RowPlan};
-use ringwell_driver::store::unmark_restored;
+use ringwell_driver::store::{end_unflushed, settle_unflushed, unmark_restored};
 use ringwell_engine::{Doubts, Outcome, Refusal};
 use ringwell_journal::Durability;
 use ringwell_os::{DataLock, OsFiles};
@@ -91,7 +91,7 @@ impl Embedded {
         let lock = has_files.then(|| DataLock::acquire(&config.data)).transpose();
         let lock = lock.map_err(|error| error.to_string())?;
         let alone = open_alone(&config, &directory, durability).map_err(|e| e.to_string())?;
-        let doubts = alone.doubts;
+        let (doubts, boot) = (alone.doubts, alone.boot);
         let shard = Shard::new(alone, durability);
         let mut engine = Self {
             limits: rows::limits(&config),
@@ -122,7 +122,9 @@ impl Embedded {
             Err(error) => engine.notes.push(format!("no snapshot: {error}")),
             // The hold is stored by now.
             Ok(()) if durability != Durability::Memory => {
-                unmark_restored(&OsFiles, &engine.config.data)
+                let data = &engine.config.data;
+                unmark_restored(&OsFiles, data)
+                    .and_then(|()| settle_unflushed(&OsFiles, data, durability, boot))
                     .map_err(|error| error.to_string())?;
             }
             Ok(()) => {}
@@ -260,8 +262,11 @@ impl Embedded {
     /// Some records are not stored. No answer depended on them.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.flush()?;
-        // Without it the next start only reads more of the journal.
-        let _ = self.snapshot();
+        // Without it the next start only reads more of the journal, unless that was not flushed.
+        let is_flushed = self.snapshot().is_ok() || self.durability == Durability::Disk;
+        if is_flushed && self.durability != Durability::Memory {
+            end_unflushed(&OsFiles, &self.config.data).map_err(|error| error.to_string())?;
+        }
         Ok(())
     }
 

@@ -2,7 +2,7 @@
 
 use ringwell_directory::{Config, Directory};
 use ringwell_driver::open::{self, Believed, Opened, OverflowTaken, agree, shards_on_disk};
-use ringwell_driver::store::{FileError, Inline, OpenError, Settings};
+use ringwell_driver::store::{FileError, Inline, OpenError, Settings, note_unflushed};
 use ringwell_engine::{Doubts, Engine};
 use ringwell_journal::Durability;
 use ringwell_os::OsFiles;
@@ -34,6 +34,8 @@ pub(crate) struct Alone {
     /// The corrections of time or damage at the start. If lockouts were lengthened, no number may
     /// go out before a snapshot is taken, because no record says that lockouts were lengthened.
     pub(crate) doubts: Doubts,
+    /// The boot of the machine.
+    pub(crate) boot: u64,
 }
 
 /// Opens a directory of one shard without starting a thread. Other shards in the journals pass it
@@ -51,7 +53,8 @@ pub(crate) fn open_alone(
         Durability::Memory => Vec::new(),
         Durability::Disk | Durability::Os => shards_on_disk(&OsFiles, &settings.data)?,
     };
-    let copied = open::copied(&OsFiles, &settings, &others)?;
+    let reading = reading();
+    let copied = open::copied(&OsFiles, &settings, &others, reading.boot)?;
     open::report_copied(&settings, copied);
     let last = others.into_iter().max().unwrap_or_default();
     let read = |shard| {
@@ -62,9 +65,9 @@ pub(crate) fn open_alone(
     for read in &mut reads {
         read.is_in_doubt |= copied.is_some();
     }
-    let reading = reading();
     let clocks = agree(&mut reads, directory, &reading, None)?;
     let clock = Clock::going_on(clocks, reading.since_boot);
+    note_unflushed(&OsFiles, &settings.data, durability, reading.boot)?;
     let Opened { engine, store, doubts, .. } = open::open(reads.swap_remove(0), clock.now())?;
-    Ok(Alone { engine, store, clock, doubts })
+    Ok(Alone { engine, store, clock, doubts, boot: reading.boot })
 }

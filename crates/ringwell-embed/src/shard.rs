@@ -38,7 +38,7 @@ pub(crate) struct Shard {
 
 impl Shard {
     pub(crate) fn new(alone: Alone, durability: Durability) -> Self {
-        let Alone { engine, store, clock, doubts: _ } = alone;
+        let Alone { engine, store, clock, doubts: _, boot: _ } = alone;
         let (unstored, trouble, spare) = (None, None, Vec::new());
         Self { engine, store, clock, durability, unstored, trouble, spare }
     }

@@ -171,6 +171,7 @@ pub fn serve(
         Ok::<_, ServeError>(())
     })?;
     join(threads)?;
+    life::end(&OsFiles, &node);
     logs::end(logs, &node);
     tracing::info!("stopped");
     Ok(())

@@ -15,7 +15,8 @@ use crate::random::Random;
 pub(crate) const DATA: &str = "";
 
 /// The node's own files, by their numbers.
-const OWN: [&str; 5] = ["cluster-map.json", "identity.json", "peers.json", "RESTORED", "gaps.json"];
+const OWN: [&str; 6] =
+    ["cluster-map.json", "identity.json", "peers.json", "RESTORED", "gaps.json", "unflushed.json"];
 
 /// The file that marks data as a copy.
 pub(crate) fn restored_mark() -> Option<Name> {

@@ -99,8 +99,8 @@ pub(crate) enum Sent {
     Ready { node: usize, life: u32 },
     /// A process cannot continue.
     GivesUp { node: usize, life: u32 },
-    /// A shard of a stopping node has saved its state.
-    Saved { node: usize, life: u32 },
+    /// A shard of a stopping node has saved its state, or could not.
+    Saved { node: usize, life: u32, is_saved: bool },
     /// A node asks for the newest list of pools.
     WantsList { node: usize, life: u32, request: u64 },
     /// A look-up has ended.

@@ -42,6 +42,8 @@ pub(crate) struct Running {
     pub(crate) is_serving: bool,
     /// At the end of the process: shards that have not saved yet.
     pub(crate) stopping: Option<usize>,
+    /// … or could not.
+    pub(crate) is_unsaved: bool,
     /// Whether an operator has been called.
     pub(crate) is_failing: bool,
     /// The shards whose data were older at the start than what they had answered.

@@ -134,8 +134,9 @@ impl World {
         let journals: Vec<(u16, u64)> =
             reads.iter().map(|read| (read.shard, read.recovered.tip.next_n)).collect();
         if self.nodes[node].files.disk().has_lost_groups {
-            let older = Older { is_marked: false, since_us: u64::MAX };
-            self.nodes[node].older.get_or_insert(older);
+            // No other node is needed to detect a power cut.
+            let since_us = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
+            self.nodes[node].older = Some(Older { is_marked: true, since_us });
         }
         let older = self.nodes[node].older.filter(|older| !older.is_marked);
         let known = older.iter().flat_map(|_| &journals);
@@ -206,6 +207,7 @@ impl World {
             batches: BTreeSet::new(),
             is_serving: false,
             stopping: None,
+            is_unsaved: false,
             is_failing: false,
             known,
         };
@@ -324,21 +326,34 @@ impl World {
                 if shard.node.shards().next() == Some(shard.id) {
                     witness::end(&sim, &shard.node, &shard.peers).await;
                 }
-                life::save(&shard, &*journal).await;
-                sim.send(Sent::Saved { node, life });
+                let is_saved = life::save(&shard, &*journal).await;
+                sim.send(Sent::Saved { node, life, is_saved });
             });
         }
         self.tell(node, &[], || "drains".to_owned());
     }
 
     /// A shard of a stopping node has saved.
-    pub(crate) fn is_saved(&mut self, node: usize, life: u32) {
+    pub(crate) fn is_saved(&mut self, node: usize, life: u32, is_saved: bool) {
         let is_now = self.nodes[node].life == life;
+        let files = self.nodes[node].files.clone();
         let Some(running) = self.nodes[node].running.as_mut().filter(|_| is_now) else { return };
         let left = running.stopping.map_or(0, |left| left.saturating_sub(1));
         running.stopping = Some(left);
-        if left == 0 {
-            self.stop(node, false);
+        running.is_unsaved |= !is_saved;
+        if left > 0 {
+            return;
+        }
+        let is_orderly = !running.is_unsaved;
+        if is_orderly {
+            life::end(&files, &running.node);
+        }
+        // A machine that is switched off after an orderly stop loses nothing.
+        let is_os = self.durability == Durability::Os;
+        let is_off = is_os && self.faults.stream(Kind::Stop).chance(500_000);
+        self.stop(node, is_off);
+        if is_orderly {
+            self.nodes[node].files.disk().has_lost_groups = false;
         }
     }
 

@@ -308,7 +308,7 @@ impl World {
             Sent::Answered(answered) => self.answer_leaves(answered)?,
             Sent::Aborted { node, batch } => self.aborted(node, batch),
             Sent::Ready { node, life } => self.is_ready(node, life),
-            Sent::Saved { node, life } => self.is_saved(node, life),
+            Sent::Saved { node, life, is_saved } => self.is_saved(node, life, is_saved),
             Sent::GivesUp { node, life } if self.nodes[node].life == life => {
                 self.stop(node, false);
             }

@@ -73,6 +73,7 @@ const CASES: &[Case] = &[
         &["attribution", "forgotten", "double", "not live"],
     ),
     (Bug::NoHoldAfterRot, &[Kind::RotAtEnd, Kind::Kill], &["not held", "double"]),
+    (Bug::PowerCutIgnored, &[Kind::Os, Kind::Power], &["not held", "double"]),
     (Bug::NoNameFlush, &[Kind::Power], &["forgotten", "refused"]),
     (Bug::OneSalt, &[Kind::Power, Kind::CrashAtCall], &["refused", "forgotten"]),
     (

@@ -13,7 +13,7 @@ use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{
     FileError, Files, Identity, InlineJournal, OpenError, Settings, ShardStore, SnapshotRef,
-    is_restored,
+    is_restored, may_lack_groups,
 };
 
 /// Limits on the trust in the files.
@@ -197,10 +197,12 @@ pub enum Copied {
     Restored,
     /// It was removed from a directory that has been served before.
     Removed,
+    /// The machine was booted without an orderly stop before, and answers did not wait for the disk.
+    PowerCut,
 }
 
 /// Whether allocations that were answered may be in another journal: then every shard that is read
-/// is in doubt. `on_disk` are the shards that have files.
+/// is in doubt. `on_disk` are the shards that have files, and `boot` identifies the machine's boot.
 ///
 /// # Errors
 /// [`FileError`]
@@ -208,6 +210,7 @@ pub fn copied(
     files: &impl Files,
     settings: &Settings,
     on_disk: &[u16],
+    boot: u64,
 ) -> Result<Option<Copied>, FileError> {
     let data = &settings.data;
     if settings.durability == Durability::Memory {
@@ -216,8 +219,10 @@ pub fn copied(
     if is_restored(files, data) {
         return Ok(Some(Copied::Restored));
     }
-    let is_removed = on_disk.is_empty() && Identity::read(files, data)?.is_some();
-    Ok(is_removed.then_some(Copied::Removed))
+    if on_disk.is_empty() && Identity::read(files, data)?.is_some() {
+        return Ok(Some(Copied::Removed));
+    }
+    Ok(may_lack_groups(files, data, boot)?.then_some(Copied::PowerCut))
 }
 
 /// Logs that the files of a start are not those that were written last.
@@ -237,6 +242,13 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
             "this data directory has been served before, but its journal is missing: all pools \
                 answer with overflow numbers for the longest lifetime, then resume by \
                 themselves. If the journal was moved, stop the server and bring it back"
+        ),
+        Some(Copied::PowerCut) => tracing::error!(
+            %data,
+            "the machine was booted without an orderly stop before, and with durability os \
+                answers do not wait for the disk: the last answered allocations may be lost. All \
+                pools answer with overflow numbers for the longest lifetime, then resume by \
+                themselves; there is nothing to do"
         ),
         None => {}
     }

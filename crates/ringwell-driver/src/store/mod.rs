@@ -12,6 +12,7 @@
 //! DATA/peers.json                           what was seen of other nodes' journals
 //! DATA/gaps.json                             when answered allocations may be missing
 //! DATA/RESTORED                             this is a copy: the next start holds all pools
+//! DATA/unflushed.json                       the boot in which answers did not wait for a flush
 //! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
 //! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
 //! DATA/journal/<shard>/<frame:020>.rps      snapshots; the name is the first frame to replay
@@ -39,6 +40,7 @@ mod shard;
 mod snapshots;
 mod spares;
 mod stats;
+mod unflushed;
 
 pub use files::{Access, FileError, Files, read_whole, write_whole};
 pub use frames::Frames;
@@ -65,6 +67,7 @@ pub use snapshots::{
 };
 pub use spares::Spares;
 pub use stats::Stats;
+pub use unflushed::{end_unflushed, may_lack_groups, note_unflushed, settle_unflushed};
 
 use std::path::PathBuf;
 

@@ -79,14 +79,16 @@ impl<F: Files> SnapshotFile<F> {
     }
 
     /// The journal must never end before its newest snapshot: if groups are only in the operating
-    /// system's cache, those that the snapshot builds on are flushed now.
+    /// system's cache, those since the oldest snapshot that is kept are flushed now. Earlier ones
+    /// were, with that snapshot.
     fn sync_journal(&self) -> Result<(), FileError> {
         if self.shared.settings.durability != Durability::Os {
             return Ok(());
         }
         let newer: Vec<u64> = {
             let index = self.shared.index();
-            let newer = index.segments.iter().filter(|info| info.next_n >= self.replay_from);
+            let from = index.snapshots.iter().copied().min().unwrap_or(0).min(self.replay_from);
+            let newer = index.segments.iter().filter(|info| info.next_n >= from);
             newer.map(|info| info.header.segno).collect()
         };
         for segno in newer {
