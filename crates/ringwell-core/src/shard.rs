@@ -209,6 +209,12 @@ impl Shard {
         self.extend(now, kept, position)
     }
 
+    /// The slot that `visitor` got last in `pool`, whether or not its lockout still runs.
+    #[must_use]
+    pub fn slot_of(&self, pool: u32, visitor: VisitorId) -> Option<u32> {
+        self.visitors.slot(pool, visitor)
+    }
+
     /// Locks the number of `slot` for a lifetime from `now`, as part of its newest allocation, even
     /// if its lockout is over. `None` if there is no such slot.
     pub fn extend(&mut self, now: Millis, slot: u32, position: Position) -> Option<Grant> {

@@ -200,6 +200,12 @@ impl Engine {
         self.serves_until = last;
     }
 
+    /// Whether rows may be served at `now`: see [`Self::serve_until`].
+    #[must_use]
+    pub fn may_serve(&self, now: Millis) -> bool {
+        now <= self.serves_until
+    }
+
     /// Answers one row at `now`, which [`Engine::at`] returned. The outcome is written to its final
     /// place, because a returned value would be copied through memory twice.
     #[inline]
@@ -279,10 +285,17 @@ impl Engine {
         };
         self.shard.find(number).is_some_and(|slot| {
             let is_here = self.shard.pool_of(slot) == Some(ask.pool);
-            let is_free = self.shard.slots()[slot as usize].is_free(now);
             // Otherwise another visitor has had it since.
             let is_the_rows = self.shard.local_at(slot) <= at;
-            is_here && is_free && is_the_rows && self.shard.visitor(slot) != Some(visitor)
+            let is_kept = self.shard.visitor(slot) == Some(visitor);
+            // An allocation after this one may have been undone a moment ago: the lockout that is
+            // left is nobody's.
+            let is_over = self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN);
+            let has_other = || {
+                let other = self.shard.slot_of(ask.pool, visitor);
+                other.is_some_and(|other| !self.shard.slots()[other as usize].is_free(now))
+            };
+            is_here && is_the_rows && !is_kept && (is_over || has_other())
         })
     }
 

@@ -204,3 +204,70 @@ fn a_number_that_was_given_twice_is_not_taken_back() {
     assert!(!take_back(&mut again, by_other_row));
     assert!(take_back(&mut rig, by_other_row));
 }
+
+#[test]
+fn a_repeated_row_gets_no_second_number_after_a_later_allocation_of_the_first_was_undone() {
+    let mut rig = Rig::new();
+    let Outcome::Kept { number: first } = rig.allocate(1, Some(1), Some(1)) else { panic!() };
+    rig.now = rig.now + Millis(20);
+    let Outcome::Kept { number: second } = rig.allocate(1, Some(1), None) else { panic!() };
+    assert_eq!(rig.allocate(1, None, None), Outcome::Allocated { number: first });
+    // Its client has disconnected.
+    rig.withdraw(0);
+    assert_eq!(rig.allocate(1, Some(1), Some(1)), Outcome::Kept { number: second });
+}
+
+/// The number that each visitor of a pool was shown last, and the end of its lockout then.
+type ShownLast = std::collections::BTreeMap<(u32, u8), (PromoNumber, Millis)>;
+
+/// Applies inputs; a row of a repeatable batch always has the same pool and visitor.
+fn assert_one_number_a_visitor(inputs: &[Input], replays: bool) -> Result<(), TestCaseError> {
+    let mut rig = Rig::new();
+    let mut shown = ShownLast::new();
+    for (place, input) in inputs.iter().enumerate() {
+        let Input::Allocate { pool, visitor, retry } = *input else {
+            let before: Vec<Slot> = rig.engine.shard().slots().to_vec();
+            rig.apply(input);
+            // A lockout that was ended on request, or undone, is nobody's.
+            for (then, now) in before.iter().zip(rig.engine.shard().slots()) {
+                if now.locked_until < then.locked_until {
+                    shown.retain(|_, (number, _)| *number != then.number);
+                }
+            }
+            if replays && place % 7 == 6 {
+                rig.apply(&Input::Seal);
+                rig.engine = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+            }
+            continue;
+        };
+        let (pool, visitor) =
+            retry.map_or((pool, visitor), |row| (u32::from(row % 2), Some(row % 3)));
+        let outcome = rig.allocate(pool, visitor, retry);
+        let (Some(visitor), Outcome::Allocated { number } | Outcome::Kept { number }) =
+            (visitor, outcome)
+        else {
+            continue;
+        };
+        let now = rig.engine.at(rig.now);
+        let until = rig.engine.shard().newest(number).unwrap().locked_until;
+        if let Some((last, last_until)) = shown.insert((pool, visitor), (number, until)) {
+            prop_assert!(
+                last == number || last_until <= now,
+                "input {place} {input:?}: {number} while {last} is locked until {last_until:?}, it \
+                 is {now:?}"
+            );
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #[test]
+    fn a_visitor_has_one_number_of_a_pool_whatever_happens(inputs in inputs()) {
+        let is_plain = |input: &Input| !matches!(input, Input::Put { .. } | Input::Adopt { .. });
+        let inputs: Vec<Input> = inputs.into_iter().filter(is_plain).collect();
+        for replays in [false, true] {
+            assert_one_number_a_visitor(&inputs, replays)?;
+        }
+    }
+}
