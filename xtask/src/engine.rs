@@ -9,7 +9,21 @@ use std::process::Command;
 use anyhow::{Context, ensure};
 use clap::Parser;
 
-use crate::shell::{cargo, run};
+use crate::shell::{WORKSPACE, cargo, root, run, target_dir};
+
+/// The tests that take more than five seconds. They run every night; CI runs the others, and one
+/// that kills a node.
+pub(crate) const LONG: [&str; 9] = [
+    "a_killed_node_continues_from_the_stream_of_three_servers",
+    "a_paused_owner_finds_itself_fenced",
+    "a_second_process_of_the_same_shards_fences_the_first",
+    "a_standby_takes_over_from_a_killed_owner_within_five_seconds",
+    "a_stopping_node_hands_its_shards_to_its_standby",
+    "everything_may_be_killed_at_once",
+    "the_leader_of_a_stream_may_be_killed",
+    "the_other_nodes_detect_a_log_that_has_lost_its_end",
+    "while_the_servers_are_down",
+];
 
 /// The server that journals were tested with.
 const VERSION: &str = "2.15.2";
@@ -23,6 +37,9 @@ pub(crate) struct Args {
     /// The count of runs, one after the other.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
+    /// Leaves out the tests that take more than five seconds, as CI does.
+    #[arg(long)]
+    short: bool,
 }
 
 pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
@@ -30,26 +47,37 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
     for round in 1..=args.rounds {
         println!("round {round} of {}", args.rounds);
         let mut test = cargo();
-        test.args(["test", "-p", "ringwell-cli", "--features", "nats", "--test", "engine"]);
+        test.arg("test").args(WORKSPACE).args(["--test", "engine"]);
         // Each has three servers and two loads: side by side they would measure each other.
         test.args(["--", "--test-threads", "1", "--nocapture"]).arg(&args.only);
+        if args.short {
+            test.args(LONG.iter().flat_map(|name| ["--skip", name]));
+        }
         run(test.env("NATS_SERVER", &server))?;
     }
     Ok(())
 }
 
-/// The program, which `NATS_SERVER` may name.
+/// The program, if it has been installed: `NATS_SERVER` may name it.
+pub(crate) fn installed() -> Option<PathBuf> {
+    let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
+    named.or_else(|| Some(folder().join("nats-server")).filter(|server| is_tested(server)))
+}
+
+fn folder() -> PathBuf {
+    root().join(target_dir()).join("nats")
+}
+
+/// The program, which is installed if it is missing.
 fn server() -> anyhow::Result<PathBuf> {
-    if let Some(named) = std::env::var_os("NATS_SERVER") {
-        return Ok(named.into());
+    if let Some(installed) = installed() {
+        return Ok(installed);
     }
-    let folder = std::env::current_dir()?.join("target/nats");
+    let folder = folder();
     let server = folder.join("nats-server");
-    if !is_tested(&server) {
-        let module = format!("github.com/nats-io/nats-server/v2@v{VERSION}");
-        run(Command::new("go").args(["install", &module]).env("GOBIN", &folder))
-            .context("go builds nats-server; NATS_SERVER is the path of an existing one")?;
-    }
+    let module = format!("github.com/nats-io/nats-server/v2@v{VERSION}");
+    run(Command::new("go").args(["install", &module]).env("GOBIN", &folder))
+        .context("go builds nats-server; NATS_SERVER is the path of an existing one")?;
     ensure!(is_tested(&server), "{} is not version {VERSION}", server.display());
     Ok(server)
 }

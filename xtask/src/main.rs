@@ -13,9 +13,11 @@ mod counts;
 mod dist;
 mod engine;
 mod jmeter;
+mod nightly;
 mod providers;
 mod shell;
 mod soak;
+mod steps;
 mod suite;
 mod telephony;
 
@@ -31,7 +33,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Format, lints, tests, licences, and a smoke run of the benchmarks.
+    /// Format, lints, tests, licences, and a smoke run of the benchmarks: every commit.
     Ci,
     /// Run the programs of clients/, in other languages, against a server of this build.
     Clients,
@@ -56,6 +58,8 @@ enum Task {
     Engine(engine::Args),
     /// Run the test plan of deploy/jmeter against the demo for a few seconds.
     Jmeter,
+    /// The tests that take too long for every commit: all planted bugs, many seeds, nats-servers.
+    Nightly(nightly::Args),
     /// Write the pages of docs/providers from their table.
     Providers,
     /// Real faults on real processes for a long time.
@@ -77,6 +81,7 @@ fn main() -> anyhow::Result<()> {
         Task::Dist(args) => dist::run(&args),
         Task::Engine(args) => engine::engine(&args),
         Task::Jmeter => jmeter::run(),
+        Task::Nightly(args) => nightly::run(&args),
         Task::Providers => providers::run(),
         Task::Soak(args) => soak::run(&args),
     }

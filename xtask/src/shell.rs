@@ -7,9 +7,10 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-/// The arguments that make cargo build everything with the features of the whole workspace,
-/// including tests: a smaller request has other features, and builds much of it again.
-pub(crate) const BUILD: [&str; 4] = ["build", "--workspace", "--all-targets", "--locked"];
+/// The arguments that select the whole workspace, with journals on servers of NATS: a smaller
+/// request has other features, and builds much of it again.
+pub(crate) const WORKSPACE: [&str; 4] =
+    ["--workspace", "--features", "ringwell-cli/nats", "--locked"];
 
 /// The repository's root.
 pub(crate) fn root() -> &'static Path {
@@ -69,7 +70,7 @@ pub(crate) fn output(command: &mut Command) -> anyhow::Result<String> {
 /// # Errors
 /// The same as for [`output`], and if cargo prints unexpected output.
 pub(crate) fn programs(command: &mut Command) -> anyhow::Result<Vec<Value>> {
-    let printed = output(command.args(["--locked", "--message-format=json"]))?;
+    let printed = output(command.arg("--message-format=json"))?;
     let messages: Result<Vec<Value>, _> = printed.lines().map(serde_json::from_str).collect();
     let mut messages = messages?;
     messages.retain(|message| message["executable"].is_string());

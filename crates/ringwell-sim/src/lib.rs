@@ -9,8 +9,6 @@ mod calls;
 mod clients;
 mod cluster;
 mod copies;
-#[cfg(all(test, canary))]
-mod core_bugs;
 mod disk;
 mod event;
 mod fault;

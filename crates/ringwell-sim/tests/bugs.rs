@@ -3,6 +3,10 @@
 //! A simulator that finds nothing proves nothing, unless it is known to find bugs. They are in
 //! production code only if it is built with them: `planted_bugs.rs` does that.
 #![cfg(canary)]
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use ringwell_sim::{Bug, Kind, Options, run};
 
@@ -187,35 +191,60 @@ const CASES: &[Case] = &[
     (Bug::FirstStartSilent, &[Kind::Move, Kind::Manage], &["double", "forgotten"]),
 ];
 
+/// Found only after more than 40 seeds. With `RINGWELL_PLANTED_BUGS=common` they are left out, as on
+/// every commit: they take most of the time.
+const RARE: [Bug; 6] = [
+    Bug::CutAtBadFrame,
+    Bug::WallAtStart,
+    Bug::OldGoesAlong,
+    Bug::DoubtsStayBehind,
+    Bug::FirstStartSilent,
+    Bug::DropBeforeStored,
+];
+
 #[test]
 fn every_planted_bug_is_found() {
-    let (mut missed, mut found) = (Vec::new(), 0);
-    let tried = Bug::ALL.iter().filter(|bug| !ELSEWHERE.contains(bug) && !MISSED.contains(bug));
-    for bug in tried {
-        let Some((_, on, rules)) = CASES.iter().find(|(of, ..)| of == bug) else {
-            missed.push(format!("{bug:?} is not tried"));
-            continue;
-        };
-        let off: Vec<Kind> = ASKED_FOR.into_iter().filter(|kind| !on.contains(kind)).collect();
-        let of = |seed, bug| {
-            let (on, off) = (on.to_vec(), off.clone());
-            Options { seed, on, off, bug, ..Options::default() }
-        };
-        // Without the bug the seed must break nothing.
-        let holds = |seed: &u64| run(&of(*seed, None)).violation.is_none();
-        let breaks = |seed| run(&of(seed, Some(*bug))).violation.map(|broken| (seed, broken));
-        let broken = (0..SEEDS_MAX).filter_map(breaks).find(|(seed, _)| holds(seed));
-        match broken {
-            Some((seed, broken)) if rules.contains(&broken.rule) => {
-                println!("{}: seed {seed}, {}: {}", bug.name(), broken.rule, broken.text);
-                found += 1;
-            }
-            Some((seed, broken)) => {
-                missed.push(format!("{bug:?} showed as {broken:?} in seed {seed}"))
-            }
-            None => missed.push(format!("{bug:?} was not found")),
+    let is_short = std::env::var("RINGWELL_PLANTED_BUGS").is_ok_and(|value| value == "common");
+    let is_tried = |bug: &&Bug| {
+        !ELSEWHERE.contains(bug) && !MISSED.contains(bug) && !(is_short && RARE.contains(bug))
+    };
+    let tried: Vec<Bug> = Bug::ALL.iter().filter(is_tried).copied().collect();
+    let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                while let Some(bug) = tried.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    if let Err(reason) = find(*bug) {
+                        missed.lock().unwrap().push(reason);
+                    }
+                }
+            });
         }
-    }
+    });
+    let missed = missed.into_inner().unwrap();
     assert!(missed.is_empty(), "{missed:#?}");
-    assert!(found >= 40, "{found} are few");
+    assert!(tried.len() >= 40, "{} are few", tried.len());
+}
+
+/// Looks for a seed in which the bug breaks one of its promises.
+fn find(bug: Bug) -> Result<(), String> {
+    let Some((_, on, rules)) = CASES.iter().find(|(of, ..)| *of == bug) else {
+        return Err(format!("{bug:?} is not tried"));
+    };
+    let off: Vec<Kind> = ASKED_FOR.into_iter().filter(|kind| !on.contains(kind)).collect();
+    let of = |seed, bug| {
+        let (on, off) = (on.to_vec(), off.clone());
+        Options { seed, on, off, bug, ..Options::default() }
+    };
+    // Without the bug the seed must break nothing.
+    let holds = |seed: &u64| run(&of(*seed, None)).violation.is_none();
+    let breaks = |seed| run(&of(seed, Some(bug))).violation.map(|broken| (seed, broken));
+    match (0..SEEDS_MAX).filter_map(breaks).find(|(seed, _)| holds(seed)) {
+        Some((seed, broken)) if rules.contains(&broken.rule) => {
+            println!("{}: seed {seed}, {}: {}", bug.name(), broken.rule, broken.text);
+            Ok(())
+        }
+        Some((seed, broken)) => Err(format!("{bug:?} showed as {broken:?} in seed {seed}")),
+        None => Err(format!("{bug:?} was not found")),
+    }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use serde::Serialize;
 
-use crate::shell::{BUILD, cargo, run, target_dir};
+use crate::shell::{WORKSPACE, cargo, run, target_dir};
 
 /// The time limit for a server to be ready or to stop.
 const PATIENCE: Duration = Duration::from_mins(2);
@@ -42,7 +42,7 @@ impl Programs {
         let mut build = cargo();
         // CI's development build for smoke runs; for figures only the program's own features.
         if profile == "dev" {
-            build.args(BUILD);
+            build.args(["build", "--all-targets"]).args(WORKSPACE);
         } else {
             build.args(["build", "--locked", "--profile", profile, "--bins"]);
             build.args(["-p", "ringwell-cli", "-p", "ringwell-bench"]);

@@ -1,6 +1,9 @@
-//! Bugs in the rules themselves, present only if everything is built with `--cfg canary`.
+//! Bugs that are planted in the rules of `ringwell-core`: each must be found.
+//!
+//! As `bugs.rs`, for bugs that affect the whole process. `planted_bugs.rs` builds all for it.
+#![cfg(canary)]
 
-use crate::{Bug, Kind, Options, plant_in_core, run};
+use ringwell_sim::{Bug, Kind, Options, plant_in_core, run};
 
 /// A single test, because a planted bug affects the whole process.
 #[test]

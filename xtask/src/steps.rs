@@ -1,0 +1,158 @@
+//! Steps of CI and of the nightly run: each has its output in a file in `target/ci`, so that a reader
+//! of the log sees at once which step failed and why.
+
+use std::fmt;
+use std::fs::{self, File};
+use std::path::Path;
+use std::process::Command;
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+
+use crate::shell::{self, root, target_dir};
+
+/// The count of last lines that are printed for a failed step.
+const LINES_SHOWN: usize = 120;
+
+/// The interval between two lines about a running step.
+const HEARTBEAT: Duration = Duration::from_secs(30);
+
+/// The results of the steps, in the order in which they ended.
+#[derive(Default)]
+pub(crate) struct Steps(Mutex<Vec<Done>>);
+
+/// A step that has ended.
+#[derive(Clone)]
+pub(crate) struct Done {
+    pub(crate) name: String,
+    pub(crate) outcome: Outcome,
+    /// The seconds that it took, or the reason for skipping it.
+    pub(crate) text: String,
+}
+
+impl fmt::Display for Done {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, text, .. } = self;
+        match self.outcome {
+            Outcome::Passed => write!(f, "passed {name} ({text})"),
+            Outcome::Failed => write!(f, "FAILED {name} ({text})"),
+            Outcome::Skipped => write!(f, "skipped {name}: {text}"),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+pub(crate) enum Outcome {
+    Passed,
+    Failed,
+    Skipped,
+}
+
+impl Steps {
+    /// Runs a step. Prints its lines together, even if other steps run at the same time.
+    pub(crate) fn step(&self, name: &str, command: &mut Command) {
+        let start = Instant::now();
+        let log =
+            target_dir().join("ci").join(name.replace([' ', '\''], "-")).with_extension("log");
+        println!("== {name}: {}", log.display());
+        // A drill that panics on purpose prints one line instead of its stack.
+        command.current_dir(root()).env("RUST_BACKTRACE", "0");
+        let (outcome, shown) = match with_heartbeat(name, &log, || run_into(&log, command)) {
+            Ok(()) => (Outcome::Passed, counts(&log)),
+            Err(error) => (Outcome::Failed, format!("{}\n{error:#}\n", last_lines(&log))),
+        };
+        let text = format!("{:.0} s", start.elapsed().as_secs_f64());
+        let done = Done { name: name.to_owned(), outcome, text };
+        println!("{shown}{done}");
+        self.add(done);
+    }
+
+    pub(crate) fn skip(&self, name: &str, why: &str) {
+        let (name, text) = (name.to_owned(), why.to_owned());
+        self.add(Done { name, outcome: Outcome::Skipped, text });
+    }
+
+    fn add(&self, done: Done) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(done);
+    }
+
+    /// The steps that have ended.
+    pub(crate) fn done(&self) -> Vec<Done> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Prints all results.
+    ///
+    /// # Errors
+    /// If at least one step failed.
+    pub(crate) fn finish(&self) -> anyhow::Result<()> {
+        let steps = self.done();
+        println!("\n== summary");
+        for done in &steps {
+            println!("{done}");
+        }
+        let count = |wanted| steps.iter().filter(|done| done.outcome == wanted).count();
+        let failed = count(Outcome::Failed);
+        println!(
+            "steps: {} passed, {failed} failed, {} skipped",
+            count(Outcome::Passed),
+            count(Outcome::Skipped)
+        );
+        if failed > 0 {
+            bail!("failed");
+        }
+        Ok(())
+    }
+}
+
+/// Runs `step`, and prints at every [`HEARTBEAT`] that it is still running, with the newest line of
+/// its log, so that a reader of a running CI sees whether it makes progress.
+fn with_heartbeat<T>(name: &str, log: &Path, step: impl FnOnce() -> T) -> T {
+    let start = Instant::now();
+    let (ended, end) = mpsc::channel::<()>();
+    thread::scope(|scope| {
+        scope.spawn(move || {
+            while end.recv_timeout(HEARTBEAT) == Err(RecvTimeoutError::Timeout) {
+                let text = read(log);
+                let newest = text.lines().rev().find(|line| !line.trim().is_empty());
+                let seconds = start.elapsed().as_secs();
+                println!("   {name}, {seconds} s: {}", newest.unwrap_or("no output yet").trim());
+            }
+        });
+        let result = step();
+        drop(ended);
+        result
+    })
+}
+
+/// Runs a command to its end, with its output in a file.
+fn run_into(log: &Path, command: &mut Command) -> anyhow::Result<()> {
+    let folder = log.parent().unwrap_or(Path::new("."));
+    fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
+    let file = File::create(log).with_context(|| log.display().to_string())?;
+    shell::run(command.stdout(file.try_clone()?).stderr(file))
+}
+
+/// The reports of test programs: their names and the count of tests.
+fn counts(log: &Path) -> String {
+    let is_count = |line: &&str| {
+        let line = line.trim_start();
+        ["Running ", "Doc-tests ", "test result: "].iter().any(|word| line.starts_with(word))
+            || line.contains(" assertions, ")
+    };
+    read(log).lines().filter(is_count).map(|line| line.to_owned() + "\n").collect()
+}
+
+fn last_lines(log: &Path) -> String {
+    let text = read(log);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(LINES_SHOWN)..].join("\n")
+}
+
+/// A file's text, even if it is not UTF-8.
+fn read(log: &Path) -> String {
+    String::from_utf8_lossy(&fs::read(log).unwrap_or_default()).into_owned()
+}
