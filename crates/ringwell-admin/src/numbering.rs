@@ -1,7 +1,7 @@
 //! Valid telephone numbers, and their written forms, by libphonenumber's data.
 //!
 //! Used where numbers are entered and shown, never when one is handed out. Numbers without a `+`
-//! have country code 1. Source: docs/spec/directory.md, "Which numbers are taken".
+//! have country code 1. Source: docs/spec/directory.md, "Accepted numbers".
 
 use phonenumber::{Mode, PhoneNumber, country};
 use ringwell_core::{NumberRange, PromoNumber};

@@ -31,7 +31,7 @@ use crate::table;
 pub(crate) const HELP: &str = "\
 Works on a server that has `database` set under [directory], at its management.address. The token
 comes from --token-file or RINGWELL_TOKEN: one of the configuration, or one that
-`ringwell pools tokens create` has made. Tables are for people; --json prints what scripts want.
+`ringwell pools tokens create` has made. Tables are for people; --json prints JSON for scripts.
 
 Examples:
   ringwell pools list

@@ -45,7 +45,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     ensure!(
         site.starts_with("pk_") && site.bytes().all(is_plain),
-        "{site} is not a site key: it begins with pk_, as in `ringwell sites list`"
+        "{site} is not a site key: a site key begins with pk_, as in `ringwell sites list`"
     );
     let origin = server.trim_end_matches('/');
     let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));

@@ -183,7 +183,7 @@ fn durability_is_shown_in_logs_health_and_metrics() {
         }
         let log = server.stop();
         assert!(log.contains(&format!("\"durability\":\"{durability}\"")), "{log}");
-        let warns = log.contains("a crash can forget allocations");
+        let warns = log.contains("a crash can lose allocations");
         assert_eq!(warns, durability != "disk", "{log}");
     }
 }

@@ -86,7 +86,7 @@ bugs! {
     AdoptForgets "adopt-forgets";
     /// A node accepts other nodes' reports on its own buckets.
     HearsayBelieved "hearsay-believed";
-    /// A link never learns that its owner is slow.
+    /// A link is never shut, however slow its owner is.
     NeverShut "never-shut";
     /// A number is free shortly before its lockout ends (in ringwell-core).
     LockCompare "lock-compare";
@@ -114,7 +114,7 @@ bugs! {
     FullForEver "full-for-ever";
     /// A link that was shut is never opened again.
     NeverReopened "never-reopened";
-    /// The next owner does not learn which buckets are held.
+    /// The next owner does not get the list of buckets that are held.
     TakenNotHeld "taken-not-held";
     /// Moved buckets carry an old state of numbers that have left their pools.
     OldGoesAlong "old-goes-along";
@@ -127,7 +127,7 @@ bugs! {
     TwoOfAPool "two-of-a-pool";
     /// State that a hold has outlasted counts as the newest (in ringwell-core).
     DoubtsIgnored "doubts-ignored";
-    /// The next owner does not learn which allocations a move left out.
+    /// The next owner does not get the list of allocations that a move left out.
     DoubtsStayBehind "doubts-stay-behind";
     /// A hold that is recorded while buckets are taken brings back the owners before.
     TakenOverwritten "taken-overwritten";

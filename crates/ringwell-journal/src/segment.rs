@@ -158,7 +158,7 @@ impl fmt::Display for SegmentFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Magic => f.write_str("its first block is not the head of a segment"),
-            Self::Checksum => f.write_str("the checksum of its first block does not hold"),
+            Self::Checksum => f.write_str("the checksum of its first block is wrong"),
             Self::Version(version) => write!(
                 f,
                 "its format has version {version}; this program reads versions 1 to {FORMAT_VERSION}"

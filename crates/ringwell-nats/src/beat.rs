@@ -4,7 +4,7 @@
 //! Messages without storage: a beat that is lost, late or stale costs overflow numbers, never a
 //! number twice, because only the log decides who owns a shard. Silence is measured on this
 //! machine's clock, and only while the streams answer, so that the election of a leader is not
-//! mistaken for a failed process. Source: docs/spec/log.md, "Standing by".
+//! mistaken for a failed process. Source: docs/spec/log.md, "Standby".
 
 use std::time::Duration;
 

@@ -232,7 +232,7 @@ fn welcome_secure(
                 welcome(&thread, socket, &who, Some(address));
             }
             // No TLS, or a version that is not allowed; unknown clients cause this, so it is not an
-            // error of ours.
+            // error of the server.
             Ok(Err(error)) => tracing::debug!(shard = thread.id, %error, "no TLS was agreed on"),
             Err(_) => thread.stats.connections_cut.add(1),
         }

@@ -339,7 +339,7 @@ fn join(threads: Vec<JoinHandle<Result<(), ServeError>>>) -> Result<(), ServeErr
 /// Warns if the disk seems less durable than configured.
 fn warn_of_disk(config: &Config, durability: Durability) {
     if durability != Durability::Disk {
-        tracing::warn!(%durability, "answers do not wait for the disk: a crash can forget allocations");
+        tracing::warn!(%durability, "answers do not wait for the disk: a crash can lose allocations");
         return;
     }
     if let Some(warning) = disk::warn_of_mode(&config.data) {

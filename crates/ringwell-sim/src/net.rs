@@ -63,7 +63,7 @@ impl World {
             let rule = "a link does not shut";
             return Err(Violation { rule, text, number: 0, shard });
         }
-        // Links learn nothing from clients with short deadlines.
+        // Rows of clients with short deadlines do not count for the state of a link.
         let limits = frame::Limits::default();
         let asked = frame::read_ask(body, &limits);
         if asked.is_ok_and(|(ask, _)| u64::from(ask.remaining_ms) * MS >= QUICK_US / 2) {

@@ -137,6 +137,6 @@ fn glibc(program: &Path) -> anyhow::Result<String> {
         let mut parts = rest[..end].split('.').map(str::parse::<u32>);
         Some((parts.next()?.ok()?, parts.next()?.ok()?))
     });
-    let (major, minor) = versions.max().context("the program wants no version of glibc")?;
+    let (major, minor) = versions.max().context("the program requires no version of glibc")?;
     Ok(format!("{major}.{minor}"))
 }

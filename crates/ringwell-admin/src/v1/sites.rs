@@ -60,8 +60,7 @@ pub(crate) struct PutSite {
     params: Vec<String>,
     /// `off`, `required` or `cookieless`; `off` if left out.
     consent: Option<String>,
-    /// 16 to 256 characters. Left out: the site keeps the key it has. Empty: the site has no such
-    /// parameters.
+    /// 16 to 256 characters. If absent, the site keeps its key; if empty, it has no such parameters.
     edge_key: Option<String>,
     /// 60 if left out.
     leases_per_minute: Option<u32>,

@@ -34,7 +34,7 @@ pub enum Mismatch {
     #[error("its timestamp differs by {0} s from this clock; 300 are allowed")]
     Apart(u64),
     /// It has no signature of the body with a known secret.
-    #[error("no signature matches: the secret is another, or the body was changed in transit")]
+    #[error("no signature matches: the secret differs, or the body was changed in transit")]
     Signature,
 }
 

@@ -15,10 +15,10 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
 
-/// A node that does not answer in this time learns them later from refused rows.
+/// A node that does not answer in this time gets them later, with refused rows.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Exchanges the owners of buckets with every other node. A node that is not reached learns them
+/// Exchanges the owners of buckets with every other node. A node that is not reached gets them
 /// later.
 pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) {
     let Some(membership) = &node.membership else { return };

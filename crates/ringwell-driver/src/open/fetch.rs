@@ -158,7 +158,7 @@ fn download<F: Files>(
     let mut offset = 0;
     for (at, place) in index.pieces.iter().enumerate() {
         let piece: Result<_, Unreached> = beside.shelf.get(*place);
-        let Some(piece) = piece? else { return Ok(Err(format!("piece {at} is not there"))) };
+        let Some(piece) = piece? else { return Ok(Err(format!("piece {at} is missing"))) };
         files.write_at(&mut file, offset, &piece)?;
         offset += piece.len() as u64;
     }

@@ -72,7 +72,7 @@ pub enum SnapshotError<E> {
     #[error("is damaged in the part that begins at offset {0}")]
     Damaged(u64),
     /// Every part is intact, but the hash of the whole is wrong.
-    #[error("is damaged: the hash over everything does not hold")]
+    #[error("is damaged: the hash of the whole file is wrong")]
     Hash,
 }
 

@@ -2,7 +2,7 @@
 //!
 //! Otherwise, a pool that was fetched once would stay forever, even if the application no longer
 //! has it, and a process would keep every pool that was ever named. Source:
-//! docs/spec/application.md, "How long a pool is good".
+//! docs/spec/application.md, "Expiry of pools".
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;

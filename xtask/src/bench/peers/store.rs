@@ -61,7 +61,7 @@ impl Store {
             if let Some(status) = store.child.try_wait()? {
                 bail!("it ended with {status}, see {}", log.display());
             }
-            ensure!(begun.elapsed() < PATIENCE, "not there after {PATIENCE:?}: {}", log.display());
+            ensure!(begun.elapsed() < PATIENCE, "no answer after {PATIENCE:?}: {}", log.display());
             std::thread::sleep(Duration::from_millis(5));
         }
         Ok(store)

@@ -37,13 +37,13 @@ pub trait Shelf: fmt::Debug + Send + Sync {
     /// Adds a piece of a snapshot; returns its place.
     ///
     /// # Errors
-    /// [`Unreached`]; it may be stored.
+    /// [`Unreached`]: it may or may not have been stored.
     fn add(&self, piece: Bytes) -> Result<u64, Unreached>;
 
     /// Adds an index, which is the newest from now on.
     ///
     /// # Errors
-    /// [`Unreached`]; it may be stored.
+    /// [`Unreached`]: it may or may not have been stored.
     fn add_index(&self, index: Bytes) -> Result<u64, Unreached>;
 
     /// The newest index and its place.
