@@ -25,6 +25,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     // All builds for the other steps at once: a part built alone would have other features, and
     // much would be built twice.
     steps.step("build", cargo().args(["build", "--all-targets"]).args(WORKSPACE));
+    // Alone, because it measures the coverage of its time limits.
+    gem(&steps);
     thread::scope(|scope| {
         scope.spawn(|| tests(&steps));
         scope.spawn(|| browsers(&steps));
@@ -37,7 +39,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
 /// ringwell-cli.
 fn tests(steps: &Steps) {
     steps.step("tests", xtask().arg("suite"));
-    gem(steps);
     if api::schemathesis().is_some() {
         steps.step("management API", xtask().arg("api"));
     } else {

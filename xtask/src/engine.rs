@@ -13,12 +13,13 @@ use crate::shell::{WORKSPACE, cargo, root, run, target_dir};
 
 /// The tests that take more than five seconds. They run every night; CI runs the others, and one
 /// that kills a node.
-pub(crate) const LONG: [&str; 9] = [
+pub(crate) const LONG: [&str; 10] = [
     "a_killed_node_continues_from_the_stream_of_three_servers",
     "a_paused_owner_finds_itself_fenced",
     "a_second_process_of_the_same_shards_fences_the_first",
     "a_standby_takes_over_from_a_killed_owner_within_five_seconds",
     "a_stopping_node_hands_its_shards_to_its_standby",
+    "a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot",
     "everything_may_be_killed_at_once",
     "the_leader_of_a_stream_may_be_killed",
     "the_other_nodes_detect_a_log_that_has_lost_its_end",
