@@ -1,9 +1,10 @@
 -- Load for wrk: bulk requests over all demo pools, built once before the start.
 --
---   wrk -t1 -c64 -d3s -s bench/bulk.lua http://127.0.0.1:8080 -- DATA/demo-pools.csv [ROWS] [SAMPLE]
+--   wrk -t1 -c64 -d3s -s bench/bulk.lua http://127.0.0.1:8080 -- DATA/demo-pools.csv [ROWS] [SAMPLE] [STYLE]
 --
 -- ROWS is rows a batch (40). SAMPLE looks into one answer of SAMPLE (64); 0 looks into none, and
 -- spares wrk the work of keeping answers. Statuses other than 200 are counted for every answer.
+-- STYLE is the JSON of a language: compact, python, php or go.
 -- Rows go round all pools by jumps, as in bench/src/batch.rs: keep the two alike.
 -- At the end one line `RESULT {...}` in JSON follows wrk's own report.
 
@@ -22,14 +23,22 @@ local function read_pools(path)
   return pools
 end
 
-local function body(pools, rows, first)
+-- How a language's usual library writes the text of a row.
+local styles = {
+  compact = function(row) return row end,
+  python = function(row) return (row:gsub('":"', '": "'):gsub('","', '", "')) end,
+  php = function(row) return (row:gsub("/", "\\/")) end,
+  go = function(row) return (row:gsub("&", "\\u0026")) end,
+}
+
+local function body(pools, rows, first, style)
   local parts = {}
   for row = first, first + rows - 1 do
     local pool = pools[row * stride % #pools + 1]
-    parts[#parts + 1] = string.format(
+    parts[#parts + 1] = style(string.format(
       '{"api_suffix":"%s/allocate_number.json?ring_pool_key=%s'
         .. '&m1=autos&m2=ford&gclid=%06d&utm_medium=cpc","request_id":"%06X"}',
-      pool.id, pool.key, row % 1000000, row % 0x1000000)
+      pool.id, pool.key, row % 1000000, row % 0x1000000))
   end
   return '{"requests":[' .. table.concat(parts, ",") .. "]}"
 end
@@ -42,13 +51,14 @@ end
 
 function init(args)
   local rows, sample = tonumber(args[2] or 40), tonumber(args[3] or 64)
+  local style = assert(styles[args[4] or "compact"], "no such style")
   local pools = read_pools(assert(args[1], "the path of demo-pools.csv is missing"))
   local count = math.min(math.max(math.ceil(#pools / rows), 256), bodies_max)
   local headers = { ["Content-Type"] = "application/json" }
   requests, next_request = {}, 0
   for index = 0, count - 1 do
     requests[index + 1] =
-      wrk.format("POST", "/api/2013-07-01/bulk.json", headers, body(pools, rows, index * rows))
+      wrk.format("POST", "/api/2013-07-01/bulk.json", headers, body(pools, rows, index * rows, style))
   end
   answers, sampled, sampled_rows, sampled_overflow, sampled_errors, other_status = 0, 0, 0, 0, 0, 0
   if sample > 0 then

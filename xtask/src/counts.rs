@@ -64,7 +64,8 @@ const SIZES: [(u32, [u32; 2]); 3] = [(1, [50, 150]), (5, [50, 150]), (500, [4, 1
 /// Flags of `cargo xtask counts`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cargo profile; CI has built `dev` anyway.
+    /// Cargo profile; CI has built `dev` anyway. `guided`, the program of the packages, counts complete
+    /// requests alone, with --server.
     #[arg(long, default_value = "dev")]
     profile: String,
     /// Omit other styles of JSON and other sizes of batches.
@@ -90,6 +91,14 @@ struct Counts {
     figures: BTreeMap<String, f64>,
 }
 
+impl Counts {
+    /// Figures of this compiler on this machine.
+    fn here(figures: BTreeMap<String, f64>) -> anyhow::Result<Self> {
+        let rustc = output(Command::new("rustc").arg("--version"))?.trim().to_owned();
+        Ok(Self { rustc, machine: machine(), figures })
+    }
+}
+
 /// Counts, prints, and compares or accepts.
 ///
 /// # Errors
@@ -97,7 +106,11 @@ struct Counts {
 /// %, or there is no figure to compare with.
 pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let profile = args.profile.as_str();
-    let mut now = count(profile, !args.quick)?;
+    let mut now = if profile == bench::GUIDED {
+        Counts::here(BTreeMap::new())?
+    } else {
+        Counts::here(count(profile, !args.quick)?)?
+    };
     if args.server {
         now.figures.extend(bench::requests(profile)?);
     }
@@ -166,7 +179,7 @@ fn compare(last: &Counts, now: &Counts) -> Compared {
     if risen.is_empty() { Compared::Alike } else { Compared::Risen(risen) }
 }
 
-fn count(profile: &str, with_styles: bool) -> anyhow::Result<Counts> {
+fn count(profile: &str, with_styles: bool) -> anyhow::Result<BTreeMap<String, f64>> {
     let built = build(profile)?;
     let program = |name| built.get(name).with_context(|| format!("cargo built no {name}"));
     let (engine, node) = (program("example engine")?, program("lib ringwell_node")?);
@@ -194,8 +207,7 @@ fn count(profile: &str, with_styles: bool) -> anyhow::Result<Counts> {
             add(&format!("{rows} in a batch"), path_of(node, batches, "compact", rows)?.0);
         }
     }
-    let rustc = output(Command::new("rustc").arg("--version"))?.trim().to_owned();
-    Ok(Counts { rustc, machine: machine(), figures })
+    Ok(figures)
 }
 
 /// Instructions per row on the path of a batch, and the memory of a batch.

@@ -533,6 +533,12 @@ impl Engine {
         self.writer.is_full() || !self.sealed.is_empty()
     }
 
+    /// Ends a batch's rows: their records are not changed any more.
+    #[inline]
+    pub fn end_batch(&mut self) {
+        self.writer.sum();
+    }
+
     /// Whether records wait to be written.
     #[must_use]
     pub fn is_pending(&self) -> bool {

@@ -164,11 +164,25 @@ pub(super) fn wrk(
     connections: u32,
     seconds: u32,
 ) -> anyhow::Result<Wrk> {
+    wrk_in_style(machine, server, pools, [connections, seconds, ROWS], "compact")
+}
+
+/// The same for batches of another size in another style of JSON, which `bulk.lua` lists.
+///
+/// # Errors
+/// The same as for [`wrk`].
+pub(super) fn wrk_in_style(
+    machine: &Machine,
+    server: &Server,
+    pools: &Path,
+    [connections, seconds, rows]: [u32; 3],
+    style: &str,
+) -> anyhow::Result<Wrk> {
     let mut wrk = pinned(&machine.load_cores, Path::new("wrk"));
     wrk.arg(format!("-t{}", machine.load_threads)).arg(format!("-c{connections}"));
     wrk.arg(format!("-d{seconds}s")).args(["--timeout", "10s", "-s"]);
     wrk.arg(root().join("bench/bulk.lua")).arg(format!("http://{}", server.address));
-    wrk.arg("--").arg(pools).arg(ROWS.to_string()).arg("0");
+    wrk.arg("--").arg(pools).arg(rows.to_string()).args(["0", style]);
     let printed = output(&mut wrk)?;
     let line = printed.lines().find_map(|line| line.strip_prefix("RESULT "));
     Ok(serde_json::from_str(line.context("wrk printed no RESULT line")?)?)

@@ -5,6 +5,7 @@
 //! number, a broken connection).
 
 mod backend;
+mod guided;
 mod idle;
 mod instructions;
 mod latency;
@@ -27,9 +28,9 @@ use clap::ValueEnum;
 use serde_json::{Map, Value, json};
 
 use crate::shell::is_installed;
+pub(crate) use guided::{GUIDED, program as guided_program};
 use machine::Machine;
 pub(crate) use requests::requests;
-use server::Programs;
 pub(crate) use server::{Server, free_address};
 pub(crate) use table::median;
 
@@ -48,7 +49,8 @@ pub(crate) struct Args {
     /// About a second of each, at a small size: shows that it still works, but measures nothing.
     #[arg(long)]
     smoke: bool,
-    /// Cargo profile of both servers and senders [default: dist; dev with --smoke].
+    /// Cargo profile of both servers and senders, or `guided` for the program as `cargo xtask dist`
+    /// builds it beside senders of `dist` [default: dist; dev with --smoke].
     #[arg(long)]
     profile: Option<String>,
     /// Write the raw figures to bench/results/.
@@ -76,7 +78,7 @@ enum Which {
 
 /// The inputs of every benchmark.
 struct BenchInputs {
-    programs: Programs,
+    programs: server::Programs,
     machine: Machine,
     seconds: u32,
     rounds: u32,
@@ -119,7 +121,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let default = if args.smoke { "dev" } else { "dist" };
     let profile = args.profile.as_deref().unwrap_or(default);
     let plan = BenchInputs {
-        programs: Programs::build(profile, args.smoke)?,
+        programs: guided::programs(profile, args.smoke)?,
         machine: Machine::look(profile)?,
         seconds: if args.smoke { 1 } else { args.seconds },
         rounds: if args.smoke { 1 } else { args.rounds },

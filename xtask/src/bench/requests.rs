@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
 
+use super::guided;
 use super::load::wrk;
 use super::machine::Machine;
 use super::server::{Demo, Programs, Server};
@@ -50,7 +51,7 @@ pub(crate) fn requests(profile: &str) -> anyhow::Result<BTreeMap<String, f64>> {
         .collect();
     under.push(format!("--cachegrind-out-file={}", out.display()).into());
     // Under valgrind everything takes about fifty times as long, so deadlines are longer.
-    let mut programs = Programs::build(profile, true)?;
+    let mut programs = guided::programs(profile, true)?;
     programs.under = under;
     let bench = Bench { programs, machine: Machine::look(profile)?, out };
     println!("{}", bench.machine.line());

@@ -39,13 +39,26 @@ impl Programs {
     /// # Errors
     /// If the build fails.
     pub(super) fn build(profile: &str, smoke: bool) -> anyhow::Result<Self> {
+        let packages = ["-p", "ringwell-cli", "-p", "ringwell-bench"];
+        Self::build_packages(profile, smoke, &packages)
+    }
+
+    /// Takes a `ringwell` that exists, and builds the rest.
+    ///
+    /// # Errors
+    /// If the build fails.
+    pub(super) fn beside(ringwell: PathBuf, profile: &str, smoke: bool) -> anyhow::Result<Self> {
+        let built = Self::build_packages(profile, smoke, &["-p", "ringwell-bench"])?;
+        Ok(Self { ringwell, ..built })
+    }
+
+    fn build_packages(profile: &str, smoke: bool, packages: &[&str]) -> anyhow::Result<Self> {
         let mut build = cargo();
         // CI's development build for smoke runs; for figures only the program's own features.
         if profile == "dev" {
             build.args(["build", "--all-targets"]).args(WORKSPACE);
         } else {
-            build.args(["build", "--locked", "--profile", profile, "--bins"]);
-            build.args(["-p", "ringwell-cli", "-p", "ringwell-bench"]);
+            build.args(["build", "--locked", "--profile", profile, "--bins"]).args(packages);
         }
         run(&mut build)?;
         let dir = target_dir().join(if profile == "dev" { "debug" } else { profile });

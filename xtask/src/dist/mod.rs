@@ -15,6 +15,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, ensure};
 
+use crate::bench::{GUIDED, guided_program};
 use crate::shell::{cargo, is_installed, output, root, run as run_command, target_dir};
 
 /// The limit on a tarball's size.
@@ -25,8 +26,9 @@ const MUSL: &str = "x86_64-unknown-linux-musl";
 /// Flags of `cargo xtask dist`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cargo profile of the programs.
-    #[arg(long, default_value = "dist")]
+    /// Cargo profile of the programs, or `guided`: profile dist, built a second time by the counts
+    /// of a run under load. Needs wrk and `rustup component add llvm-tools`.
+    #[arg(long, default_value = GUIDED)]
     profile: String,
     /// Directory for the packages [default: target/dist-packages].
     #[arg(long)]
@@ -92,15 +94,20 @@ fn build(profile: &str, target: Option<&str>, smoke: bool) -> anyhow::Result<Pat
     if smoke {
         return Ok(target_dir().join("debug/ringwell"));
     }
-    let mut command = cargo();
-    command.args(["build", "--locked", "-p", "ringwell-cli", "--profile", profile]);
-    command.args(["--features", "nats"]);
-    let mut folder = target_dir();
     if let Some(target) = target {
         ensure!(
             is_installed("musl-gcc"),
             "musl-gcc is not installed (Debian: musl-tools); also: rustup target add {target}"
         );
+    }
+    if profile == GUIDED {
+        return guided_program(target);
+    }
+    let mut command = cargo();
+    command.args(["build", "--locked", "-p", "ringwell-cli", "--profile", profile]);
+    command.args(["--features", "nats"]);
+    let mut folder = target_dir();
+    if let Some(target) = target {
         command.args(["--target", target]);
         folder.push(target);
     }

@@ -437,6 +437,7 @@ impl Job {
         let Self { batch, plans, outcomes, .. } = self;
         let planned = Planned { text: batch.text(), rows: batch.rows(), plans, retry: terms.retry };
         rows::serve(engine, own, now, &planned, outcomes);
+        engine.end_batch();
     }
 
     /// Shows the outcome of this shard's rows.

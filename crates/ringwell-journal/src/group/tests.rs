@@ -70,6 +70,23 @@ fn the_next_group_gathers_in_the_returned_buffer() {
 }
 
 #[test]
+fn a_checksum_in_pieces_is_that_of_the_whole_group() {
+    let mut writer = Writer::new(Tip::FIRST);
+    for at in 1..2_000 {
+        writer.append(&tick(at));
+        if at % 7 == 0 {
+            writer.sum();
+        }
+    }
+    let first = writer.seal(Vec::new()).unwrap();
+    assert_eq!(first.header.body_crc, crc32c::crc32c(&first.body));
+    writer.append(&tick(2_000));
+    writer.sum();
+    let second = writer.seal(Vec::new()).unwrap();
+    assert_eq!(second.header.body_crc, crc32c::crc32c(&second.body), "the next group begins anew");
+}
+
+#[test]
 fn a_pending_record_is_read_and_others_are_not() {
     let mut writer = Writer::new(Tip::FIRST);
     let gone = writer.append(&tick(1));
