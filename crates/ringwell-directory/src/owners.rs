@@ -128,12 +128,38 @@ impl Owners {
             return false;
         }
         for (known, received) in self.of.iter_mut().zip(&other.of) {
-            if received.moves > known.moves && !is_own(received.shard) {
+            // The present owner has the greatest count, unless its data were put back from a copy.
+            let is_same = received.shard == known.shard;
+            if received.moves > known.moves && (is_same || !is_own(received.shard)) {
                 *known = *received;
                 has_learnt = true;
             }
         }
         has_learnt
+    }
+
+    /// Gives up the buckets of the own shards that belong to other shards by a copy of a newer
+    /// version. Returns whether there was one.
+    pub fn give_way(&mut self, newer: &Self, is_own: impl Fn(u16) -> bool) -> bool {
+        let Some(any) = (0..self.shards).find(|shard| !is_own(*shard)) else { return false };
+        let mut has_given = false;
+        for (known, received) in self.of.iter_mut().zip(&newer.of) {
+            let is_same = received.shard < self.shards && is_own(received.shard);
+            if is_own(known.shard) && !is_same {
+                let shard = if received.shard < self.shards { received.shard } else { any };
+                *known = Owner { moves: known.moves + 1, shard };
+                has_given = true;
+            }
+        }
+        has_given
+    }
+
+    /// The buckets that belonged to the own shards `before`, and belong to others now.
+    #[must_use]
+    pub fn lost_since(&self, before: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
+        let both = before.of.iter().zip(&self.of);
+        let is_lost = |(before, now): (&Owner, &Owner)| is_own(before.shard) && !is_own(now.shard);
+        (0..).zip(both).filter(|(_, owner)| is_lost(*owner)).map(|(bucket, _)| bucket).collect()
     }
 
     /// Records a bucket that has arrived with its lockouts. Returns `false` if this move or a later

@@ -347,6 +347,30 @@ pub(crate) async fn confirm<P: Platform>(platform: &P, node: &Node, peers: &Peer
     record(platform, node, &owners, "these holds").await;
 }
 
+/// Holds the pools of these buckets as long as a node that served them by data from before a move
+/// may have numbers of theirs locked. It has stopped; a node that does not answer may be it.
+pub(crate) async fn hold_stale<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    buckets: &[u16],
+) {
+    let Some(owners) = node.owners() else { return };
+    let directory = node.directory();
+    let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
+    let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
+    let rule = Rule { counts_silent: true, are_doubted: true };
+    if !hold_pools(platform, node, peers, &pools, rule).await {
+        return;
+    }
+    let holds = node.bucket_holds();
+    for shard in node.shards() {
+        // A shard that has ended hands nothing out.
+        let _ = ask(peers, shard, Step::HoldBuckets(holds.clone())).await;
+    }
+    record(platform, node, &owners, "these holds").await;
+}
+
 /// Runs before a change of the list: holds the pools that get numbers from other nodes' pools, and
 /// records that.
 pub(crate) async fn hold<P: Platform>(
@@ -367,10 +391,12 @@ pub(crate) async fn hold<P: Platform>(
     let is_longer = node.set_lifetimes(lifetimes);
     let changed: BTreeMap<_, _> =
         found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect();
-    // Pools that were unknown at the start return unchanged.
+    // Pools that were unknown at the start return unchanged. Part of their allocations may be lost.
+    let is_in_doubt = node.begun.unknown_until > now;
     let is_as_served = |of: u16| {
         let served = node.begun.served_lists.as_ref().and_then(|lists| lists.get(&of));
-        !node.has_shrunk(of)
+        !is_in_doubt
+            && !node.has_shrunk(of)
             && served.copied().is_some_and(|list| changed.get(&of) == Some(&Some(list)))
     };
     node.shrink(&found.shrunk);

@@ -31,6 +31,8 @@ bugs! {
     CutAtBadFrame "cut-at-bad-frame";
     /// A damaged end is cut off, and nothing is held.
     NoHoldAfterRot "no-hold-after-rot";
+    /// A node starts without asking others whether its buckets have become theirs.
+    OwnersNotAsked "owners-not-asked";
     /// With durability `os` a start after a power cut holds nothing.
     PowerCutIgnored "power-cut-ignored";
     /// A rename is not made durable.

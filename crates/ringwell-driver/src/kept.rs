@@ -17,7 +17,8 @@ pub async fn keep<P: Platform>(
     leaving: Vec<Leaving>,
 ) -> Result<(), FileError> {
     let (holds, lists) = (node.bucket_holds(), (node.lists(), node.lifetimes()));
-    let map = ServedMap::of(owners.clone(), |shard| node.is_own(shard), leaving, holds, lists);
+    let (is_own, stale) = (|shard| node.is_own(shard), node.stale().into_iter().collect());
+    let map = ServedMap::of(owners.clone(), is_own, leaving, holds, stale, lists);
     let data = node.config.data.clone();
     let files = platform.files();
     let written = platform.offload(move || {

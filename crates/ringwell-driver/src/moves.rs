@@ -18,7 +18,8 @@ use ringwell_directory::{Directory, Owners};
 
 pub use self::give::Given;
 pub use self::give::{abort, give, resume};
-pub use self::learn::{announce_owners, learn, learn_from};
+pub(crate) use self::learn::ask_owners;
+pub use self::learn::{Learnt, announce_owners, copy as copy_owners, learn, learn_from};
 pub use self::payload::{
     Adopted, AnswerWord, HoldWord, NumberWord, OwnersCopy, Prepare, Prepared, Take, answer_word,
     hold_word, in_time_of, number_word, read_answer, read_hold, read_number,

@@ -116,6 +116,8 @@ pub struct Begun {
     pub served_lists: Option<Lists>,
     /// The longest lifetimes of the pools that are served, and of those served before.
     pub lifetimes: Lifetimes,
+    /// Buckets that this data has served after they had become another node's.
+    pub stale: BTreeSet<u16>,
     /// The boot of the machine.
     pub boot: u64,
     /// The time until which numbers that enter a pool may be locked by allocations that this data
@@ -153,6 +155,9 @@ pub struct Node {
     lists: RwLock<Lists>,
     /// The longest lifetimes of these lists and of earlier ones.
     lifetimes: RwLock<Lifetimes>,
+    /// Buckets that this node may have served after they had become another's, until that one
+    /// holds them.
+    stale: RwLock<BTreeSet<u16>>,
     /// Buckets whose pools have lost numbers since the start.
     shrunk: RwLock<BTreeSet<u16>>,
     /// Digests of the lists of buckets that this node can take.
@@ -215,6 +220,7 @@ impl Node {
             identity: RwLock::new(begun.identity.clone()),
             lists: RwLock::new(begun.lists.clone()),
             lifetimes: RwLock::new(begun.lifetimes),
+            stale: RwLock::new(begun.stale.clone()),
             shrunk: RwLock::default(),
             prepared: RwLock::default(),
             begun,
@@ -322,6 +328,25 @@ impl Node {
             };
         }
         *lists != before
+    }
+
+    /// Buckets that this node may have served after they had become another's, and that the other
+    /// one does not hold yet.
+    #[must_use]
+    pub fn stale(&self) -> Vec<u16> {
+        let stale = self.stale.read().unwrap_or_else(PoisonError::into_inner);
+        stale.iter().copied().collect()
+    }
+
+    /// Adds to [`Self::stale`].
+    pub fn add_stale(&self, buckets: &[u16]) {
+        self.stale.write().unwrap_or_else(PoisonError::into_inner).extend(buckets);
+    }
+
+    /// Removes from [`Self::stale`].
+    pub fn settle_stale(&self, held: &[u16]) {
+        let mut stale = self.stale.write().unwrap_or_else(PoisonError::into_inner);
+        stale.retain(|bucket| !held.contains(bucket));
     }
 
     /// Whether pools of this bucket have lost numbers since the start.

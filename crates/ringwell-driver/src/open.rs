@@ -93,6 +93,8 @@ pub struct Begun<F: Files> {
     pub served_lists: Option<Lists>,
     /// The longest lifetimes of the pools that are served, and of those served before.
     pub lifetimes: Lifetimes,
+    /// Buckets that this data has served after they had become another node's.
+    pub stale: BTreeSet<u16>,
     /// The boot of the machine.
     pub boot: u64,
     /// The time until which numbers that enter a pool may be locked by allocations that this data
@@ -119,6 +121,7 @@ impl<F: Files> Begun<F> {
             lists: take(&mut self.lists),
             served_lists: take(&mut self.served_lists),
             lifetimes: self.lifetimes,
+            stale: take(&mut self.stale),
             boot: self.boot,
             unknown_until: self.unknown_until,
         }
@@ -184,6 +187,8 @@ pub fn begin<F: Files>(
     let served = served.transpose()?;
     let placement = directory.placement();
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
+    let is_of_map = |served: &&ServedMap| member.is_some_and(|(_, it)| it == served.version);
+    let stale = served.as_ref().filter(is_of_map).map(|it| it.stale.clone()).unwrap_or_default();
     // Like a change of the list: numbers allocated by other nodes under the former list may still
     // be locked.
     let lifetimes = served.as_ref().and_then(|served| served.lifetimes).unwrap_or_default();
@@ -209,6 +214,7 @@ pub fn begin<F: Files>(
         lists: lists::lists(directory),
         served_lists: None,
         lifetimes,
+        stale,
         boot,
         unknown_until: Millis::ZERO,
         copied,

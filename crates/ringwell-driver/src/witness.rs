@@ -96,6 +96,16 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     if node.membership.is_none() {
         return Vec::new();
     }
+    // Buckets that have become another's must not be served, and their numbers are not asked for.
+    let unasked = moves::ask_owners(platform, node, peers).await;
+    if !unasked.is_empty() {
+        tracing::warn!(
+            shards = ?unasked,
+            "the nodes of these shards could not be asked for the owners of buckets: if this data \
+                directory is from before a move of buckets, numbers may go out twice until they \
+                answer"
+        );
+    }
     if !node.answers_wait() {
         // It has no journal to compare, but the others have lockouts of numbers that came.
         arrivals::begin(platform, node, peers).await;
@@ -114,6 +124,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
             Ok(None) | Err(_) => away.push(other),
         }
     }
+    away.extend(unasked.into_iter().filter(|other| !away.contains(other)).collect::<Vec<_>>());
     if !away.is_empty() && node.begun.is_first {
         tracing::warn!(
             shards = ?away,
@@ -145,6 +156,11 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         platform.sleep_until(platform.moment() + EVERY).await;
         let is_time = platform.moment() >= ask_from;
         let asked = if is_time { std::mem::take(&mut away) } else { Vec::new() };
+        for other in others.iter().filter(|other| asked.contains(other) || !node.stale().is_empty())
+        {
+            // The same node knows the owners of buckets, or must hold some.
+            moves::learn_from(&platform, &node, &peers, *other).await;
+        }
         for other in asked {
             match question(&platform, &node, &peers, other).await {
                 Some(doubts) if settle(&platform, &node, &peers, &doubts).await => {}

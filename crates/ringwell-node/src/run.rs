@@ -561,7 +561,6 @@ async fn any_panics(tasks: &mut JoinSet<()>) {
 
 /// A node's work for and with other nodes of its cluster, on one of its threads.
 async fn go_on(node: Arc<Node>, peers: Peers, away: Vec<u16>) {
-    moves::announce_owners(&Tokio, &node, &peers);
     let reported = witness::go_on(Tokio, Arc::clone(&node), peers.clone(), away);
     tokio::join!(reported, moves::resume(Tokio, node, peers));
 }

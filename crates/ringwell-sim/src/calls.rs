@@ -24,7 +24,9 @@ impl World {
         let Some(began_us) = self.now().checked_sub(DATED_WITHIN_US) else { return };
         let counts = |grant: &Grant| {
             let home = self.cluster.home(grant.shard);
-            self.is_dated(home, grant.true_us) && self.is_dated(home, began_us)
+            // Its clock may be set before it goes on and answers.
+            let goes_on = self.nodes[home].paused_until <= self.now();
+            goes_on && self.is_dated(home, grant.true_us) && self.is_dated(home, began_us)
         };
         let dated = self.shared.model.borrow().dated_attributions(counts);
         let can_ring = |wanted: &Wanted, next: Option<u64>| {

@@ -1,12 +1,13 @@
 //! Data directories that are put back from a copy, and the nodes that know more than the copy has.
 //!
 //! An operator marks the data (`ringwell restore`, `serve --restored`), or does not, and then only
-//! other nodes can tell. Follows the rules for operators: nothing is put back from before a move or
-//! a new map, nor while lockouts of a longer lifetime may run.
+//! other nodes can tell. Follows the rules for operators: nothing is put back from before a new map,
+//! nor from before a move while a node that knows of it is away, nor while lockouts of a longer lifetime may run.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
-use ringwell_directory::Owners;
+use ringwell_directory::{BUCKETS, Owner, Owners};
 use ringwell_driver::store::{Identity, Leaving, SeenJournals};
 use ringwell_journal::Durability;
 
@@ -58,9 +59,13 @@ impl World {
             || self.nodes[node].is_refused
             || self.nodes[node].map.version != map
             || self.cluster.newest().version != map
-            || self.nodes[node].boots.len() != boots
-            || self.owners_served(node) != copied.owners;
+            || self.nodes[node].boots.len() != boots;
         if may_not {
+            return;
+        }
+        let is_as_served = self.owners_served(node) == copied.owners;
+        let before_moves = if is_as_served { None } else { self.kept_since(copied) };
+        if !is_as_served && before_moves.is_none() {
             return;
         }
         self.stop(node, false);
@@ -70,8 +75,40 @@ impl World {
         let before = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
         let since_us = before.min(copied.at);
         self.nodes[node].older = Some(Older { is_marked, since_us });
+        if before_moves.is_some() {
+            self.nodes[node].before_moves = before_moves;
+        }
         let how = if is_marked { "with a mark" } else { "without a mark" };
         self.tell(node, &[], || format!("its data are put back from the copy, {how}"));
+    }
+
+    /// The buckets of a node that has only given some away since the copy was made, if all other
+    /// nodes serve: they know of the moves.
+    fn kept_since(&self, copied: &Copied) -> Option<BTreeSet<u16>> {
+        let node = copied.node;
+        if self.nodes[node].before_moves.is_some() {
+            // Its present data are not what it has served last.
+            return None;
+        }
+        let (now, leaving) = self.owners_served(node)?;
+        let (then, left) = copied.owners.as_ref()?;
+        let mut others = self.nodes.iter().enumerate().filter(|(other, _)| *other != node);
+        let serve = others.all(|(_, other)| {
+            let is_serving = other.running.as_ref().is_some_and(|running| running.is_serving);
+            is_serving && other.map.version == copied.map && other.before_moves.is_none()
+        });
+        let is_own = |owner: Owner| self.cluster.home(owner.shard) == node;
+        let (mut own, mut has_gained) = (BTreeSet::new(), false);
+        for bucket in 0..BUCKETS {
+            let (now, then) = (now.get(bucket)?, then.get(bucket)?);
+            if is_own(now) {
+                own.insert(bucket);
+                // Nobody would serve it until the next map.
+                has_gained |= now != then;
+            }
+        }
+        let is_quiet = leaving.is_empty() && left.is_empty() && then.version() == now.version();
+        (serve && is_quiet && !has_gained).then_some(own)
     }
 
     /// The nodes that know of another journal of this shard of `node` than one that ends before

@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use ringwell_core::{Millis, PoolId, PoolSpec, PromoNumber, Shard, Slot};
+use ringwell_directory::bucket;
 use ringwell_driver::Bug;
 use ringwell_engine::lifetime;
 
@@ -19,6 +20,12 @@ impl World {
             self.judge_changed(shard, answers_lost.contains(&shard))?;
         }
         Ok(())
+    }
+
+    /// A node with data from before moves begins to serve: pools that it still has are its own.
+    pub(crate) fn judge_all_pools(&mut self, node: usize) -> Judged {
+        let shards = self.cluster.shards_of(node);
+        shards.into_iter().try_for_each(|shard| self.judge_changed(shard, false))
     }
 
     /// A node begins to serve.
@@ -71,14 +78,17 @@ impl World {
         let rules = engine.shard();
         let now_ms = shard.clock_now();
         let mut model = self.shared.model.borrow_mut();
-        let pools = pools(rules, self.bug);
+        let mut pools = pools(rules, self.bug);
+        pools.retain(|(pool, _)| self.nodes[node].is_own_bucket(bucket(PoolId(*pool))));
         for pool in model.pools_of(id) {
             if !pools.iter().any(|(known, _)| *known == pool) {
                 model.left(id, pool);
             }
         }
         let known = state(id, rules, (self.shared.now.get(), now_ms));
-        let taken_up = TakenUp { are_answers_received: !are_answers_lost && !is_listing, ..known };
+        let are_answers_received = !are_answers_lost && !is_listing;
+        let is_still = !engine.may_serve(now_ms);
+        let taken_up = TakenUp { are_answers_received, is_still, ..known };
         model.know_again(&taken_up);
         for (pool, rule) in pools {
             if !model.has_pool(id, pool, &rule) {
@@ -96,6 +106,7 @@ fn state(shard: u16, rules: &Shard, now: (u64, Millis)) -> TakenUp {
     TakenUp {
         shard,
         are_answers_received: true,
+        is_still: false,
         pool: None,
         numbers: numbers.collect(),
         holds: pool_holds(rules, now.1),

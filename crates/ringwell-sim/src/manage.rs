@@ -161,7 +161,12 @@ impl World {
         let lifetime_ms = [300, 500, 1_000, 2_000, 5_000][drawn.index(5)];
         let (is_map_new, now) = (self.is_map_new(), self.now());
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
-        if lifetime_ms < rule.lifetime_ms {
+        let is_shorter = lifetime_ms < rule.lifetime_ms;
+        if is_shorter && self.nodes.iter().any(|node| node.older.is_some()) {
+            // Unknown lockouts are held for the present lifetime.
+            return;
+        }
+        if is_shorter {
             if is_map_new {
                 return;
             }

@@ -154,6 +154,8 @@ pub(crate) struct TakenUp {
     pub(crate) shard: u16,
     /// Whether the answers to batches from before it moved here are known.
     pub(crate) are_answers_received: bool,
+    /// Whether it has stood still and serves nothing until it has asked the other nodes.
+    pub(crate) is_still: bool,
     /// The pool that was added or changed.
     pub(crate) pool: Option<(u64, PoolRule)>,
     /// Number, allocated at, locked until.
@@ -529,6 +531,9 @@ impl Model {
         self.kept_by(taken_up.shard, *pool, &rule.numbers, is_received);
         let shard = self.shards.entry(taken_up.shard).or_default();
         shard.pools.insert(*pool, rule.clone());
+        if taken_up.is_still {
+            return Ok(());
+        }
         self.check_locked(taken_up.shard, *pool, rule, (taken_up.now_us, taken_up.now_ms))
     }
 

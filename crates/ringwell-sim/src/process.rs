@@ -179,7 +179,6 @@ impl Begins {
             let (process, peers) = (Arc::clone(&shard.node), shard.peers.clone());
             let away = witness::begin(&sim, &process, &peers).await;
             sim.life.away.replace(away.clone());
-            moves::announce_owners(&sim, &process, &peers);
             sim.spawn(witness::go_on(sim.clone(), Arc::clone(&process), peers.clone(), away));
             sim.spawn(moves::resume(sim.clone(), process, peers));
         }

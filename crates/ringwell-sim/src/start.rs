@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Directory};
+use ringwell_directory::{Config, Directory, bucket};
 use ringwell_driver::Bug;
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::node::{Node as Process, Phase};
@@ -236,7 +236,11 @@ impl World {
             boots: self.nodes[node].boots.len(),
             numbers: Vec::new(),
             holds: Vec::new(),
-            pools: specs.iter().map(|spec| (spec.id.0, rule(spec, self.bug))).collect(),
+            pools: specs
+                .iter()
+                .filter(|spec| self.nodes[node].is_own_bucket(bucket(spec.id)))
+                .map(|spec| (spec.id.0, rule(spec, self.bug)))
+                .collect(),
         }
     }
 
@@ -269,6 +273,13 @@ impl World {
         running.is_serving = true;
         let known = running.directory().pool_count();
         self.tell(node, &[], || "serves".to_owned());
+        let is_asked =
+            self.nodes[node].running.as_ref().is_some_and(|it| it.life.away.borrow().is_empty());
+        if self.nodes[node].before_moves.take().is_some() {
+            self.is_beyond |= !is_asked;
+            let judged = if is_asked { self.judge_all_pools(node) } else { Ok(()) };
+            self.shared.judge(judged);
+        }
         self.excuse_older(node);
         let judged = self.judge_serving(node);
         self.shared.judge(judged);
@@ -319,9 +330,11 @@ impl World {
         for thread in running.threads.values() {
             let (sim, shard, journal) =
                 (thread.sim.clone(), Rc::clone(&thread.shard), Rc::clone(&thread.journal));
-            let life = running.life.number;
+            let (life, is_open) = (running.life.number, Rc::clone(&thread.is_open));
             thread.sim.executor.spawn(async move {
                 // Longer than any batch takes.
+                sim.executor.sleep_until(sim.executor.now() + Duration::from_millis(200)).await;
+                is_open.set(false);
                 sim.executor.sleep_until(sim.executor.now() + Duration::from_millis(200)).await;
                 if shard.node.shards().next() == Some(shard.id) {
                     witness::end(&sim, &shard.node, &shard.peers).await;
@@ -416,6 +429,7 @@ impl World {
         let owners = self.owners_now();
         self.nodes[node].files.disk().wipe();
         self.nodes[node].older = None;
+        self.nodes[node].before_moves = None;
         self.nodes[node].map = self.cluster.change(owners);
         for shard in self.cluster.shards_of(node) {
             self.shared.model.borrow_mut().wiped(shard);

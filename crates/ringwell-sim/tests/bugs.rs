@@ -77,6 +77,7 @@ const CASES: &[Case] = &[
         &["attribution", "forgotten", "double", "not live"],
     ),
     (Bug::NoHoldAfterRot, &[Kind::RotAtEnd, Kind::Kill], &["not held", "double"]),
+    (Bug::OwnersNotAsked, &[Kind::CopyBack, Kind::Move], &["two owners", "forgotten", "double"]),
     (Bug::PowerCutIgnored, &[Kind::Os, Kind::Power], &["not held", "double"]),
     (Bug::NoNameFlush, &[Kind::Power], &["forgotten", "refused"]),
     (Bug::OneSalt, &[Kind::Power, Kind::CrashAtCall], &["refused", "forgotten"]),

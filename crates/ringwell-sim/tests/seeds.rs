@@ -61,6 +61,52 @@ fn a_call_during_faults_is_attributed_to_the_visitor_who_was_shown_its_number() 
     assert!(calls > 60, "only {calls} calls were attributed");
 }
 
+/// Seeds that broke a promise once: see docs/spec/simulation.md.
+#[test]
+fn seeds_that_have_failed_hold() {
+    let newer = [
+        Kind::CrashAfter,
+        Kind::Hasty,
+        Kind::LostDisk,
+        Kind::SlowSpell,
+        Kind::BootClock,
+        Kind::LargePools,
+    ];
+    let cases: [(u64, &[Kind], &[Kind]); 13] = [
+        (260_078, &[], &[]),
+        (260_078, &[Kind::StandsStill, Kind::Manage], &[]),
+        (260_078, &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry], &[]),
+        (5_459, &[Kind::Manage], &[]),
+        (1_072, &[Kind::Manage, Kind::Move], &[]),
+        (58, &[Kind::Move, Kind::FrameDelayed, Kind::Kill], &newer),
+        (300_124, &[], &[]),
+        (320_049, &[Kind::Retry, Kind::Visitor, Kind::Single, Kind::Hurry], &[]),
+        (330_042, &[Kind::StandsStill, Kind::Manage], &[]),
+        (350_011, &[Kind::Os, Kind::Power, Kind::Stop, Kind::CopyBack, Kind::Restored], &[]),
+        (24, &[Kind::CopyBack, Kind::Move], &[]),
+        (58, &[Kind::Move, Kind::CopyBack, Kind::Restored], &[]),
+        (21, &[Kind::Move, Kind::CopyBack, Kind::Restored], &[]),
+    ];
+    for (seed, on, off) in cases {
+        check(&Options { seed, on: on.to_vec(), off: off.to_vec(), ..Options::default() });
+    }
+}
+
+/// Durabilities with less than a flush, and copies from before moves.
+#[test]
+fn no_seed_of_a_weaker_durability_or_of_old_data_breaks_a_promise() {
+    for seed in 0..100 {
+        let on = match seed % 5 {
+            0 => vec![Kind::Os, Kind::Power],
+            1 => vec![Kind::Os, Kind::Power, Kind::Stop, Kind::Kill],
+            2 => vec![Kind::Memory, Kind::Visitor, Kind::Kill],
+            3 => vec![Kind::Memory, Kind::ClockForward, Kind::ClockRight, Kind::Call],
+            _ => vec![Kind::CopyBack, Kind::Move],
+        };
+        check(&Options { seed, on, ..Options::default() });
+    }
+}
+
 #[test]
 fn every_kind_of_fault_strikes_in_some_run() {
     let mut struck = std::collections::BTreeSet::new();

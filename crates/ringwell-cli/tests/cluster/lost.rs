@@ -76,3 +76,52 @@ fn a_node_that_starts_alone_without_its_disk_holds_its_pools_when_it_learns_of_i
     second.says("has a record of another journal");
     assert_holds(&cluster, &first, 1);
 }
+
+/// Node a's buckets have moved to node b, and node a's data are from before that.
+fn moved_and_put_back() -> (Cluster, Server) {
+    let cluster = Cluster::new(4, HALF_AN_HOUR);
+    let [first, second] = cluster.start_both();
+    first.stop();
+    let (data, backup) = (cluster.sites[0].data().to_owned(), cluster.path("backup"));
+    copy(&data, &backup);
+    let first = cluster.start(0);
+    let moved = moves::move_buckets(&mut first.client(), "0-511", 1);
+    assert_eq!(moved.status, 200, "{}", moved.body);
+    first.stop();
+    copy(&backup, &data);
+    (cluster, second)
+}
+
+#[test]
+fn data_from_before_a_move_do_not_serve_what_a_running_node_has() {
+    let (cluster, second) = moved_and_put_back();
+    let first = cluster.start(0);
+    first.says("have become another's");
+    let mut given = Vec::new();
+    for server in [&first, &second] {
+        given.extend(moves::numbers_of(&cluster.ask(&mut server.client(), "both")));
+    }
+    assert_eq!(shards(&mut first.client())["owners"][1]["buckets"], "0-1023");
+    moves::assert_each_once(given, 2 * 8);
+}
+
+/// No running node knew of the move when node a started.
+#[test]
+fn numbers_given_by_data_from_before_a_move_are_held_when_the_owner_comes() {
+    let (cluster, second) = moved_and_put_back();
+    second.stop();
+    let first = cluster.start(0);
+    first.says("could not be asked for the owners of buckets");
+    let mut given = moves::numbers_of(&cluster.ask(&mut first.client(), "alone"));
+    assert_eq!(given.len(), of(0).count());
+    let second = cluster.start(1);
+    first.says("have become another's");
+    second.says("by data from before a move");
+    for server in [&first, &second] {
+        let rows = cluster.ask(&mut server.client(), "both");
+        let held = (1..).zip(&rows).filter(|(_, row)| row.overflow).map(|(pool, _)| pool);
+        assert!(held.eq(of(0)), "{rows:?}");
+        given.extend(moves::numbers_of(&rows));
+    }
+    moves::assert_each_once(given, of(0).count() + 2 * of(1).count());
+}

@@ -37,7 +37,7 @@ fn ask_all_there(cluster: &Cluster, client: &mut Client, id: &str) -> Vec<u64> {
     }
 }
 
-fn assert_each_once(mut numbers: Vec<u64>, wanted: usize) {
+pub(super) fn assert_each_once(mut numbers: Vec<u64>, wanted: usize) {
     let all = numbers.len();
     numbers.sort_unstable();
     numbers.dedup();

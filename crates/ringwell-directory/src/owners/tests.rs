@@ -54,6 +54,29 @@ fn a_shard_does_not_trust_hearsay_about_its_own_buckets() {
 }
 
 #[test]
+fn data_from_before_a_move_give_way_to_the_newer_count_and_to_a_newer_map() {
+    let (mut old, mut newer) = (owners(), owners());
+    let own = |shard: u16| shard == 0;
+    newer.give(0, 1);
+    let before = old.clone();
+    assert!(old.learn(&newer, own));
+    assert_eq!((old.lost_since(&before, own), old.get(0)), (vec![0], newer.get(0)));
+    // There and back: the count is the newer one, and the owner stays.
+    let mut back = newer.clone();
+    back.give(0, 0);
+    let mut older = owners();
+    assert!(older.learn(&back, own) && older.lost_since(&owners(), own).is_empty());
+    assert_eq!(older.get(0), back.get(0));
+    // A newer version of the map, which has a shard more.
+    let mut next = Owners { version: 4, shards: 5, ..owners() };
+    next.give(0, 4);
+    let mut stale = owners();
+    assert!(!stale.learn(&next, own) && stale.give_way(&next, own));
+    assert_eq!(stale.lost_since(&owners(), own), [0]);
+    assert!(!stale.give_way(&next, own), "nothing is left");
+}
+
+#[test]
 fn stored_data_is_checked() {
     let mut some = owners();
     some.give(7, 2);

@@ -245,9 +245,11 @@ async fn answer_move<P: Platform>(
         Path::Take => moves::take(&shard.platform, node, peers, read_json(body)?).await,
         Path::Abandon => moves::abandon(&shard.platform, node, peers, read_json(body)?).await,
         _ => {
-            moves::learn(&shard.platform, node, peers, read_json(body)?).await;
-            let owners = node.owners().ok_or_else(|| unread(&"no node of a cluster"))?;
-            return serde_json::to_vec(&OwnersCopy { owners }).map_err(|error| unread(&error));
+            let received: OwnersCopy = read_json(body)?;
+            let learnt = moves::learn(&shard.platform, node, peers, received).await;
+            let copy = moves::copy_owners(node, learnt.held);
+            let copy = copy.ok_or_else(|| unread(&"no node of a cluster"))?;
+            return serde_json::to_vec(&copy).map_err(|error| unread(&error));
         }
     };
     done.map(|()| b"true".to_vec()).map_err(|reason| (CONFLICT, reason))

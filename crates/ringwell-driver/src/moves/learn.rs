@@ -1,28 +1,37 @@
-//! Spreads the owners to nodes outside a move, from those that take part or from a node that
-//! refuses their rows.
+//! Spreads the owners to nodes outside a move: from those that take part, from a node that refuses
+//! their rows, and to a node that starts.
+//!
+//! A node whose data are from before a move would serve buckets that it has given up. It asks the
+//! others before it serves. If it learns later, it stops, and the owner holds these buckets until no
+//! lockout of the other node can be left. Source: docs/spec/cluster.md, "Data from before a move".
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_directory::Owners;
 use tokio::sync::oneshot;
 
 use super::payload::OwnersCopy;
-use super::{to_its_end, use_owners};
+use super::{keep, to_its_end, use_owners};
 use crate::Path;
+use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::message::Message;
-use crate::node::Node;
+use crate::node::{Node, Phase};
 use crate::platform::Platform;
 use crate::queue::Peers;
+use crate::store::{FileError, ServedMap};
 
 /// A node that does not answer in this time gets them later, with refused rows.
 const PATIENCE: Duration = Duration::from_secs(1);
 
+/// The owner of buckets asks others about their numbers before it answers that it holds them.
+const HOLD_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Exchanges the owners of buckets with every other node. A node that is not reached gets them
 /// later.
 pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) {
-    let Some(membership) = &node.membership else { return };
-    for shard in membership.first_shards_of_others() {
+    for shard in others(node) {
         let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
         platform.clone().spawn(async move {
             learn_from(&platform, &node, &peers, shard).await;
@@ -30,25 +39,82 @@ pub fn announce_owners<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peer
     }
 }
 
+/// Runs before a node serves: asks every other node for the owners of buckets. Returns a shard of
+/// each node that could not be asked.
+pub(crate) async fn ask_owners<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+) -> Vec<u16> {
+    let away = ask_once(platform, node, peers).await;
+    if node.stale().is_empty() {
+        return away;
+    }
+    // The owners of these buckets hold them as soon as possible.
+    ask_once(platform, node, peers).await
+}
+
+async fn ask_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -> Vec<u16> {
+    if planted(Bug::OwnersNotAsked) {
+        announce_owners(platform, node, peers);
+        return Vec::new();
+    }
+    let mut asked = Vec::new();
+    for shard in others(node) {
+        let (at, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
+        let learnt = async move { learn_from(&at, &node, &peers, shard).await };
+        asked.push((shard, platform.task(learnt)));
+    }
+    let mut away = Vec::new();
+    for (shard, learnt) in asked {
+        if !matches!(learnt.await, Ok(Some(_))) {
+            away.push(shard);
+        }
+    }
+    away
+}
+
+/// A shard of each other node.
+fn others(node: &Node) -> Vec<u16> {
+    let membership = node.membership.iter();
+    membership.flat_map(|membership| membership.first_shards_of_others()).collect()
+}
+
 /// Exchanges copies of the owners with the node of `shard`; returns whether anything was new here.
+/// `None` if it does not answer.
 pub async fn learn_from<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
     peers: &Peers,
     shard: u16,
-) -> bool {
-    let Some(owners) = node.owners() else { return false };
-    let Ok(body) = serde_json::to_vec(&OwnersCopy { owners }) else { return false };
+) -> Option<bool> {
+    let copy = copy(node, Vec::new())?;
+    let patience = if copy.stale.is_empty() { PATIENCE } else { HOLD_PATIENCE };
+    let body = serde_json::to_vec(&copy).ok()?.into();
     let (reply, answer) = oneshot::channel();
-    if !peers.send(shard, Message::Post { path: Path::Owners, body: body.into(), reply }) {
-        return false;
+    if !peers.send(shard, Message::Post { path: Path::Owners, body, reply }) {
+        return None;
     }
-    let answer = platform.within(PATIENCE, answer).await;
-    let Some(Ok(Ok(answer))) = answer else { return false };
-    match serde_json::from_slice::<OwnersCopy>(&answer) {
-        Ok(received) => learn(platform, node, peers, received).await,
-        Err(_) => false,
-    }
+    let answer = platform.within(patience, answer).await?.ok()?.ok()?;
+    let received = serde_json::from_slice::<OwnersCopy>(&answer).ok()?;
+    node.settle_stale(&received.held);
+    let learnt = learn(platform, node, peers, received).await;
+    Some(learnt.has_learnt)
+}
+
+/// The copy of this node; `None` without a cluster.
+#[must_use]
+pub fn copy(node: &Node, held: Vec<u16>) -> Option<OwnersCopy> {
+    Some(OwnersCopy { owners: node.owners()?, stale: node.stale(), held })
+}
+
+/// The effects of another node's copy of the owners.
+#[derive(Debug, Default)]
+pub struct Learnt {
+    /// Whether entries of it were new.
+    pub has_learnt: bool,
+    /// Buckets of this node that are held, because the other one may have served them.
+    pub held: Vec<u16>,
 }
 
 /// Takes over newer entries from another node. A batch that waits for it may end before.
@@ -57,14 +123,11 @@ pub async fn learn<P: Platform>(
     node: &Arc<Node>,
     peers: &Peers,
     received: OwnersCopy,
-) -> bool {
+) -> Learnt {
     let (platform, node, peers) = (platform.clone(), Arc::clone(node), peers.clone());
-    to_its_end(
-        &platform.clone(),
-        async move { learn_now(&platform, &node, &peers, &received).await },
-    )
-    .await
-        == Some(true)
+    let at = platform.clone();
+    let work = async move { learn_now(&at, &node, &peers, &received).await };
+    to_its_end(&platform, work).await.unwrap_or_default()
 }
 
 async fn learn_now<P: Platform>(
@@ -72,18 +135,67 @@ async fn learn_now<P: Platform>(
     node: &Node,
     peers: &Peers,
     received: &OwnersCopy,
-) -> bool {
+) -> Learnt {
     let _one = node.changes.lock().await;
-    let Some(mut owners) = node.owners() else { return false };
-    if !owners.learn(&received.owners, |shard| node.is_own(shard) && !planted(Bug::HearsayBelieved))
-    {
-        return false;
+    let Some(mut owners) = node.owners() else { return Learnt::default() };
+    let is_own = |shard: u16| node.is_own(shard) && !planted(Bug::HearsayBelieved);
+    let owned = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| node.is_own(owner.shard));
+    let held: Vec<u16> = received.stale.iter().copied().filter(owned).collect();
+    if !held.is_empty() {
+        tracing::warn!(
+            buckets = held.len(),
+            "another node may have served buckets of this one by data from before a move: their \
+                pools answer with overflow numbers until its lockouts are over"
+        );
+        arrivals::hold_stale(platform, node, peers, &held).await;
     }
-    match use_owners(platform, node, peers, owners).await {
-        Ok(()) => true,
-        Err(error) => {
-            tracing::error!(%error, "another node's map could not be taken over");
-            false
+    let before = owners.clone();
+    let has_learnt = if received.owners.version() > owners.version() {
+        // A running node serves by its map until its operator restarts it.
+        node.phase() == Phase::Starting && owners.give_way(&received.owners, is_own)
+    } else {
+        owners.learn(&received.owners, is_own)
+    };
+    if !has_learnt {
+        return Learnt { has_learnt, held };
+    }
+    let stale = owners.lost_since(&before, is_own);
+    if let Err(error) = use_owners(platform, node, peers, owners.clone()).await {
+        tracing::error!(%error, "another node's map could not be taken over");
+        return Learnt { has_learnt: false, held };
+    }
+    if !stale.is_empty() {
+        tracing::error!(
+            buckets = stale.len(),
+            "another node knows that these buckets of this one have become another's: this data \
+                directory is from before a move, or its cluster file is older. They are not served \
+                here any more"
+        );
+        node.add_stale(&stale);
+        if let Err(error) = record(platform, node, received, is_own).await {
+            tracing::warn!(%error, "the next start asks the other nodes for these buckets again");
         }
     }
+    Learnt { has_learnt, held }
+}
+
+/// Records the owners. Those in the file may be newer than those in use, because buckets that are
+/// being taken are recorded before.
+async fn record<P: Platform>(
+    platform: &P,
+    node: &Node,
+    received: &OwnersCopy,
+    is_own: impl Fn(u16) -> bool,
+) -> Result<(), FileError> {
+    let Some(owners) = node.owners() else { return Ok(()) };
+    let served = ServedMap::read(&platform.files(), &node.config.data)?;
+    let (known, leaving) = served.map(|it| (it.owners, it.leaving)).unwrap_or_default();
+    let is_present = |known: &Owners| known.version() == owners.version();
+    let mut known = known.filter(is_present).unwrap_or_else(|| owners.clone());
+    if received.owners.version() > known.version() {
+        known.give_way(&received.owners, is_own);
+    } else {
+        known.learn(&received.owners, is_own);
+    }
+    keep(platform, node, &known, leaving).await
 }

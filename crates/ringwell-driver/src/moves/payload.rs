@@ -78,6 +78,13 @@ pub type HoldWord = (u16, u64, u64);
 pub struct OwnersCopy {
     /// The owner of each bucket.
     pub owners: Owners,
+    /// Buckets that the sender may have served after they had become another node's: its data were
+    /// from before a move.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stale: Vec<u16>,
+    /// In an answer: the requested `stale` buckets that their owner has held because of that.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub held: Vec<u16>,
 }
 
 /// A number in the form sent between nodes.

@@ -34,6 +34,9 @@ pub struct ServedMap {
     /// Buckets that arrived without the lockouts of the previous owner.
     #[serde(default, skip_serializing_if = "BucketHolds::is_empty")]
     pub holds: BucketHolds,
+    /// Buckets that were served after they had become another node's, which does not hold them yet.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub stale: BTreeSet<u16>,
     /// Digests of the lists of pools that were served; `None` in files of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lists: Option<Lists>,
@@ -68,6 +71,7 @@ impl ServedMap {
         is_own: impl Fn(u16) -> bool,
         leaving: Vec<Leaving>,
         mut holds: BucketHolds,
+        stale: BTreeSet<u16>,
         (lists, lifetimes): (Lists, Lifetimes),
     ) -> Self {
         let own = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| is_own(owner.shard));
@@ -77,7 +81,7 @@ impl ServedMap {
         });
         let version = owners.version();
         let (owners, lists, lifetimes) = (Some(owners), Some(lists), Some(lifetimes));
-        Self { version, buckets, owners, leaving, holds, lists, lifetimes }
+        Self { version, buckets, owners, leaving, holds, stale, lists, lifetimes }
     }
 
     /// The state that `data` served last; `None` if it was never part of a cluster.
