@@ -78,7 +78,7 @@ fn server() -> anyhow::Result<PathBuf> {
     let server = folder.join("nats-server");
     let module = format!("github.com/nats-io/nats-server/v2@v{VERSION}");
     run(Command::new("go").args(["install", &module]).env("GOBIN", &folder))
-        .context("go builds nats-server; NATS_SERVER is the path of an existing one")?;
+        .context("go cannot build nats-server: set NATS_SERVER to the path of an existing one")?;
     ensure!(is_tested(&server), "{} is not version {VERSION}", server.display());
     Ok(server)
 }

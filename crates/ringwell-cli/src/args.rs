@@ -15,8 +15,8 @@ use ringwell_directory::{
 };
 
 use crate::{
-    backup, call_log, check, doctor, haproxy, journal, load, plan, pools, restore, ring, shards,
-    simulate, sites, snippet, top, ui, webhooks,
+    backup, call_log, check, doctor, haproxy, journal, load, plan, pools, restore, shards,
+    simulate, sites, snippet, test_call, top, ui, webhooks,
 };
 
 const AFTER_HELP: &str = "\
@@ -107,8 +107,8 @@ pub(crate) enum Command {
     #[command(after_help = top::HELP)]
     Top(top::Args),
     /// Call a number of a running server like its provider, as a trial
-    #[command(after_help = ring::HELP)]
-    Call(ring::Args),
+    #[command(after_help = test_call::HELP)]
+    Call(test_call::Args),
     /// Export the calls of a running server, and report their results
     #[command(after_help = call_log::HELP)]
     Calls(call_log::Args),

@@ -17,7 +17,7 @@ use ringwell_store::Location;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 
-use crate::claim::claim;
+use crate::database_lock::claim;
 use crate::directory::{behind_the_shards, step_back};
 use crate::listener::Listener;
 

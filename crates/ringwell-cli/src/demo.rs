@@ -5,6 +5,7 @@
 //! the pools for manual trials.
 
 mod inbox;
+mod introduction;
 mod phone;
 mod shop;
 
@@ -26,12 +27,12 @@ use ringwell_directory::{
 use ringwell_node::disk::{DataLock, LockError};
 use ringwell_node::{Directories, Routes};
 
+use self::introduction::{Introduction, Origin};
 use self::shop::Shop;
 use crate::args::Demo;
 use crate::calls::Running;
 use crate::environment::{cores, variable};
 use crate::serve::{show, with_calls};
-use crate::story::{Origin, Story};
 use crate::{logs, management, texts};
 
 /// The exit code for invalid arguments, as in clap.
@@ -85,7 +86,7 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
     let hashes = &config.management.token_sha256;
     hashes.replace(&[&hashes.current()[..], &[token.hash()]].concat());
 
-    let story = Story::new(origin, &pools, load_pools.len(), &config);
+    let story = Introduction::new(origin, &pools, load_pools.len(), &config);
     let first = pools.first().cloned();
     let busy = if load_pools.is_empty() { None } else { busy_pool(args.pools, args.numbers) };
     let all = [pools, load_pools, busy.iter().cloned().collect()].concat();

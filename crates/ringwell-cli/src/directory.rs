@@ -28,7 +28,7 @@ use self::follow::Follower;
 use self::growth::Grower;
 use self::journals::Naming;
 use self::server::Server;
-use crate::claim::claim;
+use crate::database_lock::claim;
 use crate::listener::CONNECTIONS_MAX;
 use crate::management;
 use crate::one_address::{self, Way};

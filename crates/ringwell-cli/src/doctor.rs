@@ -22,7 +22,7 @@ use ringwell_directory::{Config, Database, Durability, Listen, Overrides, load};
 use ringwell_node::disk;
 use rustix::process::{Resource, getrlimit};
 
-use crate::call::{Caller, Url};
+use crate::api_client::{ApiClient, Url};
 use crate::environment::{check_variables, cores, variable};
 use crate::print::print;
 
@@ -299,12 +299,12 @@ fn space(config: &Config, place: &Path, findings: &mut Findings) {
 }
 
 fn ports(config: &Config, findings: &mut Findings) {
-    let caller = Caller::for_health();
+    let client = ApiClient::for_health();
     // The body of the answer, if there is one.
     let asked = |address: &Listen| {
-        let (url, caller) = address.to_string().parse::<Url>().ok().zip(caller.as_ref().ok())?;
+        let (url, client) = address.to_string().parse::<Url>().ok().zip(client.as_ref().ok())?;
         let nothing = ("application/json", Bytes::new());
-        caller.send(&url, Method::GET, "/healthz", nothing).ok().map(|(_, body)| body)
+        client.send(&url, Method::GET, "/healthz", nothing).ok().map(|(_, body)| body)
     };
     let mut running = None;
     for address in &config.listen {

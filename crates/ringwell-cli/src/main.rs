@@ -3,13 +3,13 @@
 //! Owns the command line, exit codes and their messages. The libraries implement the commands.
 //! Output goes to stdout; errors, logs and notes go to stderr.
 
+mod api_client;
 mod args;
 mod backup;
-mod call;
 mod call_log;
 mod calls;
 mod check;
-mod claim;
+mod database_lock;
 mod demo;
 mod directory;
 mod doctor;
@@ -28,14 +28,13 @@ mod pools;
 mod print;
 mod progress;
 mod restore;
-mod ring;
 mod serve;
 mod shards;
 mod simulate;
 mod sites;
 mod snippet;
-mod story;
 mod table;
+mod test_call;
 mod texts;
 mod top;
 mod ui;
@@ -66,7 +65,7 @@ fn main() -> ExitCode {
         Command::Snippet(args) => snippet::run(&args),
         Command::Shards(args) => shards::run(&args),
         Command::Restore(args) => restore::run(&args),
-        Command::Call(args) => ring::run(&args),
+        Command::Call(args) => test_call::run(&args),
         Command::Calls(args) => call_log::run(&args),
         Command::Webhooks(args) => webhooks::run(&args),
         Command::Ui(args) => ui::run(&args),

@@ -20,7 +20,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use ringwell_directory::CallProvider;
 use serde_json::Value;
 
-use crate::call::{Caller, Url};
+use crate::api_client::{ApiClient, Url};
 
 /// The ringing time of a destination if the document sets none.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -125,15 +125,15 @@ impl Phone {
     /// # Errors
     /// If the server does not answer correctly.
     pub(crate) fn ring(&self, ring: &Ring<'_>, say: impl Fn(&str)) -> anyhow::Result<Rung> {
-        let (caller, side) = (Caller::for_health()?, side(self.provider));
-        let document = self.post(&caller, &self.hook("answer"), &side.begins(ring))?;
+        let (client, side) = (ApiClient::for_health()?, side(self.provider));
+        let document = self.post(&client, &self.hook("answer"), &side.begins(ring))?;
         let Some(dial) = side.read(&document) else { return Ok(Rung::NotConnected(document)) };
         let timeout = dial.timeout.map_or(TIMEOUT, Duration::from_secs);
         let seconds = timeout.as_secs();
         say(&format!("connected to {}, which may ring for {seconds} s", dial.destination));
         let report = |step| {
             for (to, body) in side.reports(ring, &dial, step) {
-                self.post(&caller, &self.target(&to)?, &body)?;
+                self.post(&client, &self.target(&to)?, &body)?;
             }
             Ok::<_, anyhow::Error>(())
         };
@@ -151,14 +151,14 @@ impl Phone {
     }
 
     /// Posts a body to a hook, signed; returns the document of the answer.
-    fn post(&self, caller: &Caller, target: &str, body: &Body) -> anyhow::Result<String> {
+    fn post(&self, client: &ApiClient, target: &str, body: &Body) -> anyhow::Result<String> {
         let (kind, text) = match body {
             Body::Form(fields) => ("application/x-www-form-urlencoded", form(fields)),
             Body::Json(value) => ("application/json", value.to_string()),
         };
         let headers = sign::headers(self, target, body, &text)?;
         let sent = (kind, text.into());
-        let (status, answer) = caller.send_with(&self.url, Method::POST, target, sent, headers)?;
+        let (status, answer) = client.send_with(&self.url, Method::POST, target, sent, headers)?;
         let text = String::from_utf8_lossy(&answer).into_owned();
         ensure!(status == StatusCode::OK, "{} answered {status}: {}", self.url, text.trim());
         Ok(text)

@@ -16,7 +16,7 @@ use ringwell_directory::BUCKETS;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::call::{Access, CallError, Caller, Url};
+use crate::api_client::{Access, ApiClient, ApiError, Url};
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
@@ -151,8 +151,8 @@ struct Owner {
 }
 
 impl Overview {
-    fn ask(caller: &Caller, url: &Url) -> anyhow::Result<Self> {
-        let mut listed = caller.get(url, "/v1/shards")?;
+    fn ask(client: &ApiClient, url: &Url) -> anyhow::Result<Self> {
+        let mut listed = client.get(url, "/v1/shards")?;
         let json = json!({
             "node": listed["node"], "map_version": listed["map_version"], "moves": listed["moves"],
             "owners": listed["owners"].take(),
@@ -175,10 +175,10 @@ impl Overview {
 
     /// Each node's health, by its name, because the reported owners come from the map, which still
     /// contains dead nodes.
-    fn states(&self, caller: &Caller) -> BTreeMap<&str, &'static str> {
+    fn states(&self, client: &ApiClient) -> BTreeMap<&str, &'static str> {
         let mut states = BTreeMap::new();
         for owner in &self.owners {
-            states.entry(owner.node.as_str()).or_insert_with(|| state(caller, &owner.listen));
+            states.entry(owner.node.as_str()).or_insert_with(|| state(client, &owner.listen));
         }
         states
     }
@@ -236,31 +236,31 @@ impl Overview {
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     match &args.command {
         Command::List { json, toml, access } => {
-            let caller = Caller::new(access)?;
-            let overview = Overview::ask(&caller, &access.url)?;
+            let client = ApiClient::new(access)?;
+            let overview = Overview::ask(&client, &access.url)?;
             let text = match (json, toml) {
                 (true, _) => {
                     let mut json = overview.json.clone();
-                    json["states"] = json!(overview.states(&Caller::for_health()?));
+                    json["states"] = json!(overview.states(&ApiClient::for_health()?));
                     serde_json::to_string_pretty(&json)? + "\n"
                 }
                 (false, true) => overview.toml(),
-                (false, false) => overview.table(&overview.states(&Caller::for_health()?)),
+                (false, false) => overview.table(&overview.states(&ApiClient::for_health()?)),
             };
             print(text.as_bytes())
         }
         Command::Move { buckets, to, access } => {
-            let caller = Caller::new(access)?;
-            let overview = Overview::ask(&caller, &access.url)?;
-            move_to(&caller, &overview, &buckets.0, *to)
+            let client = ApiClient::new(access)?;
+            let overview = Overview::ask(&client, &access.url)?;
+            move_to(&client, &overview, &buckets.0, *to)
         }
-        Command::Abort { node, access } => abort(&Caller::new(access)?, &access.url, node),
-        Command::Drain { node, access } => drain(&Caller::new(access)?, &access.url, node),
+        Command::Abort { node, access } => abort(&ApiClient::new(access)?, &access.url, node),
+        Command::Drain { node, access } => drain(&ApiClient::new(access)?, &access.url, node),
     }
 }
 
 fn move_to(
-    caller: &Caller,
+    client: &ApiClient,
     overview: &Overview,
     buckets: &BTreeSet<u16>,
     to: u16,
@@ -276,7 +276,7 @@ fn move_to(
     by_node.retain(|_, (_, leaving)| !leaving.is_empty());
     let mut moved = 0;
     for (node, (owner, leaving)) in &by_node {
-        let moving = give(caller, &owner.listen, leaving, to);
+        let moving = give(client, &owner.listen, leaving, to);
         moving.with_context(|| match moved {
             0 => format!("node {node} did not give up its buckets {}", ranges(leaving)),
             _ => format!("{moved} buckets have moved, but not {} of node {node}", ranges(leaving)),
@@ -292,27 +292,27 @@ fn move_to(
 
 /// Makes the node at that address give buckets to a shard.
 fn give(
-    caller: &Caller,
+    client: &ApiClient,
     listen: &[String],
     buckets: &BTreeSet<u16>,
     to: u16,
 ) -> anyhow::Result<Value> {
     let body = json!({ "buckets": ranges(buckets), "to": to });
-    at_one_of(listen, |url| caller.post(url, MOVES, &body))
+    at_one_of(listen, |url| client.post(url, MOVES, &body))
 }
 
 /// Asks a node for its name and shards, at the first of its addresses.
 fn at_one_of(
     listen: &[String],
-    ask: impl Fn(&Url) -> Result<Value, CallError>,
+    ask: impl Fn(&Url) -> Result<Value, ApiError>,
 ) -> anyhow::Result<Value> {
     let mut trouble = anyhow!("the cluster file lacks the node's address for clients");
     for place in listen {
         let url: Url = place.parse().map_err(anyhow::Error::msg)?;
         match ask(&url) {
             Ok(done) => return Ok(done),
-            Err(CallError::NotThere { url, reason }) => {
-                trouble = CallError::NotThere { url, reason }.into();
+            Err(ApiError::NotThere { url, reason }) => {
+                trouble = ApiError::NotThere { url, reason }.into();
             }
             Err(other) => return Err(other.into()),
         }
@@ -320,30 +320,30 @@ fn at_one_of(
     Err(trouble)
 }
 
-fn abort(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
-    let overview = Overview::ask(caller, url)?;
+fn abort(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
+    let overview = Overview::ask(client, url)?;
     let owner = overview.owners.iter().find(|owner| owner.node == node);
     let owner = owner.with_context(|| format!("the cluster has no node {node}"))?;
-    let back = at_one_of(&owner.listen, |url| caller.delete(url, MOVES))?;
+    let back = at_one_of(&owner.listen, |url| client.delete(url, MOVES))?;
     print(format!("node {node} has {} buckets back\n", back["buckets"]).as_bytes())
 }
 
 /// A node's answer to a load balancer's health check.
-fn state(caller: &Caller, listen: &[String]) -> &'static str {
+fn state(client: &ApiClient, listen: &[String]) -> &'static str {
     for place in listen {
         let Ok(url) = place.parse::<Url>() else { continue };
-        match caller.send(&url, Method::GET, "/readyz", ("application/json", Bytes::new())) {
+        match client.send(&url, Method::GET, "/readyz", ("application/json", Bytes::new())) {
             Ok((StatusCode::OK, _)) => return "ready",
             Ok(_) => return "not ready",
-            Err(CallError::Lost { .. }) => return "hangs",
+            Err(ApiError::Lost { .. }) => return "hangs",
             Err(_) => {}
         }
     }
     "no answer"
 }
 
-fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
-    let overview = Overview::ask(caller, url)?;
+fn drain(client: &ApiClient, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
+    let overview = Overview::ask(client, url)?;
     let names: BTreeSet<&str> = overview.owners.iter().map(|owner| owner.node.as_str()).collect();
     let known = || names.iter().copied().collect::<Vec<_>>().join(", ");
     ensure!(names.contains(node), "the cluster has no node {node}; it has {}", known());
@@ -354,12 +354,12 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
     let all = left.len();
     let shows = io::stderr().is_terminal();
     for (to, piece) in shares(&overview, node) {
-        if let Err(error) = give(caller, &listen, &piece, to) {
+        if let Err(error) = give(client, &listen, &piece, to) {
             if shows {
                 eprintln!();
             }
             // Only the node can say whether it has given them up.
-            if let Ok(now) = Overview::ask(caller, url) {
+            if let Ok(now) = Overview::ask(client, url) {
                 left = now.of_node(node);
             }
             let left = if left.is_empty() {
@@ -367,7 +367,7 @@ fn drain(caller: &Caller, url: &Url, node: &str) -> anyhow::Result<ExitCode> {
             } else {
                 format!("it still owns {} buckets: {}", left.len(), ranges(&left))
             };
-            if matches!(error.downcast_ref(), Some(CallError::NotThere { .. })) {
+            if matches!(error.downcast_ref(), Some(ApiError::NotThere { .. })) {
                 bail!(
                     "node {node} does not answer, and only it can pass its buckets on with \
                         their lockouts ({left}). Start it, then drain it. If its machine is \

@@ -11,7 +11,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::call::{Access, Caller};
+use crate::api_client::{Access, ApiClient};
 use crate::print::print;
 use crate::table::table;
 
@@ -61,8 +61,8 @@ struct Pool {
 /// # Errors
 /// If the server cannot be reached, or refuses.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let caller = Caller::new(&args.access)?;
-    let ask = || caller.get(&args.access.url, &format!("/v1/overflow?top={}", args.pools));
+    let client = ApiClient::new(&args.access)?;
+    let ask = || client.get(&args.access.url, &format!("/v1/overflow?top={}", args.pools));
     if args.json {
         return print(format!("{}\n", serde_json::to_string_pretty(&ask()?)?).as_bytes());
     }

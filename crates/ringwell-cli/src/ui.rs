@@ -8,7 +8,7 @@ use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::call::{Access, Caller, Url};
+use crate::api_client::{Access, ApiClient, Url};
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
@@ -36,9 +36,9 @@ pub(crate) struct Args {
 /// If the server cannot be reached, or refuses.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { url, token_file } = args;
-    let caller = Caller::new(&Access { url: url.clone(), token_file: token_file.clone() })?;
+    let client = ApiClient::new(&Access { url: url.clone(), token_file: token_file.clone() })?;
     let nothing = ("application/json", Bytes::new());
-    let (status, body) = caller.send(url, Method::POST, "/v1/ui/links", nothing)?;
+    let (status, body) = client.send(url, Method::POST, "/v1/ui/links", nothing)?;
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     let path = answer["path"].as_str().filter(|_| status == StatusCode::CREATED);
     let Some(path) = path else {

@@ -7,7 +7,7 @@ use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::{Value, json};
 
-use crate::call::{Access, Caller};
+use crate::api_client::{Access, ApiClient};
 use crate::print::print;
 use crate::table::table;
 
@@ -64,7 +64,7 @@ pub(crate) struct List {
 pub(crate) fn add(args: &Add) -> anyhow::Result<ExitCode> {
     let Add { caller, pool, answer, note, access } = args;
     let body = json!({ "caller": caller, "pool": pool, "answer": answer, "note": note });
-    let made = Caller::new(access)?.post(&access.url, "/v1/blocks", &body)?;
+    let made = ApiClient::new(access)?.post(&access.url, "/v1/blocks", &body)?;
     print(format!("{}\n", text(&made["id"])).as_bytes())
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
     ensure!(args.id.bytes().all(is_name), "{:?} is not the name of an entry", args.id);
     let (url, path) = (&args.access.url, format!("/v1/blocks/{}", args.id));
     let nothing = ("application/json", Bytes::new());
-    let (status, body) = Caller::new(&args.access)?.send(url, Method::DELETE, &path, nothing)?;
+    let (status, body) = ApiClient::new(&args.access)?.send(url, Method::DELETE, &path, nothing)?;
     if status != StatusCode::NO_CONTENT {
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         bail!("{url} answered {status}: {}", answer["detail"].as_str().unwrap_or("no reason"));
@@ -90,7 +90,7 @@ pub(crate) fn remove(args: &Remove) -> anyhow::Result<ExitCode> {
 /// # Errors
 /// If the server cannot be reached.
 pub(crate) fn list(args: &List) -> anyhow::Result<ExitCode> {
-    let answer = Caller::new(&args.access)?.get(&args.access.url, "/v1/blocks")?;
+    let answer = ApiClient::new(&args.access)?.get(&args.access.url, "/v1/blocks")?;
     if args.json {
         return print(format!("{answer}\n").as_bytes());
     }

@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use anyhow::Context;
 use serde_json::json;
 
-use crate::call::{Access, Caller};
+use crate::api_client::{Access, ApiClient};
 
 pub(crate) const HELP: &str = "\
 Removes callers, parameters and verdicts from the call log, its events and what waits for endpoints. What
@@ -63,7 +63,7 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), &'static str> {
 /// # Errors
 /// If the server cannot be reached, or the list cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let caller = Caller::new(&args.access)?;
+    let client = ApiClient::new(&args.access)?;
     let body = match &args.whom {
         Whom { caller: Some(caller), .. } => json!({ "caller": caller }),
         Whom { call: Some(call), .. } => json!({ "call": call }),
@@ -74,7 +74,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     // After the erasure the server cannot name the allocations again, so the file is opened first.
     let list = args.journal_list.as_deref().map(open).transpose()?;
-    let answer = caller.post(&args.access.url, "/v1/erasures", &body)?;
+    let answer = client.post(&args.access.url, "/v1/erasures", &body)?;
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();
     let calls = counted(answer["calls"].as_u64().unwrap_or_default(), "call");
     println!("{calls}, {}", counted(allocations.len() as u64, "allocation"));

@@ -13,7 +13,7 @@ use ringwell_directory::parse_duration;
 use serde_json::Value;
 
 use super::layout::{self, Conversion, Upload};
-use crate::call::{Access, Caller};
+use crate::api_client::{Access, ApiClient};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
@@ -111,7 +111,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.format == Format::Parquet {
         return parquet(args);
     }
-    let caller = Caller::new(&args.access)?;
+    let client = ApiClient::new(&args.access)?;
     let out: Box<dyn Write> = match &args.output {
         Some(path) => {
             let file = File::create(path);
@@ -124,7 +124,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let (list, base) = request(args);
     let mut after = args.after.clone();
     writer.header()?;
-    let written = pages(&caller, args, list, &base, &mut after, |lines| {
+    let written = pages(&client, args, list, &base, &mut after, |lines| {
         progress.add(lines.len() as u64);
         lines.iter().try_for_each(|line| writer.write(line))
     });
@@ -150,7 +150,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 #[cfg(feature = "parquet")]
 fn parquet(args: &Args) -> anyhow::Result<ExitCode> {
     anyhow::ensure!(args.after.is_none(), "--after: a Parquet file is always written as a whole");
-    let caller = Caller::new(&args.access)?;
+    let client = ApiClient::new(&args.access)?;
     let out: super::parquet::Out = match &args.output {
         Some(path) => {
             let file = File::create(path);
@@ -161,7 +161,7 @@ fn parquet(args: &Args) -> anyhow::Result<ExitCode> {
     let mut calls = super::parquet::Calls::new(out)?;
     let mut progress = Progress::counting("exported");
     let (list, base) = request(args);
-    pages(&caller, args, list, &base, &mut None, |lines| {
+    pages(&client, args, list, &base, &mut None, |lines| {
         progress.add(lines.len() as u64);
         calls.add(lines)
     })?;
@@ -200,7 +200,7 @@ fn request(args: &Args) -> (&'static str, String) {
 /// Passes the lines of each part to `write`. `after` is the position after the last line that was
 /// written.
 fn pages(
-    caller: &Caller,
+    client: &ApiClient,
     args: &Args,
     list: &str,
     base: &str,
@@ -211,7 +211,7 @@ fn pages(
         let place = after.as_ref().map_or_else(String::new, |cursor| {
             format!("&after={}", utf8_percent_encode(cursor, NON_ALPHANUMERIC))
         });
-        let answer = caller.get(&args.access.url, &format!("{base}{place}"))?;
+        let answer = client.get(&args.access.url, &format!("{base}{place}"))?;
         let lines = answer[list].as_array();
         write(lines.ok_or_else(|| anyhow!("the answer has no {list}"))?)?;
         match answer["next"].as_str() {

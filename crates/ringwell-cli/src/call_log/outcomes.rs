@@ -10,7 +10,7 @@ use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::call::{Access, Caller};
+use crate::api_client::{Access, ApiClient};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
@@ -48,7 +48,7 @@ struct Sum {
 /// # Errors
 /// If the file is not CSV, or the server refuses it as a whole.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let caller = Caller::new(&args.access)?;
+    let client = ApiClient::new(&args.access)?;
     let input: Box<dyn Read> = if args.file.as_os_str() == "-" {
         Box::new(io::stdin())
     } else {
@@ -63,13 +63,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     for line in csv.byte_records() {
         lines.push(line.context("the file is not CSV")?);
         if lines.len() == LINES {
-            send(args, &caller, &header, &lines, &mut sum)?;
+            send(args, &client, &header, &lines, &mut sum)?;
             progress.add(lines.len() as u64);
             lines.clear();
         }
     }
     if !lines.is_empty() {
-        send(args, &caller, &header, &lines, &mut sum)?;
+        send(args, &client, &header, &lines, &mut sum)?;
     }
     drop(progress);
     let Sum { recorded, known, refused } = sum;
@@ -80,7 +80,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 /// Sends records of the file. Problems are printed with the line numbers of the file.
 fn send(
     args: &Args,
-    caller: &Caller,
+    client: &ApiClient,
     header: &csv::ByteRecord,
     lines: &[csv::ByteRecord],
     sum: &mut Sum,
@@ -92,7 +92,7 @@ fn send(
     }
     let body = ("text/csv", Bytes::from(csv.into_inner()?));
     let url = &args.access.url;
-    let (status, answer) = caller.send(url, Method::POST, "/v1/outcomes", body)?;
+    let (status, answer) = client.send(url, Method::POST, "/v1/outcomes", body)?;
     let answer: Value = serde_json::from_slice(&answer).unwrap_or_default();
     if status != StatusCode::OK {
         bail!("{url} answered {status}: {}", answer["detail"].as_str().unwrap_or("no reason"));

@@ -25,7 +25,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::inbox::{Door, Inbox};
 use super::phone;
-use crate::call::{Access, Caller, Url};
+use crate::api_client::{Access, ApiClient, Url};
 use crate::phone::Phone;
 
 /// The shop's preferred address.
@@ -201,7 +201,7 @@ impl Controls {
 
 /// Sends batches of rows for `pool` as the slider demands, each row for a new visitor.
 fn send_visitors(controls: &Controls, url: &Url, pool: &RingPool) {
-    let Ok(caller) = Caller::new(&Access { url: url.clone(), token_file: None }) else { return };
+    let Ok(client) = ApiClient::new(&Access { url: url.clone(), token_file: None }) else { return };
     let (id, key) = (pool.id(), pool.key().reveal());
     let mut visitor = 0_u64;
     loop {
@@ -221,7 +221,7 @@ fn send_visitors(controls: &Controls, url: &Url, pool: &RingPool) {
             .collect();
         let body = format!(r#"{{"requests":[{}]}}"#, rows.join(","));
         let path = "/api/2013-07-01/bulk.json";
-        let sent = caller.send(url, Method::POST, path, ("application/json", body.into()));
+        let sent = client.send(url, Method::POST, path, ("application/json", body.into()));
         if let Err(error) = sent {
             tracing::debug!(%error, "the demo's visitors got no answer");
         }

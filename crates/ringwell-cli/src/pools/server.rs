@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::show::text;
 use super::table::plain;
-use crate::call::{Access, CallError, Caller, Url};
+use crate::api_client::{Access, ApiClient, ApiError, Url};
 
 /// The most entries of a page.
 const PAGE: usize = 1000;
@@ -51,7 +51,7 @@ pub(crate) struct Management {
 /// The server, and the client with its token.
 #[derive(Debug)]
 pub(crate) struct Server {
-    caller: Caller,
+    client: ApiClient,
     url: Url,
 }
 
@@ -59,7 +59,7 @@ impl Server {
     pub(crate) fn new(management: &Management) -> anyhow::Result<Self> {
         let Management { url, token_file, .. } = management;
         let access = Access { url: url.clone(), token_file: token_file.clone() };
-        Ok(Self { caller: Caller::new(&access)?, url: access.url })
+        Ok(Self { client: ApiClient::new(&access)?, url: access.url })
     }
 
     /// # Errors
@@ -147,14 +147,14 @@ impl Server {
     ) -> anyhow::Result<(StatusCode, Bytes)> {
         let mut waited = 0;
         loop {
-            let sent = self.caller.send(&self.url, method.clone(), path, (kind, body.clone()));
+            let sent = self.client.send(&self.url, method.clone(), path, (kind, body.clone()));
             match sent {
                 // The server has not processed the request.
                 Ok((StatusCode::TOO_MANY_REQUESTS, _)) if waited < PATIENCE => {
                     waited += 1;
                     thread::sleep(Duration::from_secs(1));
                 }
-                Err(CallError::NotThere { url, reason }) => bail!(
+                Err(ApiError::NotThere { url, reason }) => bail!(
                     "no server manages pools at {url}: {reason}. A server manages pools if \
                         `database` is set under [directory] of its configuration; it listens \
                         at management.address, which --url must name if that is not \
@@ -179,7 +179,7 @@ impl Server {
         // Every server that manages pools has these paths.
         let is_collection = path.starts_with("/v1/") && path.matches('/').count() == 2;
         match (status, detail(body)) {
-            (StatusCode::UNAUTHORIZED, _) if self.caller.has_token() => anyhow!(
+            (StatusCode::UNAUTHORIZED, _) if self.client.has_token() => anyhow!(
                 "{url} refuses this token: its SHA-256 must be in management.token_sha256 of \
                  that server, or `ringwell pools tokens create` must have made it"
             ),

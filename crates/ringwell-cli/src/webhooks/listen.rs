@@ -18,7 +18,7 @@ use tokio::runtime::Builder;
 use tokio::sync::Notify;
 
 use super::{Answering, Received, Receiver};
-use crate::call::{Access, Caller};
+use crate::api_client::{Access, ApiClient};
 use crate::environment::variable;
 
 pub(crate) const HELP: &str = "\
@@ -72,7 +72,7 @@ pub(crate) struct Args {
 
 /// An endpoint that a server created for this command; removed when dropped.
 struct Endpoint<'a> {
-    caller: Caller,
+    client: ApiClient,
     access: &'a Access,
     id: String,
     secret: String,
@@ -146,15 +146,15 @@ impl<'a> Endpoint<'a> {
         if matches!(args.listen, Listen::Unix(_)) {
             bail!("--register needs a TCP address: webhooks are not sent to unix sockets");
         }
-        let caller = Caller::new(&args.access)?;
+        let client = ApiClient::new(&args.access)?;
         let wanted = json!({ "url": format!("http://{address}/"), "types": args.types });
         let body = ("application/json", Bytes::from(wanted.to_string()));
-        let (status, body) = caller.send(url, Method::POST, "/v1/webhooks", body)?;
+        let (status, body) = client.send(url, Method::POST, "/v1/webhooks", body)?;
         let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
         let field = |name: &str| answer[name].as_str().map(str::to_owned);
         match (field("id"), field("secret")) {
             (Some(id), Some(secret)) if status == StatusCode::CREATED => {
-                Ok(Self { caller, access: &args.access, id, secret })
+                Ok(Self { client, access: &args.access, id, secret })
             }
             _ if status == StatusCode::NOT_FOUND => {
                 bail!("{url} does not accept calls: add [calls] to its configuration")
@@ -171,7 +171,7 @@ impl Drop for Endpoint<'_> {
     fn drop(&mut self) {
         let path = format!("/v1/webhooks/{}", self.id);
         let nothing = ("application/json", Bytes::new());
-        let sent = self.caller.send(&self.access.url, Method::DELETE, &path, nothing);
+        let sent = self.client.send(&self.access.url, Method::DELETE, &path, nothing);
         if !sent.is_ok_and(|(status, _)| status == StatusCode::NO_CONTENT) {
             eprintln!("warning: the endpoint {} is still there: DELETE {path}", self.id);
         }

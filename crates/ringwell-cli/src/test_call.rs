@@ -10,7 +10,7 @@ use ringwell_calls::digest::{base64, ed25519, from_base64, hex};
 use ringwell_calls::number::called;
 use ringwell_directory::{CallAccount, CallProvider, Config, Overrides, load};
 
-use crate::call::Url;
+use crate::api_client::Url;
 use crate::environment::{cores, variable};
 use crate::phone::{Phone, Ring, Rung};
 use crate::serve::show_of_file;

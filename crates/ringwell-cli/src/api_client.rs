@@ -90,7 +90,7 @@ pub(crate) struct Access {
 
 /// The reason why a call failed.
 #[derive(Debug)]
-pub(crate) enum CallError {
+pub(crate) enum ApiError {
     /// No server accepts connections at the address. The request was not sent.
     NotThere { url: Url, reason: String },
     /// The connection ended, or no answer came in time: the request may have been carried out.
@@ -99,9 +99,9 @@ pub(crate) enum CallError {
     Refused { url: Url, status: StatusCode, detail: String, has_token: bool },
 }
 
-impl std::error::Error for CallError {}
+impl std::error::Error for ApiError {}
 
-impl fmt::Display for CallError {
+impl fmt::Display for ApiError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotThere { url, reason } => {
@@ -145,14 +145,14 @@ impl fmt::Display for CallError {
 
 /// Makes calls.
 #[derive(Debug)]
-pub(crate) struct Caller {
+pub(crate) struct ApiClient {
     runtime: Runtime,
     /// A call without an answer within this time is abandoned.
     answer_max: Duration,
     authorization: Option<HeaderValue>,
 }
 
-impl Caller {
+impl ApiClient {
     /// Uses the token that `access` names, or the one in `RINGWELL_TOKEN`; without a token, calls
     /// that need one are refused.
     ///
@@ -187,24 +187,24 @@ impl Caller {
     }
 
     /// # Errors
-    /// [`CallError`].
-    pub(crate) fn get(&self, url: &Url, path: &str) -> Result<Value, CallError> {
+    /// [`ApiError`].
+    pub(crate) fn get(&self, url: &Url, path: &str) -> Result<Value, ApiError> {
         self.call(url, Method::GET, path, Bytes::new())
     }
 
     /// # Errors
-    /// [`CallError`].
-    pub(crate) fn post(&self, url: &Url, path: &str, body: &Value) -> Result<Value, CallError> {
+    /// [`ApiError`].
+    pub(crate) fn post(&self, url: &Url, path: &str, body: &Value) -> Result<Value, ApiError> {
         self.call(url, Method::POST, path, body.to_string().into())
     }
 
     /// # Errors
-    /// [`CallError`].
-    pub(crate) fn delete(&self, url: &Url, path: &str) -> Result<Value, CallError> {
+    /// [`ApiError`].
+    pub(crate) fn delete(&self, url: &Url, path: &str) -> Result<Value, ApiError> {
         self.call(url, Method::DELETE, path, Bytes::new())
     }
 
-    fn call(&self, url: &Url, method: Method, path: &str, body: Bytes) -> Result<Value, CallError> {
+    fn call(&self, url: &Url, method: Method, path: &str, body: Bytes) -> Result<Value, ApiError> {
         let (status, body) = self.send(url, method, path, ("application/json", body))?;
         let json: Option<Value> = serde_json::from_slice(&body).ok();
         if status == StatusCode::NO_CONTENT {
@@ -212,11 +212,11 @@ impl Caller {
         }
         if status.is_success() {
             let reason = "its answer is not JSON".to_owned();
-            return json.ok_or_else(|| CallError::Lost { url: url.clone(), reason });
+            return json.ok_or_else(|| ApiError::Lost { url: url.clone(), reason });
         }
         let detail = json.and_then(|json| Some(json.get("detail")?.as_str()?.to_owned()));
         let (url, detail) = (url.clone(), detail.unwrap_or_default());
-        Err(CallError::Refused { url, status, detail, has_token: self.has_token() })
+        Err(ApiError::Refused { url, status, detail, has_token: self.has_token() })
     }
 
     /// Whether calls carry a token.
@@ -227,14 +227,14 @@ impl Caller {
     /// The server's answer, of any status, to a request with a body of that content type.
     ///
     /// # Errors
-    /// [`CallError`], but never for a refusal by the server.
+    /// [`ApiError`], but never for a refusal by the server.
     pub(crate) fn send(
         &self,
         url: &Url,
         method: Method,
         path: &str,
         body: (&'static str, Bytes),
-    ) -> Result<(StatusCode, Bytes), CallError> {
+    ) -> Result<(StatusCode, Bytes), ApiError> {
         self.send_with(url, method, path, body, HeaderMap::new())
     }
 
@@ -249,8 +249,8 @@ impl Caller {
         path: &str,
         (kind, body): (&'static str, Bytes),
         more: HeaderMap,
-    ) -> Result<(StatusCode, Bytes), CallError> {
-        let lost = |reason: String| CallError::Lost { url: url.clone(), reason };
+    ) -> Result<(StatusCode, Bytes), ApiError> {
+        let lost = |reason: String| ApiError::Lost { url: url.clone(), reason };
         let mut request = Request::new(Full::new(body));
         *request.method_mut() = method;
         *request.uri_mut() = path.parse().map_err(|_| lost("bad path".to_owned()))?;
@@ -273,8 +273,8 @@ impl Caller {
     }
 }
 
-fn not_there(url: &Url, reason: &dyn fmt::Display) -> CallError {
-    CallError::NotThere { url: url.clone(), reason: reason.to_string() }
+fn not_there(url: &Url, reason: &dyn fmt::Display) -> ApiError {
+    ApiError::NotThere { url: url.clone(), reason: reason.to_string() }
 }
 
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}

@@ -8,7 +8,7 @@ use ringwell_directory::{Config, RingPool};
 
 /// The state of the data directory's list of pools before this start.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Origin {
+pub(super) enum Origin {
     /// There was no list.
     Made,
     /// The same pools.
@@ -19,7 +19,7 @@ pub(crate) enum Origin {
 
 /// Everything except the addresses, which are known only once the server listens.
 #[derive(Debug)]
-pub(crate) struct Story {
+pub(super) struct Introduction {
     /// Whether the pools are new, in one word, and their description.
     pools: String,
     kept: String,
@@ -33,8 +33,8 @@ pub(crate) struct Story {
     token_file: String,
 }
 
-impl Story {
-    pub(crate) fn new(
+impl Introduction {
+    pub(super) fn new(
         origin: Origin,
         pools: &[RingPool],
         load_pools: usize,
@@ -74,7 +74,7 @@ impl Story {
     }
 
     /// The text, with a final newline.
-    pub(crate) fn introduction(&self, addresses: &[String], url: &str) -> String {
+    pub(super) fn introduction(&self, addresses: &[String], url: &str) -> String {
         let (options, base) = curl_target(addresses.first().map_or("", String::as_str));
         let Self { pools, kept, load, shards, body, number, token_file } = self;
         let shards = if *shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
