@@ -4,6 +4,7 @@
 //! because a second build would cost more than it shows. Three lanes of steps run at the same time:
 //! tests, browsers, and all that needs cargo or the processor. No step asserts durations.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::thread;
@@ -53,21 +54,23 @@ fn browsers(steps: &Steps) {
     steps.step("golden clients", xtask().arg("clients"));
 }
 
-/// Steps that build, one after another: each would wait for the other's cargo.
+/// Steps that build or need the processor, one after another: each would wait for the other's cargo.
+/// They take only the time that the tests leave.
 fn builds(steps: &Steps) {
+    let cargo = || yielding(cargo().get_program());
     let mut planted = cargo();
     planted.arg("test").args(WORKSPACE).args(["--test", "planted_bugs"]);
     steps.step("planted bugs", planted.env("RINGWELL_PLANTED_BUGS", "common"));
-    // Takes only time that the tests leave.
-    let mut lints = as_by_hand("nice");
-    lints.args(["-n", "10"]).arg(cargo().get_program()).args(["clippy", "--all-targets"]);
-    steps.step("lints", lints.args(WORKSPACE).args(["--", "-D", "warnings"]));
+    let mut lints = cargo();
+    lints.args(["clippy", "--all-targets"]).args(WORKSPACE).args(["--", "-D", "warnings"]);
+    steps.step("lints", &mut lints);
     if is_installed("cargo-deny") {
         let words = ["deny", "--locked", "check", "licenses", "bans", "sources"];
         steps.step("licences", cargo().args(words));
     } else {
         steps.skip("licences", "cargo-deny is not installed; a test of the rules has checked them");
     }
+    let xtask = || yielding(program("xtask").as_os_str());
     if is_installed("valgrind") {
         steps.step("counts", xtask().arg("counts"));
     } else {
@@ -75,6 +78,13 @@ fn builds(steps: &Steps) {
     }
     steps.step("packages", xtask().args(["dist", "--smoke"]));
     steps.step("benchmarks", xtask().args(["bench", "all", "--smoke"]));
+}
+
+/// A program as if called by hand, at a low priority.
+fn yielding(program: &OsStr) -> Command {
+    let mut command = as_by_hand("nice");
+    command.args(["-n", "10"]).arg(program);
+    command
 }
 
 /// The gem's tests, with a server and the embedded engine of this build.
