@@ -2,7 +2,8 @@
 //!
 //! One profile (`dev`, slightly optimised) and one build of the whole workspace serve all steps,
 //! because a second build would cost more than it shows. Three lanes of steps run at the same time:
-//! tests, browsers, and all that needs cargo or the processor. No step asserts durations.
+//! tests, browsers, and all that needs cargo or the processor. No step asserts durations, but some
+//! tests need an answer in time: what failed beside other steps runs again alone, and decides.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -15,6 +16,15 @@ use crate::steps::Steps;
 
 /// The browser, where Debian puts it.
 const CHROMIUM: &str = "/usr/bin/chromium";
+
+/// Steps that use a browser or time limits. A log keeps the output of the last run.
+const REPEATABLE: [(&str, fn(&Steps)); 5] = [
+    ("gem", gem),
+    ("management API", management_api),
+    ("golden clients", golden_clients),
+    ("snippet", snippet),
+    ("dashboard", dashboard),
+];
 
 /// Runs every step, even after one has failed, and lists the failed ones.
 ///
@@ -33,6 +43,14 @@ pub(crate) fn run() -> anyhow::Result<()> {
         scope.spawn(|| browsers(&steps));
         scope.spawn(|| builds(&steps));
     });
+    if steps.repeat("tests") {
+        steps.step("failed tests alone", xtask().args(["suite", "--failed"]));
+    }
+    for (name, run) in REPEATABLE {
+        if steps.repeat(name) {
+            run(&steps);
+        }
+    }
     steps.finish()
 }
 
@@ -40,6 +58,10 @@ pub(crate) fn run() -> anyhow::Result<()> {
 /// ringwell-cli.
 fn tests(steps: &Steps) {
     steps.step("tests", xtask().arg("suite"));
+    management_api(steps);
+}
+
+fn management_api(steps: &Steps) {
     if api::schemathesis().is_some() {
         steps.step("management API", xtask().arg("api"));
     } else {
@@ -51,6 +73,10 @@ fn tests(steps: &Steps) {
 fn browsers(steps: &Steps) {
     snippet(steps);
     dashboard(steps);
+    golden_clients(steps);
+}
+
+fn golden_clients(steps: &Steps) {
     steps.step("golden clients", xtask().arg("clients"));
 }
 

@@ -41,7 +41,7 @@ enum Task {
     /// Webhooks verify ours.
     Telephony,
     /// All tests of the workspace, several programs of them at a time.
-    Suite,
+    Suite(suite::Args),
     /// Measure Ringwell against the ceiling server in the same run.
     Bench(bench::Args),
     /// Build the documentation as a site, and check its links. Needs mdBook.
@@ -72,7 +72,7 @@ fn main() -> anyhow::Result<()> {
         Task::Ci => ci::run(),
         Task::Clients => clients::run(),
         Task::Telephony => telephony::run_all(),
-        Task::Suite => suite::run(),
+        Task::Suite(args) => suite::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Book => book::run(),
         Task::Chart => chart::run(),

@@ -86,6 +86,7 @@ fn page(steps: &[Done], seconds: u64) -> anyhow::Result<String> {
         let result = match outcome {
             Outcome::Passed => "passed",
             Outcome::Failed => "**failed**",
+            Outcome::Repeated => "repeated",
             Outcome::Skipped => "skipped",
         };
         writeln!(text, "| {name} | {result} | {time} |")?;

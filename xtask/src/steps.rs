@@ -39,6 +39,7 @@ impl fmt::Display for Done {
         match self.outcome {
             Outcome::Passed => write!(f, "passed {name} ({text})"),
             Outcome::Failed => write!(f, "FAILED {name} ({text})"),
+            Outcome::Repeated => write!(f, "repeated {name} (failed beside others after {text})"),
             Outcome::Skipped => write!(f, "skipped {name}: {text}"),
         }
     }
@@ -48,6 +49,8 @@ impl fmt::Display for Done {
 pub(crate) enum Outcome {
     Passed,
     Failed,
+    /// Failed, and was run again alone.
+    Repeated,
     Skipped,
 }
 
@@ -79,6 +82,14 @@ impl Steps {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(done);
     }
 
+    /// Marks a step that has failed as repeated; returns whether it had failed.
+    pub(crate) fn repeat(&self, name: &str) -> bool {
+        let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let has_failed = |done: &&mut Done| done.name == name && done.outcome == Outcome::Failed;
+        let failed = steps.iter_mut().find(has_failed);
+        failed.map(|done| done.outcome = Outcome::Repeated).is_some()
+    }
+
     /// The steps that have ended.
     pub(crate) fn done(&self) -> Vec<Done> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
@@ -97,8 +108,9 @@ impl Steps {
         let count = |wanted| steps.iter().filter(|done| done.outcome == wanted).count();
         let failed = count(Outcome::Failed);
         println!(
-            "steps: {} passed, {failed} failed, {} skipped",
+            "steps: {} passed, {failed} failed, {} run again, {} skipped",
             count(Outcome::Passed),
+            count(Outcome::Repeated),
             count(Outcome::Skipped)
         );
         if failed > 0 {

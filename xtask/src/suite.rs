@@ -4,6 +4,7 @@
 //! program after another, and the machine is idle for much of that time.
 
 use std::collections::VecDeque;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
@@ -11,7 +12,7 @@ use std::thread;
 use anyhow::{Context as _, bail};
 
 use crate::engine;
-use crate::shell::{WORKSPACE, as_by_hand, cargo, programs};
+use crate::shell::{WORKSPACE, as_by_hand, cargo, programs, target_dir};
 
 /// The slowest programs start first, so that none of them runs alone at the end. This list only
 /// affects the time.
@@ -24,6 +25,17 @@ const PLANTED: &str = "planted_bugs";
 /// Runs this many programs more than there are processors, because most of them mostly wait.
 const WAITING: usize = 1;
 
+/// Where the failed tests of the last run are listed, relative to the target directory. A line has a
+/// program's name, a tab, and a test's name.
+const FAILED: &str = "ci/failed-tests.txt";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only run the tests that failed in the last run, one after another.
+    #[arg(long)]
+    failed: bool,
+}
+
 /// A program of tests.
 struct Program {
     name: String,
@@ -31,45 +43,91 @@ struct Program {
     executable: PathBuf,
     /// The working directory that `cargo test` would use.
     folder: PathBuf,
+    /// The only tests to run, if there are any.
+    tests: Vec<String>,
 }
 
-/// Builds and runs all tests, except for planted bugs and the longest tests with nats-servers.
+/// A program that failed.
+struct Failure {
+    program: String,
+    printed: String,
+}
+
+/// Builds and runs all tests, or those that failed in the last run, except for planted bugs and the longest tests with nats-servers.
 ///
 /// # Errors
 /// If a build or a test fails; the program's output comes last.
-pub(crate) fn run() -> anyhow::Result<()> {
-    let programs = build()?;
-    let at_once = thread::available_parallelism().map_or(1, usize::from) + WAITING;
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
+    let mut programs = build()?;
+    let list = target_dir().join(FAILED);
+    let mut at_once = thread::available_parallelism().map_or(1, usize::from) + WAITING;
+    if args.failed {
+        at_once = 1;
+        keep_failed(&mut programs, &fs::read_to_string(&list).context(FAILED)?);
+    }
     let (waiting, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
     let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     thread::scope(|scope| {
         for _ in 0..at_once {
             scope.spawn(|| {
                 while let Some(program) = next() {
-                    if let Some(printed) = failure(&program) {
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).push(printed);
+                    if let Some(failure) = failure(&program) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
                     }
                 }
             });
         }
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for printed in &failed {
+    for Failure { printed, .. } in &failed {
         println!("{printed}");
+    }
+    if !args.failed {
+        fs::create_dir_all(target_dir().join("ci"))?;
+        fs::write(list, failed.iter().map(lines).collect::<Vec<_>>().concat()).context(FAILED)?;
     }
     if failed.is_empty() { Ok(()) } else { bail!("{} programs of tests failed", failed.len()) }
 }
 
+/// The lines of [`FAILED`]; one without a test if the program ended before it could name any.
+fn lines(failure: &Failure) -> String {
+    let Failure { program, printed } = failure;
+    let tests =
+        printed.lines().filter_map(|line| line.strip_prefix("test ")?.strip_suffix(" ... FAILED"));
+    let lines: Vec<String> = tests.map(|test| format!("{program}\t{test}\n")).collect();
+    if lines.is_empty() { format!("{program}\t\n") } else { lines.concat() }
+}
+
+/// Keeps the programs of `list`, with their failed tests.
+fn keep_failed(programs: &mut VecDeque<Program>, list: &str) {
+    programs.retain_mut(|program| {
+        let entries = list.lines().filter_map(|line| line.split_once('\t'));
+        let mut tests: Vec<String> = Vec::new();
+        for (_, test) in entries.filter(|(name, _)| *name == program.name) {
+            tests.push(test.to_owned());
+        }
+        let is_listed = !tests.is_empty();
+        if !tests.iter().any(String::is_empty) {
+            program.tests = tests;
+        }
+        is_listed
+    });
+}
+
 /// Runs a program and shows its output as a whole; returns the output if a test failed.
-fn failure(program: &Program) -> Option<String> {
+fn failure(program: &Program) -> Option<Failure> {
     let mut command = as_by_hand(&program.executable);
-    if program.target == "engine" {
+    if !program.tests.is_empty() {
+        command.args(["--exact", "--test-threads", "1"]).args(&program.tests);
+    } else if program.target == "engine" {
         // Side by side they would measure each other.
         command.args(["--test-threads", "1"]);
         command.args(engine::LONG.iter().flat_map(|name| ["--skip", name]));
-        if let Some(server) = engine::installed() {
-            command.env("NATS_SERVER", server);
-        }
+    }
+    if program.target == "engine"
+        && let Some(server) = engine::installed()
+    {
+        command.env("NATS_SERVER", server);
     }
     let done = command.current_dir(&program.folder).output();
     let (is_good, printed) = match done {
@@ -80,7 +138,7 @@ fn failure(program: &Program) -> Option<String> {
         Err(error) => (false, format!("     Running {}: {error}", program.name)),
     };
     println!("{printed}");
-    (!is_good).then_some(printed)
+    (!is_good).then(|| Failure { program: program.name.clone(), printed })
 }
 
 /// The programs as `cargo test` would run them, the slow ones first.
@@ -102,6 +160,7 @@ fn build() -> anyhow::Result<VecDeque<Program>> {
             target: target.to_owned(),
             executable: executable.into(),
             folder: folder.clone(),
+            tests: Vec::new(),
         };
         if LONG.contains(&target) {
             programs.push_front(program);
@@ -110,4 +169,29 @@ fn build() -> anyhow::Result<VecDeque<Program>> {
         }
     }
     Ok(programs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn program(name: &str) -> Program {
+        let (target, executable, folder) = (String::new(), PathBuf::new(), PathBuf::new());
+        Program { name: name.to_owned(), target, executable, folder, tests: Vec::new() }
+    }
+
+    #[test]
+    fn failed_tests_are_listed_and_kept() {
+        let printed = "test a ... ok\ntest b::c ... FAILED\ntest d ... FAILED\n".to_owned();
+        let failed = Failure { program: "cli: sip".to_owned(), printed };
+        let ended = Failure { program: "os: os".to_owned(), printed: "killed".to_owned() };
+        let list = lines(&failed) + &lines(&ended);
+        let mut programs = ["cli: sip", "cli: edge", "os: os"].map(program).into();
+        keep_failed(&mut programs, &list);
+        let kept: Vec<(&str, &[String])> =
+            programs.iter().map(|kept| (kept.name.as_str(), &kept.tests[..])).collect();
+        assert_eq!(kept.len(), 2);
+        assert_eq!(kept[0], ("cli: sip", &["b::c".to_owned(), "d".to_owned()][..]));
+        assert_eq!(kept[1], ("os: os", &[][..]));
+    }
 }
