@@ -17,8 +17,11 @@ use crate::steps::Steps;
 /// The browser, where Debian puts it.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
+/// Runs a step and adds its result.
+type Run = fn(&Steps);
+
 /// Steps that use a browser or time limits. A log keeps the output of the last run.
-const REPEATABLE: [(&str, fn(&Steps)); 5] = [
+const REPEATABLE: [(&str, Run); 5] = [
     ("gem", gem),
     ("management API", management_api),
     ("golden clients", golden_clients),

@@ -68,7 +68,7 @@ impl Repository {
         for file in String::from_utf8(output.stdout).unwrap().split('\0') {
             paths.extend(Path::new(file).ancestors().map(|path| path.display().to_string()));
             // This file names functions that do not exist.
-            if file.ends_with(".rs") && file != "xtask/tests/architecture.rs" {
+            if is_rust(file) && file != "xtask/tests/architecture.rs" {
                 let text = fs::read_to_string(root().join(file)).unwrap_or_default();
                 let all = text.split(|c: char| !c.is_alphanumeric() && c != '_');
                 words.extend(all.map(str::to_owned));
@@ -114,7 +114,7 @@ fn faults(text: &str, repository: &Repository) -> Vec<String> {
                 None if is_item(part) => {
                     let name = part.rsplit("::").next().unwrap();
                     let is_there = match before.take() {
-                        Some(file) if file.ends_with(".rs") => defines(&file, name),
+                        Some(file) if is_rust(&file) => defines(&file, name),
                         _ => repository.words.contains(name),
                     };
                     if !is_there {
@@ -149,6 +149,10 @@ fn is_item(part: &str) -> bool {
     !part.is_empty()
         && part.chars().all(|c| c.is_alphanumeric() || "_:".contains(c))
         && !part.starts_with(|c: char| c.is_numeric())
+}
+
+fn is_rust(file: &str) -> bool {
+    Path::new(file).extension().is_some_and(|kind| kind == "rs")
 }
 
 /// Whether a source file defines the item.
