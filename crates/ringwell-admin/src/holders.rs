@@ -1,8 +1,8 @@
 //! The holder of a number, for calls and other parts of the program.
 
-use ringwell_calls::{HolderError, ReportedAllocation};
+use ringwell_calls::{HolderError, KeepAlives, ReportedAllocation};
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::Missing;
+use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment};
 use ringwell_node::Handle;
 
 use crate::v1::holder;
@@ -40,6 +40,31 @@ pub async fn holders(
         });
     }
     Ok(found)
+}
+
+/// The keep-alives, from `allocated_at` until `at`, of an allocation of `number` that was made at
+/// `allocated_at`: of each shard that answers, because the number may have moved. `None` if the
+/// history no longer has the allocation.
+pub async fn keep_alives(
+    node: &Handle,
+    number: PromoNumber,
+    (allocated_at, at): (Millis, Millis),
+) -> Option<KeepAlives> {
+    let answers = node.attribution_with_keep_alives(number, Moment::Wall(at)).await.ok()?;
+    let held = answers.into_iter().filter_map(|(_, past)| past.ok()?.held);
+    let mut found: Option<KeepAlives> = None;
+    for kept in held.filter_map(|held| held.keep_alives) {
+        let found = found.get_or_insert_default();
+        found.at.extend(kept.at.into_iter().filter(|it| (allocated_at..=at).contains(it)));
+        found.is_part |= kept.is_part;
+    }
+    let mut found = found?;
+    found.at.sort_unstable();
+    found.at.dedup();
+    found.is_part |= found.at.len() > KEEP_ALIVES_MAX;
+    let surplus = found.at.len().saturating_sub(KEEP_ALIVES_MAX);
+    found.at.drain(..surplus);
+    Some(found)
 }
 
 fn gap(missing: Missing) -> HolderError {

@@ -38,7 +38,7 @@ pub use dashboard::Dashboard;
 pub use data_port::{data_port, whole_bodies};
 use gate::Gate;
 pub use gate::Recognized;
-pub use holders::holders;
+pub use holders::{holders, keep_alives};
 pub use loads::SharedLoads;
 use problem::Problem;
 pub use running_server::{Later, PoolLoad, PoolState, RunningServer};

@@ -118,6 +118,18 @@ pub enum HolderError {
 pub type Holders<'a> =
     Pin<Box<dyn Future<Output = Result<Vec<ReportedAllocation>, HolderError>> + Send + 'a>>;
 
+/// The keep-alives of one allocation.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeepAlives {
+    /// Their times by the wall clock, the earliest first.
+    pub at: Vec<Millis>,
+    /// Whether there may have been others.
+    pub is_part: bool,
+}
+
+/// Keep-alives, looked up; `None` if they are unknown.
+pub type FoundKeepAlives<'a> = Pin<Box<dyn Future<Output = Option<KeepAlives>> + Send + 'a>>;
+
 /// The functions of the node that calls need.
 pub trait Numbers: Send + Sync {
     /// The pools that serve `number`: one, or several that share an overflow number. Never waits.
@@ -128,6 +140,14 @@ pub trait Numbers: Send + Sync {
 
     /// The holders of `number` at `at` and before, newest first, at most `most`.
     fn holders(&self, number: PromoNumber, at: Millis, most: usize) -> Holders<'_>;
+
+    /// The keep-alives, until `at`, of the allocation of `number` that was made at `allocated_at`.
+    fn keep_alives(
+        &self,
+        number: PromoNumber,
+        allocated_at: Millis,
+        at: Millis,
+    ) -> FoundKeepAlives<'_>;
 }
 
 impl Attributed {

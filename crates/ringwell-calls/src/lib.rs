@@ -25,7 +25,8 @@ pub mod webhook;
 
 pub use account::{Account, Warnings};
 pub use attribution::{
-    Attributed, Attribution, HolderError, Holders, Numbers, ReportedAllocation, Serving,
+    Attributed, Attribution, FoundKeepAlives, HolderError, Holders, KeepAlives, Numbers,
+    ReportedAllocation, Serving,
 };
 pub use call::{CallEvent, CallState, EventKind, Facts, Outcome};
 pub use caller::Caller;

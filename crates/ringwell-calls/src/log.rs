@@ -43,6 +43,7 @@ const SCHEMA: Schema = Schema {
         Step { both: include_str!("log/4.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/5.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/6.sql"), sqlite: "", postgres: "" },
+        Step { both: include_str!("log/7.sql"), sqlite: "", postgres: "" },
     ],
 };
 

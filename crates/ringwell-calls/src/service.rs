@@ -228,9 +228,9 @@ impl Service {
         &self.inner.log
     }
 
-    /// The rules for endpoints' addresses.
-    pub(crate) fn policy(&self) -> Policy {
-        self.inner.sender.policy()
+    /// See [`Sender::check_url`].
+    pub(crate) async fn check_url(&self, url: &str) -> Result<(), String> {
+        self.inner.sender.check_url(url).await
     }
 
     /// Starts due deliveries at once.

@@ -14,7 +14,7 @@ use ringwell_calls::log::{
     CallChange, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, ReportedEvent, Whom, Writer,
 };
 use ringwell_calls::webhook::{
-    DeliveryResult, Due, Ended, NewEndpoint, Replay, Transport, Which, Worker,
+    DeliveryResult, Due, Ended, NewEndpoint, Replay, Rotated, Transport, Which, Worker,
 };
 use ringwell_calls::{Attribution, CallEvent, CallFilter, Caller, Cursor, EventKind, Log, Outcome};
 use ringwell_core::Millis;
@@ -68,7 +68,12 @@ async fn calls_events_and_webhooks_are_kept_in_postgresql() {
     let all = Replay { which: Which::All, ..Replay::default() };
     assert_eq!(log.replay(&endpoint, &all, Millis(9_000)).await.unwrap(), Some(4));
     assert!(log.test_endpoint(&endpoint, Millis(9_000)).await.unwrap().is_some());
-    assert!(log.rotate_secret(&endpoint, Millis(9_000)).await.unwrap().is_some());
+    for _ in 0..2 {
+        let rotated = log.rotate_secret(&endpoint, Millis(9_000)).await.unwrap();
+        assert!(matches!(rotated, Rotated::Made(_)), "{rotated:?}");
+    }
+    let rotated = log.rotate_secret(&endpoint, Millis(9_001)).await.unwrap();
+    assert_eq!(rotated, Rotated::TooSoon(Millis(9_000 + 86_400_000)));
     let sale = OutcomeRow {
         kind: "sale".to_owned(),
         value: None,

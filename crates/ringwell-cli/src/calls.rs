@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use anyhow::Context;
 use axum::Router;
 use ringwell_calls::http::{self, Tokens};
-use ringwell_calls::{HolderError, Holders, Log, Numbers, Service, Serving};
+use ringwell_calls::{FoundKeepAlives, HolderError, Holders, Log, Numbers, Service, Serving};
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{Calls, Config, Database, Fault, Listen, TokenHashes};
 use ringwell_node::Handle;
@@ -68,6 +68,18 @@ impl Numbers for NodeNumbers {
             let not_serving = || HolderError::Unavailable("the node does not serve yet".to_owned());
             let node = self.node.get().ok_or_else(not_serving)?;
             ringwell_admin::holders(node, number, at, most).await
+        })
+    }
+
+    fn keep_alives(
+        &self,
+        number: PromoNumber,
+        allocated_at: Millis,
+        at: Millis,
+    ) -> FoundKeepAlives<'_> {
+        Box::pin(async move {
+            let node = self.node.get()?;
+            ringwell_admin::keep_alives(node, number, (allocated_at, at)).await
         })
     }
 }

@@ -210,5 +210,10 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     let call = client.get(&path, &[("authorization", &bearer)]).unwrap().json();
     let kinds = call["timeline"].as_array().unwrap().iter();
     let kinds: Vec<_> = kinds.map(|line| line["kind"].as_str().unwrap()).collect();
-    assert_eq!(kinds[..2], ["allocated", "tapped"], "{call:#}");
+    let before: Vec<_> = kinds.iter().take_while(|kind| **kind != "started").collect();
+    assert_eq!(*before[0], "allocated", "{call:#}");
+    assert!(before.contains(&&"tapped"), "{call:#}");
+    // A tap extends the lockout like a keep-alive of the page, and there were two.
+    assert_eq!(before.iter().filter(|kind| ***kind == "keep_alive").count(), 2, "{call:#}");
+    assert_eq!(call["keep_alives"], json!({ "count": 2, "more": false }));
 }

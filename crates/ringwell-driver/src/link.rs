@@ -96,9 +96,9 @@ impl<P: Platform> Way<P> {
                         let _ = reply.send(link.release(number, (allocated_at, seen_at)).await);
                     });
                 }
-                Message::Attribution { number, at, reply } => {
+                Message::Attribution { number, at, keep_alives, reply } => {
                     link.platform.clone().spawn(async move {
-                        let _ = reply.send(link.attribution(number, at).await);
+                        let _ = reply.send(link.attribution((number, at), keep_alives).await);
                     });
                 }
                 Message::Post { path, body, reply } => {

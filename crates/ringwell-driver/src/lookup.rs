@@ -26,9 +26,22 @@ pub async fn attribution<P: Platform>(
     number: PromoNumber,
     at: Moment,
 ) -> Result<Past, String> {
+    look_up(shard, reader, (number, at), false).await
+}
+
+/// As [`attribution`]; also collects the keep-alives of the allocation if `wants_keep_alives`.
+///
+/// # Errors
+/// As [`attribution`].
+pub async fn look_up<P: Platform>(
+    shard: Rc<Shard<P>>,
+    reader: impl Reader,
+    (number, at): (PromoNumber, Moment),
+    wants_keep_alives: bool,
+) -> Result<Past, String> {
     let clocks = shard.clocks();
     shard.engine.borrow_mut().set_clocks(clocks);
-    let mut past = walk(&shard, &reader, number, at, clocks).await?;
+    let mut past = walk(&shard, &reader, (number, at), wants_keep_alives, clocks).await?;
     // The allocation of another shard, which may have been followed by one elsewhere: the shards
     // that made them report both.
     let is_doubted = shard.engine.borrow().is_doubted(number);
@@ -42,8 +55,8 @@ pub async fn attribution<P: Platform>(
 async fn walk<P: Platform>(
     shard: &Shard<P>,
     reader: &impl Reader,
-    number: PromoNumber,
-    at: Moment,
+    (number, at): (PromoNumber, Moment),
+    wants_keep_alives: bool,
     clocks: Clocks,
 ) -> Result<Past, String> {
     let until = shard.platform.moment() + TIME_MAX;
@@ -55,6 +68,9 @@ async fn walk<P: Platform>(
     let mut noted = reader.noted();
     noted.extend(&shard.node.begun.noted);
     let (mut walk, mut step) = shard.engine.borrow().attribution(number, at, &noted);
+    if wants_keep_alives {
+        walk = walk.with_keep_alives();
+    }
     loop {
         let position = match step {
             Step::Done(past) => return Ok(past),

@@ -110,6 +110,8 @@ pub enum Message {
         number: PromoNumber,
         /// The time.
         at: Asked,
+        /// Whether to collect the keep-alives of the allocation.
+        keep_alives: bool,
         /// The result.
         reply: oneshot::Sender<Result<Past, String>>,
     },

@@ -48,8 +48,10 @@ pub async fn serve<P: Platform>(
                     let _ = reply.send(durable.map(|()| released));
                 });
             }
-            Message::Attribution { number, at, reply } => {
-                let looked = lookup::attribution(Rc::clone(&shard), store.reader(), number, at);
+            Message::Attribution { number, at, keep_alives, reply } => {
+                let wanted = (number, at);
+                let looked =
+                    lookup::look_up(Rc::clone(&shard), store.reader(), wanted, keep_alives);
                 shard.platform.spawn(async move {
                     let _ = reply.send(looked.await);
                 });

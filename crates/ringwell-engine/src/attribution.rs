@@ -24,6 +24,22 @@ pub struct PastAllocation {
     pub params: Vec<u8>,
     /// The time when the number was handed out again, by the wall clock.
     pub next_allocated_at: Option<Millis>,
+    /// Its keep-alives, if the look-up collects them.
+    pub keep_alives: Option<KeepAlives>,
+}
+
+/// The most keep-alives that a look-up collects; the newest count.
+pub const KEEP_ALIVES_MAX: usize = 100;
+/// The most keep-alives after the requested time that a look-up reads one by one.
+const LATER_KEEP_ALIVES_MAX: u32 = 500;
+
+/// The keep-alives of one allocation until the requested time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeepAlives {
+    /// Their times by the wall clock, newest first; at most [`KEEP_ALIVES_MAX`].
+    pub at: Vec<Millis>,
+    /// Whether there may be others that were not read.
+    pub is_part: bool,
 }
 
 /// The known past of a number.
@@ -57,7 +73,7 @@ pub enum Moment {
 }
 
 /// A look-up in progress.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Walk<'a> {
     number: PromoNumber,
     at: Moment,
@@ -85,6 +101,19 @@ pub struct Walk<'a> {
     /// and was not corrected before the machine was booted again. Its time is then unknown, so that
     /// an older one counts only while its lockout runs.
     is_doubtful: bool,
+    /// The keep-alives, if they are collected.
+    collected: Option<Collected>,
+}
+
+/// The keep-alives that a walk has read.
+#[derive(Clone, Debug, Default)]
+struct Collected {
+    found: KeepAlives,
+    /// A walk passes over keep-alives after the requested time. If that leads past the time, it
+    /// returns here and reads them one by one.
+    return_to: Option<Position>,
+    /// The count of keep-alives read one by one, while that is done.
+    later: Option<u32>,
 }
 
 /// The record that a look-up needs, or its result.
@@ -137,8 +166,10 @@ impl Engine {
             locked_until: None,
             next_allocated_at: None,
             is_doubtful: false,
+            collected: None,
         };
-        (walk, newest.map_or(Step::Done(Past::default()), |slot| walk.back(slot.position)))
+        let step = newest.map_or(Step::Done(Past::default()), |slot| walk.back(slot.position));
+        (walk, step)
     }
 
     /// The record at `position`, if it is in the open group.
@@ -177,6 +208,13 @@ struct Met<'a> {
 }
 
 impl Walk<'_> {
+    /// Also collects the keep-alives of the allocation, which takes a read for each.
+    #[must_use]
+    pub fn with_keep_alives(mut self) -> Self {
+        self.collected = Some(Collected::default());
+        self
+    }
+
     /// Processes the requested record. Its group has noted the clocks `group`.
     ///
     /// # Errors
@@ -187,6 +225,9 @@ impl Walk<'_> {
         group: Option<Clocks>,
     ) -> Result<Step, BrokenChain> {
         let (broken, shift) = (BrokenChain { number: self.number }, self.shift(record, group));
+        if let Some(skipped) = self.overshot(record.at(), shift) {
+            return Ok(Step::Read(skipped));
+        }
         match *record {
             Record::Release { number, previous, restored: Some(restored), .. }
                 if number == self.number =>
@@ -202,7 +243,8 @@ impl Walk<'_> {
                 if number == self.number =>
             {
                 self.relocked(at, until);
-                Ok(self.back(if allocation == Position::NONE { previous } else { allocation }))
+                let next = self.collect(at, shift, previous, allocation);
+                Ok(self.back(next))
             }
             Record::Release { number, at, until, previous, .. } if number == self.number => {
                 self.relocked(at, until);
@@ -219,6 +261,10 @@ impl Walk<'_> {
                 if number == self.number =>
             {
                 let met = Met { pool, allocated_at, locked_until, shift, params };
+                if let Some(collected) = &mut self.collected {
+                    // Those before the copy are no longer kept.
+                    collected.found.is_part = true;
+                }
                 // It represents the allocation before it.
                 Ok(self.allocation(&met).unwrap_or_else(|| Step::Done(self.end(Missing::NotKept))))
             }
@@ -230,6 +276,47 @@ impl Walk<'_> {
             }
             _ => Err(broken),
         }
+    }
+
+    /// The record to return to, if passing over keep-alives has led to `at`, before the requested
+    /// time.
+    fn overshot(&mut self, at: Millis, shift: i64) -> Option<Position> {
+        let is_from = self.at.is_from(at, shifted(at, shift));
+        let collected = self.collected.as_mut()?;
+        let return_to = collected.return_to.take().filter(|_| is_from)?;
+        collected.later = Some(0);
+        Some(return_to)
+    }
+
+    /// Collects the keep-alive at `at`; returns the record to read next.
+    fn collect(
+        &mut self,
+        at: Millis,
+        shift: i64,
+        previous: Position,
+        allocation: Position,
+    ) -> Position {
+        let wall = shifted(at, shift);
+        let is_from = self.at.is_from(at, wall);
+        let passed = if allocation == Position::NONE { previous } else { allocation };
+        let Some(collected) = &mut self.collected else { return passed };
+        if is_from && collected.found.at.len() < KEEP_ALIVES_MAX {
+            collected.found.at.push(wall);
+            return previous;
+        }
+        if !is_from && collected.later.is_none() {
+            collected.return_to = (allocation != Position::NONE).then_some(previous);
+            return passed;
+        }
+        if !is_from
+            && let Some(later) = collected.later.as_mut()
+            && *later < LATER_KEEP_ALIVES_MAX
+        {
+            *later += 1;
+            return previous;
+        }
+        collected.found.is_part = true;
+        passed
     }
 
     /// The lead of the wall clock over shard time when the event of `record` happened.
@@ -263,6 +350,7 @@ impl Walk<'_> {
             locked_until: shifted(newest.locked_until, self.newest_shift),
             params: Vec::new(),
             next_allocated_at: None,
+            keep_alives: self.collected.as_ref().map(|it| it.found.clone()),
         })
     }
 
@@ -303,11 +391,13 @@ impl Walk<'_> {
                 locked_until: locked_wall,
                 params: met.params.concat(),
                 next_allocated_at: self.next_allocated_at,
+                keep_alives: self.collected.as_ref().map(|it| it.found.clone()),
             };
             let held = Some(held).filter(|_| !(is_late && self.is_doubtful));
             return Some(Step::Done(Past { held, missing: None }));
         }
         self.next_allocated_at = Some(known);
+        self.collected = self.collected.as_ref().map(|_| Collected::default());
         None
     }
 

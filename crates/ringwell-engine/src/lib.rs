@@ -19,7 +19,9 @@ mod snapshot;
 mod tests;
 
 pub use answers::{ANSWER_AGE, AnswersPlace};
-pub use attribution::{BrokenChain, Missing, Moment, Past, PastAllocation, Step, Walk};
+pub use attribution::{
+    BrokenChain, KEEP_ALIVES_MAX, KeepAlives, Missing, Moment, Past, PastAllocation, Step, Walk,
+};
 pub use clock::{
     CLOCK_GAP_MAX, Reading, Recorded, SLEW_EVERY, WALL_STEP_MIN, lifetime, lockout, observed,
     slewed,

@@ -237,10 +237,32 @@ impl Handle {
         number: PromoNumber,
         at: Moment,
     ) -> Result<Vec<(u16, Result<Past, String>)>, AskError> {
+        self.ask_shards((number, at), false).await
+    }
+
+    /// As [`Self::attribution`], with the keep-alives of the allocation. Shards of nodes of an older
+    /// version do not answer.
+    ///
+    /// # Errors
+    /// [`AskError`].
+    pub async fn attribution_with_keep_alives(
+        &self,
+        number: PromoNumber,
+        at: Moment,
+    ) -> Result<Vec<(u16, Result<Past, String>)>, AskError> {
+        self.ask_shards((number, at), true).await
+    }
+
+    async fn ask_shards(
+        &self,
+        (number, at): (PromoNumber, Moment),
+        keep_alives: bool,
+    ) -> Result<Vec<(u16, Result<Past, String>)>, AskError> {
         let mut asked = Vec::new();
         for shard in self.peers.shards() {
             let (reply, answer) = oneshot::channel();
-            if !self.peers.send(shard, Message::Attribution { number, at, reply }) {
+            let message = Message::Attribution { number, at, keep_alives, reply };
+            if !self.peers.send(shard, message) {
                 return Err(AskError::Busy);
             }
             asked.push((shard, answer));

@@ -95,6 +95,9 @@ pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Resul
         let tapped = shown.tapped_ms.map(|tap| (Millis(tap), "the visitor tapped it".to_owned()));
         lines.extend(tapped);
     }
+    if let Some(kept) = service.keep_alives(&call).await {
+        lines.extend(kept.at.iter().map(|at| (*at, "the visitor's page kept it".to_owned())));
+    }
     for row in &timeline {
         let how = row.outcome.as_ref().map(|how| format!(": {}", how.replace('_', " ")));
         lines.push((row.at, format!("{}{}", row.kind.replace('_', " "), how.unwrap_or_default())));
@@ -108,7 +111,7 @@ pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Resul
     for sent in &deliveries {
         let status = sent.last_status.map(|status| format!(", it answered {status}"));
         let error = sent.last_error.as_ref().map(|error| format!(", {error}"));
-        let more = status.or(error).unwrap_or_default();
+        let more = error.or(status).unwrap_or_default();
         let at = sent.last_at.unwrap_or(sent.next_at);
         let tries = several(sent.attempts.into(), "time");
         lines
@@ -155,7 +158,10 @@ pub(super) async fn webhooks(asked: &Asked<'_>, service: &Service) -> Result<Vie
     for EndpointRow { id, url, is_enabled, reason, failing_since, pending, failed, .. } in &found {
         let state = match (is_enabled, failing_since) {
             (false, _) => format!("✖ off: {}", reason.as_deref().unwrap_or("switched off")),
-            (true, Some(_)) => "▲ does not accept events: check that it runs".to_owned(),
+            (true, Some(_)) => {
+                let reason = reason.as_deref().unwrap_or("check that it runs");
+                format!("▲ does not accept events: {reason}")
+            }
             (true, None) => "✔ takes events".to_owned(),
         };
         table.rows.push(vec![
@@ -268,7 +274,7 @@ fn row(asked: &Asked<'_>, call: &CallRow) -> Vec<Cell> {
     vec![
         Cell::link(format!("{up}calls/{}", call.id), call.id.as_str()),
         Cell::time(began),
-        Cell::text(caller(asked, &call.caller)),
+        Cell::text(caller(asked, call)),
         Cell::link(format!("{up}number?number={}", encoded(number)), number),
         Cell::text(state(call)),
         Cell::figure(
@@ -340,7 +346,7 @@ fn attribution(asked: &Asked<'_>, call: &CallRow) -> Markup {
 
 fn facts(asked: &Asked<'_>, call: &CallRow) -> Tiles {
     let mut tiles = Tiles::default();
-    tiles.add("From", caller(asked, &call.caller));
+    tiles.add("From", caller(asked, call));
     tiles.add("To", call.number.as_deref().unwrap_or("–"));
     tiles.add("Result", state(call));
     tiles.add("Connected to", call.destination.as_deref().unwrap_or("–"));
@@ -353,8 +359,9 @@ fn facts(asked: &Asked<'_>, call: &CallRow) -> Tiles {
 }
 
 /// The caller, as far as this visitor of the dashboard may see it.
-fn caller(asked: &Asked<'_>, caller: &Caller) -> String {
-    match caller {
+fn caller(asked: &Asked<'_>, call: &CallRow) -> String {
+    match &call.caller {
+        Caller::Withheld if call.redacted_at.is_some() => "erased".to_owned(),
         Caller::Withheld => "withheld".to_owned(),
         Caller::Hash(_) => "not kept".to_owned(),
         Caller::E164(number) | Caller::Sip(number) if asked.sees_callers() => number.clone(),
@@ -366,7 +373,7 @@ fn caller(asked: &Asked<'_>, caller: &Caller) -> String {
 fn of_call(asked: &Asked<'_>, call: &CallRow) -> serde_json::Value {
     let mut value = call.to_json();
     if let Some(members) = value.as_object_mut() {
-        members.insert("from".to_owned(), caller(asked, &call.caller).into());
+        members.insert("from".to_owned(), caller(asked, call).into());
     }
     value
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use super::outcomes;
 use super::problem::Problem;
 use super::{blocks, endpoints, erasures, sip};
-use crate::attribution::Attributed;
+use crate::attribution::{Attributed, KeepAlives};
 use crate::call::{CallState, Outcome};
 use crate::caller::Caller;
 use crate::digest::from_base64;
@@ -219,9 +219,9 @@ async fn one(
     }
     let log = service.log().clone();
     let found = service.run(async move { log.call(&id).await }).await??;
-    found
-        .map(|detail| Json(for_reader(shown(&detail), &detail.call.caller, sees)))
-        .ok_or_else(|| Problem::not_found("there is no such call"))
+    let detail = found.ok_or_else(|| Problem::not_found("there is no such call"))?;
+    let kept = service.keep_alives(&detail.call).await;
+    Ok(Json(for_reader(shown(&detail, kept.as_ref()), &detail.call.caller, sees)))
 }
 
 /// `call` with its caller masked if the reader may not see callers.
@@ -235,8 +235,9 @@ fn for_reader(mut call: Value, caller: &Caller, sees: SeesCallers) -> Value {
     call
 }
 
-/// A call with its timeline: its allocation, the provider's reports, the webhooks sent.
-fn shown(detail: &CallDetail) -> Value {
+/// A call with its timeline: its allocation, the visitor's keep-alives, the provider's reports, the
+/// webhooks sent.
+fn shown(detail: &CallDetail, kept: Option<&KeepAlives>) -> Value {
     let mut timeline: Vec<(Millis, Value)> = Vec::new();
     if let Some(allocation) = &detail.call.attribution.allocation {
         let at = Millis(allocation.allocated_ms);
@@ -244,6 +245,9 @@ fn shown(detail: &CallDetail) -> Value {
         let tapped = allocation.tapped_ms.map(Millis);
         let tapped = tapped.map(|at| (at, json!({ "at": moment(at), "kind": "tapped" })));
         timeline.extend(tapped);
+    }
+    for at in kept.iter().flat_map(|kept| &kept.at) {
+        timeline.push((*at, json!({ "at": moment(*at), "kind": "keep_alive" })));
     }
     for row in &detail.timeline {
         let value = json!({
@@ -266,6 +270,7 @@ fn shown(detail: &CallDetail) -> Value {
         let value = json!({
             "at": moment(at), "kind": "webhook", "endpoint": row.endpoint, "event": row.event,
             "state": row.state, "attempts": row.attempts, "status": row.last_status,
+            "reason": row.last_error,
         });
         timeline.push((at, value));
     }
@@ -274,6 +279,8 @@ fn shown(detail: &CallDetail) -> Value {
     if let Some(members) = call.as_object_mut() {
         let lines: Vec<Value> = timeline.into_iter().map(|(_, line)| line).collect();
         members.insert("timeline".to_owned(), Value::Array(lines));
+        let kept = kept.map(|kept| json!({ "count": kept.at.len(), "more": kept.is_part }));
+        members.insert("keep_alives".to_owned(), json!(kept));
         let events: Vec<Value> =
             detail.events.iter().map(|it| json!({ "id": it.id, "type": it.kind })).collect();
         members.insert("events".to_owned(), Value::Array(events));

@@ -14,7 +14,7 @@ use super::problem::Problem;
 use crate::log::{EndpointRow, moment};
 use crate::provider::parse_moment;
 use crate::service::{Service, now};
-use crate::webhook::{Made, NewEndpoint, Replay, TYPES, Which};
+use crate::webhook::{Made, NewEndpoint, Replay, Rotated, TYPES, Which};
 
 /// The largest key of `CallRail`'s kind, in bytes.
 const KEY_BYTES_MAX: usize = 200;
@@ -79,8 +79,7 @@ async fn create(
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
     let New { url, types, company_key } = read(&body)?;
-    let target = service.policy().target(&url);
-    target.map_err(|error| Problem::bad_request(format!("url: {error}")))?;
+    check(&service, url.clone()).await?;
     if company_key.as_ref().is_some_and(|key| !(1..=KEY_BYTES_MAX).contains(&key.len())) {
         return Err(Problem::bad_request("company_key: 1 to 200 bytes"));
     }
@@ -88,6 +87,13 @@ async fn create(
     let log = service.log().clone();
     let made = service.run(async move { log.create_endpoint(&new, now()).await }).await??;
     Ok((StatusCode::CREATED, Json(secret_of(&made))))
+}
+
+/// Refuses a URL to which no delivery could be sent.
+async fn check(service: &Service, url: String) -> Result<(), Problem> {
+    let of = service.clone();
+    let checked = service.run(async move { of.check_url(&url).await }).await?;
+    checked.map_err(|reason| Problem::bad_request(format!("url: {reason}")))
 }
 
 fn secret_of(made: &Made) -> Value {
@@ -108,14 +114,27 @@ async fn rotate(
     Path(id): Path<String>,
 ) -> Result<Json<Value>, Problem> {
     let log = service.log().clone();
-    let made = service.run(async move { log.rotate_secret(&id, now()).await }).await??;
-    Ok(Json(secret_of(&made.ok_or_else(unknown)?)))
+    match service.run(async move { log.rotate_secret(&id, now()).await }).await?? {
+        Rotated::Made(made) => Ok(Json(secret_of(&made))),
+        Rotated::Unknown => Err(unknown()),
+        Rotated::TooSoon(until) => Err(Problem::new(
+            StatusCode::CONFLICT,
+            format!(
+                "three secrets sign already: the oldest until {}. Try again then; if a secret is \
+                 known to others, remove the endpoint and make another",
+                moment(until)
+            ),
+        )),
+    }
 }
 
 async fn enable(
     State(service): State<Service>,
     Path(id): Path<String>,
 ) -> Result<StatusCode, Problem> {
+    let (log, of) = (service.log().clone(), id.clone());
+    let url = service.run(async move { log.endpoint_url(&of).await }).await??;
+    check(&service, url.ok_or_else(unknown)?).await?;
     let log = service.log().clone();
     let changed = service.run(async move { log.enable_endpoint(&id).await }).await??;
     if changed { Ok(StatusCode::NO_CONTENT) } else { Err(unknown()) }

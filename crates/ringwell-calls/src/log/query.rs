@@ -283,6 +283,9 @@ impl CallRow {
     pub fn to_json(&self) -> Value {
         let facts = &self.facts;
         let caller = match &self.caller {
+            Caller::Withheld if self.redacted_at.is_some() => {
+                json!({ "withheld": true, "erased": true })
+            }
             Caller::Withheld => json!({ "withheld": true }),
             Caller::E164(number) => json!({ "e164": number }),
             Caller::Sip(address) => json!({ "sip": address }),

@@ -6,12 +6,14 @@ use std::time::Duration;
 use ringwell_core::Millis;
 
 use super::Service;
-use crate::attribution::{Attribution, CANDIDATES_MAX, HolderError};
-use crate::log::CallChange;
+use crate::attribution::{Attribution, CANDIDATES_MAX, HolderError, KeepAlives};
+use crate::log::{CallChange, CallRow};
 use crate::number::promo_number;
 
 /// The time limit of one look-up.
 const LOOK_MAX: Duration = Duration::from_secs(5);
+/// The time limit of a look-up of keep-alives, without which a call is shown after that.
+const KEEP_ALIVES_MAX: Duration = Duration::from_secs(1);
 /// The time after which a look-up is repeated, and the time after which it is abandoned.
 const LOOK_AGAIN: [Duration; 6] = [
     Duration::from_millis(200),
@@ -48,6 +50,20 @@ impl Service {
             Err(HolderError::Gone(problem)) => Ok(Attribution::unknown(&serving, problem)),
             Err(error) => Err(error),
         }
+    }
+
+    /// The keep-alives of the visitor of `call` before it began; `None` if there is no visitor, or
+    /// the node's history no longer has them.
+    pub async fn keep_alives(&self, call: &CallRow) -> Option<KeepAlives> {
+        let number = promo_number(call.number.as_deref()?)?;
+        let allocated_at = Millis(call.attribution.allocation.as_ref()?.allocated_ms);
+        let at = call.facts.started_at();
+        let service = self.clone();
+        let found = self.run(async move {
+            let found = service.inner.numbers.keep_alives(number, allocated_at, at);
+            tokio::time::timeout(KEEP_ALIVES_MAX, found).await.ok().flatten()
+        });
+        found.await.ok().flatten()
     }
 
     /// Looks up the visitor of the call in `change`, unless that is in progress.

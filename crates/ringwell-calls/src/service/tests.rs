@@ -7,7 +7,7 @@ use ringwell_store::Location;
 use tokio::sync::watch;
 
 use super::*;
-use crate::attribution::{Attributed, Holders, ReportedAllocation};
+use crate::attribution::{Attributed, FoundKeepAlives, Holders, ReportedAllocation};
 use crate::call::EventKind;
 use crate::log::{CallFilter, Whom};
 
@@ -35,6 +35,10 @@ impl Numbers for Slow {
                 parameters: vec![("gclid".to_owned(), "abc-of-a-visitor".to_owned())],
             }])
         })
+    }
+
+    fn keep_alives(&self, _: PromoNumber, _: Millis, _: Millis) -> FoundKeepAlives<'_> {
+        Box::pin(async { None })
     }
 }
 

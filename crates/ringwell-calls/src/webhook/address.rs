@@ -87,13 +87,18 @@ pub enum Forbidden {
     #[error("the URL must be https:// and a host, in printable ASCII, without user and fragment")]
     Malformed,
     /// Without TLS only configured networks may be called.
-    #[error("http:// is allowed only in webhooks.allow_networks with webhooks.allow_http")]
+    #[error(
+        "write https://. http:// is sent only to addresses in allow_networks of [calls.webhooks], \
+         and only with allow_http = true"
+    )]
     Plain,
     /// The port is not a web port.
-    #[error("port {0} may not be called: 443, 80 and 8443 may, and webhooks.allow_ports")]
+    #[error(
+        "port {0} may not be called: 443, 80 and 8443 may, and allow_ports of [calls.webhooks]"
+    )]
     Port(u16),
     /// The address is not a public one.
-    #[error("{0} is not a public address; webhooks.allow_networks can allow it")]
+    #[error("{0} is not a public address; allow_networks of [calls.webhooks] can allow it")]
     Address(IpAddr),
 }
 

@@ -5,7 +5,7 @@ use serde_json::json;
 use sqlx::{AnyConnection, Row};
 
 use super::sign;
-use crate::log::{Log, LogError, NewEvent, ms, publish, publish_to, random_id};
+use crate::log::{Log, LogError, NewEvent, from_ms, ms, publish, publish_to, random_id};
 
 /// The time for which both secrets sign after a rotation.
 const ROTATION: Millis = Millis(24 * 60 * 60 * 1000);
@@ -40,6 +40,17 @@ pub struct Made {
     pub id: String,
     /// Shown only once.
     pub secret: String,
+}
+
+/// The result of a rotation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Rotated {
+    /// The new secret.
+    Made(Made),
+    /// There is no such endpoint.
+    Unknown,
+    /// Two earlier secrets still sign; the first of them ends at this time.
+    TooSoon(Millis),
 }
 
 /// The events to send again.
@@ -111,22 +122,45 @@ impl Log {
         Ok(removed > 0)
     }
 
-    /// Gives an endpoint a new secret; the old one also signs for a day. `None` if it does not
-    /// exist.
+    /// Gives an endpoint a new secret. The one before also signs for a day, and after a second
+    /// rotation on that day the one before that as well.
     ///
     /// # Errors
     /// [`LogError`].
-    pub async fn rotate_secret(&self, id: &str, now: Millis) -> Result<Option<Made>, LogError> {
+    pub async fn rotate_secret(&self, id: &str, now: Millis) -> Result<Rotated, LogError> {
         let secret = new_secret()?;
         let mut tx = self.database().write().await?;
         let query = sqlx::query(
-            "UPDATE webhook_endpoints SET old_secret = secret, old_secret_until_ms = $1, \
-             secret = $2 WHERE id = $3",
+            "UPDATE webhook_endpoints SET older_secret = old_secret, \
+             older_secret_until_ms = old_secret_until_ms, old_secret = secret, \
+             old_secret_until_ms = $1, secret = $2 \
+             WHERE id = $3 AND COALESCE(older_secret_until_ms, 0) <= $4",
         );
         let query = query.bind(ms(now + ROTATION)).bind(secret.clone()).bind(id.to_owned());
-        let changed = query.execute(&mut *tx).await?.rows_affected();
-        tx.commit().await?;
-        Ok((changed > 0).then(|| Made { id: id.to_owned(), secret }))
+        let changed = query.bind(ms(now)).execute(&mut *tx).await?.rows_affected();
+        if changed > 0 {
+            tx.commit().await?;
+            return Ok(Rotated::Made(Made { id: id.to_owned(), secret }));
+        }
+        let query = sqlx::query(
+            "SELECT COALESCE(older_secret_until_ms, 0) FROM webhook_endpoints WHERE id = $1",
+        );
+        let row = query.bind(id.to_owned()).fetch_optional(&mut *tx).await?;
+        Ok(match row {
+            None => Rotated::Unknown,
+            Some(row) => Rotated::TooSoon(from_ms(row.try_get(0)?)),
+        })
+    }
+
+    /// The URL of an endpoint.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub async fn endpoint_url(&self, id: &str) -> Result<Option<String>, LogError> {
+        let mut tx = self.database().read().await?;
+        let query = sqlx::query("SELECT url FROM webhook_endpoints WHERE id = $1");
+        let row = query.bind(id.to_owned()).fetch_optional(&mut *tx).await?;
+        Ok(row.map(|row| row.try_get(0)).transpose()?)
     }
 
     /// Enables an endpoint. [`Self::replay`] sends the missed events.

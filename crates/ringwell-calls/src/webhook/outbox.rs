@@ -22,7 +22,7 @@ pub struct Due {
     pub endpoint: String,
     /// Its URL.
     pub url: String,
-    /// The secrets that sign it: one, or two after a rotation.
+    /// The secrets that sign it: one, and those replaced within the last day.
     pub secrets: Vec<String>,
     /// The key of the additional signature header.
     pub company_key: Option<String>,
@@ -80,6 +80,18 @@ impl Ended {
     pub const fn is_delivered(&self) -> bool {
         matches!(self, Self::Answered { status: 200..300, .. })
     }
+
+    /// The reason why it is not delivered.
+    fn reason(&self) -> Option<String> {
+        match self {
+            Self::Answered { status: 200..300, .. } => None,
+            Self::Answered { status: status @ 300..400, .. } => {
+                Some(format!("it answered {status}, and redirects are not followed"))
+            }
+            Self::Answered { status, .. } => Some(format!("it answered {status}")),
+            Self::Failed(error) => Some(crate::caller::cut(error, ERROR_BYTES_MAX).to_owned()),
+        }
+    }
 }
 
 impl Log {
@@ -126,8 +138,8 @@ impl Log {
         let mut all = Vec::with_capacity(places.len());
         for place in places {
             let query = sqlx::query(
-                "SELECT d.endpoint, url, secret, old_secret, old_secret_until_ms, company_key, \
-                 place, v.id AS event, body, attempts FROM webhook_deliveries d \
+                "SELECT d.endpoint, url, secret, old_secret, old_secret_until_ms, older_secret, \
+                 older_secret_until_ms, company_key, place, v.id AS event, body, attempts FROM webhook_deliveries d \
                  JOIN webhook_endpoints e ON e.id = d.endpoint \
                  JOIN call_events v ON v.place = d.event WHERE d.endpoint = $1 AND d.event = $2",
             );
@@ -170,15 +182,19 @@ impl Log {
 
 impl Due {
     fn read(row: &AnyRow, now: Millis) -> std::result::Result<Self, LogError> {
-        let old: Option<String> = row.try_get("old_secret")?;
-        let until: Option<i64> = row.try_get("old_secret_until_ms")?;
-        let old = old.filter(|_| until.is_some_and(|until| now < from_ms(until)));
-        let secret: String = row.try_get("secret")?;
+        let mut secrets: Vec<String> = vec![row.try_get("secret")?];
+        for (secret, until) in
+            [("old_secret", "old_secret_until_ms"), ("older_secret", "older_secret_until_ms")]
+        {
+            let until: Option<i64> = row.try_get(until)?;
+            let secret: Option<String> = row.try_get(secret)?;
+            secrets.extend(secret.filter(|_| until.is_some_and(|until| now < from_ms(until))));
+        }
         let attempts: i64 = row.try_get("attempts")?;
         Ok(Self {
             endpoint: row.try_get("endpoint")?,
             url: row.try_get("url")?,
-            secrets: [secret].into_iter().chain(old).collect(),
+            secrets,
             company_key: row.try_get("company_key")?,
             place: row.try_get("place")?,
             event: row.try_get("event")?,
@@ -193,12 +209,11 @@ async fn note(
     result: &Result,
     now: Millis,
 ) -> std::result::Result<(), LogError> {
-    let (status, error, asked) = match &result.ended {
-        Ended::Answered { status, retry_after } => (Some(*status), None, *retry_after),
-        Ended::Failed(error) => {
-            (None, Some(crate::caller::cut(error, ERROR_BYTES_MAX).to_owned()), None)
-        }
+    let (status, asked) = match &result.ended {
+        Ended::Answered { status, retry_after } => (Some(*status), *retry_after),
+        Ended::Failed(_) => (None, None),
     };
+    let error = result.ended.reason();
     let next = schedule::next(now, result.attempts, result.random, asked);
     let state = match (result.ended.is_delivered(), next) {
         (true, _) => "delivered",
@@ -213,11 +228,12 @@ async fn note(
          last_error = $6 WHERE endpoint = $7 AND event = $8",
     );
     let query = query.bind(state).bind(i64::from(result.attempts)).bind(ms(next.unwrap_or(now)));
-    let query = query.bind(ms(now)).bind(status.map(i64::from)).bind(error);
+    let query = query.bind(ms(now)).bind(status.map(i64::from)).bind(error.clone());
     query.bind(result.endpoint.clone()).bind(result.place).execute(&mut *db).await?;
     if result.ended.is_delivered() {
         let query = sqlx::query(
-            "UPDATE webhook_endpoints SET failing_since_ms = NULL \
+            "UPDATE webhook_endpoints SET failing_since_ms = NULL, \
+             reason = CASE WHEN state = 'enabled' THEN NULL ELSE reason END \
              WHERE id = $1 AND failing_since_ms IS NOT NULL",
         );
         query.bind(result.endpoint.clone()).execute(db).await?;
@@ -227,15 +243,17 @@ async fn note(
         return disable(db, &result.endpoint, "it answered 410: it has been removed", now).await;
     }
     let query = sqlx::query(
-        "UPDATE webhook_endpoints SET failing_since_ms = COALESCE(failing_since_ms, $1) \
-         WHERE id = $2 RETURNING failing_since_ms",
+        "UPDATE webhook_endpoints SET failing_since_ms = COALESCE(failing_since_ms, $1), \
+         reason = CASE WHEN state = 'enabled' THEN $2 ELSE reason END \
+         WHERE id = $3 RETURNING failing_since_ms",
     );
-    let query = query.bind(ms(now)).bind(result.endpoint.clone());
+    let query = query.bind(ms(now)).bind(error.clone()).bind(result.endpoint.clone());
     let Some(row) = query.fetch_optional(&mut *db).await? else { return Ok(()) };
     let since = from_ms(row.try_get(0)?);
     if now.0.saturating_sub(since.0) >= schedule::DISABLE_AFTER.0 {
-        let reason = "no delivery succeeded for five days";
-        disable(db, &result.endpoint, reason, now).await?;
+        let last = error.unwrap_or_default();
+        let reason = format!("no delivery succeeded for five days; the last one: {last}");
+        disable(db, &result.endpoint, &reason, now).await?;
     }
     Ok(())
 }

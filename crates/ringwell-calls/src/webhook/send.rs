@@ -23,7 +23,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
-use super::address::{Host, Policy, Target};
+use super::address::{Forbidden, Host, Policy, Target};
 use super::outbox::{Due, Ended};
 use super::{schedule, sign};
 use crate::service::trace;
@@ -32,6 +32,8 @@ use crate::service::trace;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 /// The time limit for all of it.
 pub const TOTAL_MAX: Duration = Duration::from_secs(15);
+/// The time limit for resolving the name of a new endpoint.
+const RESOLVE_MAX: Duration = Duration::from_secs(2);
 /// The most bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const USER_AGENT: &str = concat!("Ringwell-Webhooks/", env!("CARGO_PKG_VERSION"));
@@ -115,6 +117,24 @@ impl Sender {
     /// Applies `policy` from now on, also in clones of the sender.
     pub fn keep_to(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
+    }
+
+    /// Checks the URL of an endpoint before anything is sent to it. A name that cannot be resolved
+    /// now passes with `https://`; each delivery checks its address again.
+    ///
+    /// # Errors
+    /// A text for the person who typed it.
+    pub async fn check_url(&self, url: &str) -> Result<(), String> {
+        let policy = self.policy();
+        let target = policy.target(url).map_err(|error| error.to_string())?;
+        let Host::Name(name) = &target.host else { return Ok(()) };
+        let found = timeout(RESOLVE_MAX, self.resolver.resolve(name)).await;
+        let found = found.ok().and_then(Result::ok).unwrap_or_default();
+        if found.is_empty() && !target.is_tls {
+            return Err(format!("{name} has no address: {}", Forbidden::Plain));
+        }
+        let mut checks = found.iter().map(|address| policy.check(*address, target.is_tls));
+        checks.find_map(Result::err).map_or(Ok(()), |error| Err(error.to_string()))
     }
 
     /// Sends a delivery at `now`.

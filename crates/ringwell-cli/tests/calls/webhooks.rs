@@ -217,6 +217,28 @@ fn every_event_arrives_signed_at_a_receiver_that_fails() {
 }
 
 #[test]
+fn a_failed_delivery_says_why() {
+    let answers = Receiver::start(|_| Some(503));
+    let board = board(&[&answers]);
+    board.endpoint(&answers);
+    board.whole_call("CA1");
+    let reason = "it answered 503";
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let call = board.call("CA1", |_| true);
+        let lines = call["timeline"].as_array().unwrap().iter();
+        let sent: Vec<_> = lines.filter(|line| line["kind"] == "webhook").collect();
+        if sent.len() == 3 && sent.iter().all(|line| line["reason"] == reason) {
+            break;
+        }
+        assert!(Instant::now() < until, "{call:#}");
+        thread::sleep(Duration::from_millis(20));
+    }
+    let shown = board.get("/v1/webhooks").json();
+    assert_eq!(shown["endpoints"][0]["reason"], reason, "{shown:#}");
+}
+
+#[test]
 fn a_hanging_endpoint_delays_no_other() {
     let (hangs, well) = (Receiver::start(|_| None), Receiver::start(|_| Some(200)));
     let board = board(&[&hangs, &well]);
@@ -275,8 +297,17 @@ fn endpoints_are_made_tested_rotated_replayed_and_removed() {
     assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
     let last = receiver.taken(5).pop().unwrap();
     assert!(is_signed(&last, &secret) && is_signed(&last, new["secret"].as_str().unwrap()));
+    // A third secret also signs; a fourth must wait.
+    assert_eq!(board.manage(&path("secret"), &json!({})).status, 200);
+    assert_eq!(board.manage(&path("test"), &json!({})).status, 202);
+    let last = receiver.taken(6).pop().unwrap();
+    assert!(is_signed(&last, &secret) && is_signed(&last, new["secret"].as_str().unwrap()));
+    let refused = board.manage(&path("secret"), &json!({}));
+    assert_eq!(refused.status, 409);
+    assert!(refused.body.contains("three secrets sign already: the oldest until 20"));
     let shown = board.get("/v1/webhooks").json();
     assert_eq!(shown["endpoints"][0]["state"], "enabled");
+    assert_eq!(shown["endpoints"][0]["reason"], Value::Null);
     assert!(!shown.to_string().contains("whsec_"));
     for (what, body) in [("replays", json!({ "only": "x" })), ("replays", json!({ "x": 1 }))] {
         assert_eq!(board.manage(&path(what), &body).status, 400, "{body}");

@@ -191,8 +191,12 @@ impl<P: Platform> Link<P> {
     }
 
     /// Asks for the holder of a number.
-    pub(super) async fn attribution(&self, number: PromoNumber, at: Asked) -> Result<Past, String> {
-        let wanted = translate::AttributionJson::new(self.neighbour.shard, number, at);
+    pub(super) async fn attribution(
+        &self,
+        of: (PromoNumber, Asked),
+        keep_alives: bool,
+    ) -> Result<Past, String> {
+        let wanted = translate::AttributionJson::new(self.neighbour.shard, of, keep_alives);
         self.manage(Path::Attribution, &wanted).await.map(translate::past_from_json)
     }
 

@@ -204,7 +204,8 @@ async fn attribution<P: Platform>(shard: &Shard<P>, body: &[u8]) -> Result<Vec<u
     check_shard(&shard.node, wanted.shard)?;
     let (number, at) = wanted.wanted().ok_or_else(|| unread(&"not a number"))?;
     let (reply, answer) = oneshot::channel();
-    if !shard.peers.send(wanted.shard, Message::Attribution { number, at, reply }) {
+    let message = Message::Attribution { number, at, keep_alives: wanted.keep_alives, reply };
+    if !shard.peers.send(wanted.shard, message) {
         return Err(busy());
     }
     let past = answer.await.map_err(|_| busy())?;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, PoolId, PromoNumber};
-use ringwell_engine::{Missing, Moment, Outcome, Past, PastAllocation, Refusal};
+use ringwell_engine::{KeepAlives, Missing, Moment, Outcome, Past, PastAllocation, Refusal};
 use ringwell_mesh::frame::{self, FrameError, RowAnswer};
 use serde::{Deserialize, Serialize};
 
@@ -80,15 +80,18 @@ pub(super) struct AttributionJson {
     /// `at` is in the shard time of the queried node, not by the wall clock.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_shard_time: bool,
+    /// Added later. An older node refuses it; the caller then shows no keep-alives.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub(super) keep_alives: bool,
 }
 
 impl AttributionJson {
-    pub(super) fn new(shard: u16, number: PromoNumber, at: Moment) -> Self {
+    pub(super) fn new(shard: u16, (number, at): (PromoNumber, Moment), keep_alives: bool) -> Self {
         let (Millis(at), is_shard_time) = match at {
             Moment::Wall(at) => (at, false),
             Moment::Shard(at) => (at, true),
         };
-        Self { shard, number: number.to_code(), at, is_shard_time }
+        Self { shard, number: number.to_code(), at, is_shard_time, keep_alives }
     }
 
     /// `None` if the number is invalid.
@@ -148,6 +151,16 @@ pub(super) struct HeldJson {
     locked_until: u64,
     params: Vec<u8>,
     next_allocated_at: Option<u64>,
+    /// Only if they were asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    keep_alives: Option<KeepAlivesJson>,
+}
+
+/// The keep-alives of an allocation in the form sent between nodes: times by the wall clock.
+#[derive(Debug, Serialize, Deserialize)]
+struct KeepAlivesJson {
+    at: Vec<u64>,
+    is_part: bool,
 }
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
@@ -196,6 +209,10 @@ impl From<PastAllocation> for HeldJson {
             locked_until: held.locked_until.0,
             params: held.params,
             next_allocated_at: held.next_allocated_at.map(|at| at.0),
+            keep_alives: held.keep_alives.map(|it| KeepAlivesJson {
+                at: it.at.iter().map(|at| at.0).collect(),
+                is_part: it.is_part,
+            }),
         }
     }
 }
@@ -209,6 +226,10 @@ impl From<HeldJson> for PastAllocation {
             locked_until: Millis(held.locked_until),
             params: held.params,
             next_allocated_at: held.next_allocated_at.map(Millis),
+            keep_alives: held.keep_alives.map(|it| KeepAlives {
+                at: it.at.into_iter().map(Millis).collect(),
+                is_part: it.is_part,
+            }),
         }
     }
 }

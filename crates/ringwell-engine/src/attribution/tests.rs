@@ -71,14 +71,26 @@ impl Rig {
     /// The visitor named for a wall-clock time, and the count of records read for it.
     fn holder(&self, wall_ms: u64) -> (Option<String>, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
-        let (mut walk, mut step) = self.engine.attribution(self.number, at, &self.noted);
+        let (held, read) = self.follow(self.engine.attribution(self.number, at, &self.noted));
+        (held.map(|held| String::from_utf8(held.params).unwrap()), read)
+    }
+
+    /// The keep-alives until a wall-clock time of the visitor named for it, in milliseconds, and
+    /// whether there may be others.
+    fn keep_alives(&self, wall_ms: u64) -> (Vec<u64>, bool, usize) {
+        let at = Moment::Wall(START + Millis(wall_ms));
+        let (walk, step) = self.engine.attribution(self.number, at, &self.noted);
+        let (held, read) = self.follow((walk.with_keep_alives(), step));
+        let kept = held.unwrap().keep_alives.unwrap();
+        (kept.at.iter().map(|at| at.0 - START.0).collect(), kept.is_part, read)
+    }
+
+    /// The result of a look-up, and the count of records read for it.
+    fn follow(&self, (mut walk, mut step): (Walk<'_>, Step)) -> (Option<PastAllocation>, usize) {
         let mut read = 0;
         loop {
             let position = match step {
-                Step::Done(past) => {
-                    let name = |held: PastAllocation| String::from_utf8(held.params).unwrap();
-                    return (past.held.map(name), read);
-                }
+                Step::Done(past) => return (past.held, read),
                 Step::Read(position) => position,
             };
             let n = position_parts(position).0;
@@ -179,4 +191,34 @@ fn a_look_up_reads_one_of_many_keep_alives() {
     rig.ask(last + 5_000, "next", None);
     assert_eq!(rig.holder(last + 100), (Some("kept".to_owned()), 3));
     assert_eq!(rig.holder(500), (Some("first".to_owned()), 4));
+}
+
+#[test]
+fn a_look_up_collects_the_keep_alives_until_its_time() {
+    let mut rig = Rig::new();
+    let visitor = |name: u8| Some(VisitorId([name; 16]));
+    rig.ask(0, "first", visitor(1));
+    for ms in [500, 900] {
+        rig.ask(ms, "first", visitor(1));
+    }
+    assert_eq!(rig.keep_alives(950), (vec![900, 500], false, 3));
+    for at in 0..400 {
+        rig.ask(3_000 + at * 900, "kept", visitor(2));
+    }
+    for at in 0..400 {
+        rig.ask(500_000 + at * 900, "next", visitor(3));
+    }
+    // Much later, and with many keep-alives after the requested time.
+    for (at, wanted) in [(0, vec![]), (499, vec![]), (500, vec![500]), (2_999, vec![900, 500])] {
+        let (found, is_part, read) = rig.keep_alives(at);
+        assert_eq!((found, is_part), (wanted, false), "{at}");
+        assert!(read <= 12, "{read} records read for {at}");
+    }
+    let times = |from: u64, to: u64| (from..=to).rev().map(|at| 3_000 + at * 900);
+    let (found, is_part, _) = rig.keep_alives(3_000 + 50 * 900);
+    assert_eq!((found, is_part), (times(1, 50).collect(), false));
+    let (found, is_part, _) = rig.keep_alives(499_999);
+    assert_eq!((found, is_part), (times(300, 399).collect(), true));
+    assert_eq!(rig.holder(2_999).0.as_deref(), Some("first"));
+    assert_eq!(rig.holder(499_999).0.as_deref(), Some("kept"));
 }

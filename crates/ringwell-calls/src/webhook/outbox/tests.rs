@@ -1,7 +1,7 @@
 use ringwell_store::Location;
 
 use super::*;
-use crate::webhook::{NewEndpoint, Replay, Which};
+use crate::webhook::{DeliveryResult, Made, NewEndpoint, Replay, Rotated, Which};
 
 const HOUR: u64 = 3_600_000;
 const DAY: u64 = 24 * HOUR;
@@ -136,12 +136,62 @@ async fn after_a_rotation_two_secrets_sign_for_a_day() {
     for at in 0..3 {
         event(&log, "call.started", Millis(at)).await;
     }
-    let new = log.rotate_secret(&made.id, Millis(0)).await.unwrap().unwrap();
+    let new = rotate(&log, &made.id, 0).await;
     let secrets = async |now| log.claim(&made.id, Millis(now), 1).await.unwrap()[0].secrets.clone();
     assert_eq!(secrets(DAY - 1).await, [new.secret.clone(), made.secret.clone()]);
     assert_eq!(secrets(DAY).await, std::slice::from_ref(&new.secret));
     let due = &log.claim(&made.id, Millis(DAY), 1).await.unwrap()[0];
     assert!(!format!("{due:?}").contains("whsec"));
+}
+
+async fn rotate(log: &Log, id: &str, at: u64) -> Made {
+    match log.rotate_secret(id, Millis(at)).await.unwrap() {
+        Rotated::Made(made) => made,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn no_rotation_ends_a_secret_before_its_day() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    for at in 0..4 {
+        event(&log, "call.started", Millis(at)).await;
+    }
+    let second = rotate(&log, &made.id, 100).await;
+    let third = rotate(&log, &made.id, 5_000).await;
+    let secrets = async |now| log.claim(&made.id, Millis(now), 1).await.unwrap()[0].secrets.clone();
+    let all = [third.secret.clone(), second.secret.clone(), made.secret.clone()];
+    assert_eq!(secrets(DAY + 99).await, all);
+    let refused = log.rotate_secret(&made.id, Millis(DAY + 99)).await.unwrap();
+    assert_eq!(refused, Rotated::TooSoon(Millis(DAY + 100)));
+    assert_eq!(secrets(DAY + 100).await, all[..2]);
+    let fourth = rotate(&log, &made.id, DAY + 100).await;
+    let all = [fourth.secret, third.secret.clone(), second.secret];
+    assert_eq!(secrets(DAY + 4_999).await, all);
+    let unknown = log.rotate_secret("we_none", Millis(0)).await.unwrap();
+    assert_eq!(unknown, Rotated::Unknown);
+}
+
+#[tokio::test]
+async fn a_failing_endpoint_shows_why_until_it_accepts_an_event() {
+    let (log, _folder) = log().await;
+    let made = log.create_endpoint(&to("https://a.example/"), Millis(0)).await.unwrap();
+    event(&log, "call.started", Millis(0)).await;
+    let answered = |status| Ended::Answered { status, retry_after: None };
+    let failed = Ended::Failed("TLS: the certificate has expired".to_owned());
+    let all = [
+        (failed, Some("TLS: the certificate has expired")),
+        (answered(503), Some("it answered 503")),
+        (answered(302), Some("it answered 302, and redirects are not followed")),
+        (answered(204), None),
+    ];
+    for (attempts, (ended, reason)) in (1..).zip(all) {
+        let (endpoint, place) = (made.id.clone(), 1);
+        let result = DeliveryResult { endpoint, place, attempts, ended, random: 0 };
+        log.record(&[result], Millis(1)).await.unwrap();
+        assert_eq!(log.endpoints().await.unwrap()[0].reason.as_deref(), reason);
+    }
 }
 
 #[tokio::test]

@@ -26,6 +26,7 @@ impl Resolver for Local {
         let all: &[&str] = match name {
             "localtest.example" => &["127.0.0.1"],
             "mixed.example" => &["93.184.216.34", "10.0.0.1"],
+            "public.example" => &["93.184.216.34"],
             "mapped.example" => &["::ffff:127.0.0.1"],
             _ => &[],
         };
@@ -74,6 +75,28 @@ async fn a_name_that_resolves_to_an_internal_address_is_not_called() {
     let sender = sender(&WebhookSettings::default(), Local);
     let nowhere = sender.deliver(&due("https://x.example/"), Millis(0)).await;
     assert_eq!(nowhere, Ended::Failed("the host has no address".to_owned()));
+}
+
+#[tokio::test]
+async fn an_address_without_tls_is_refused_when_it_is_typed() {
+    let refused = |url: &'static str, settings: WebhookSettings| async move {
+        sender(&settings, Local).check_url(url).await.err().unwrap_or_default()
+    };
+    // `localtest.example` is in an allowed network, the others are not.
+    let allowed = WebhookSettings { allow_ports: vec![80], ..loopback() };
+    assert_eq!(refused("http://localtest.example/", allowed.clone()).await, "");
+    for (url, settings, reason) in [
+        ("http://localtest.example/", WebhookSettings::default(), "write https://"),
+        ("http://93.184.216.34/", allowed.clone(), "write https://"),
+        ("http://public.example/", allowed.clone(), "write https://"),
+        ("http://nowhere.example/", allowed.clone(), "nowhere.example has no address: write"),
+        ("https://localtest.example/", WebhookSettings::default(), "not a public address"),
+    ] {
+        let refused = refused(url, settings).await;
+        assert!(refused.contains(reason), "{url}: {refused}");
+    }
+    // The name may exist later.
+    assert_eq!(refused("https://nowhere.example/", WebhookSettings::default()).await, "");
 }
 
 #[tokio::test]

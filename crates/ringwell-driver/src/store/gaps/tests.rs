@@ -11,6 +11,7 @@ fn held(allocated: u64, locked_until: u64) -> Past {
         locked_until: Millis(locked_until),
         params: Vec::new(),
         next_allocated_at: None,
+        keep_alives: None,
     };
     Past { held: Some(held), missing: None }
 }
