@@ -174,6 +174,22 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     assert!(!record.exists(), "an orderly stop flushes everything");
 }
 
+/// The copy has no trace of the pool, and its lifetime is longer than that of all others.
+#[test]
+fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {
+    let short = Duration::from_millis(300);
+    let mut site = Site::new(vec![Pool::new(1, 3, short)], "shards = 1");
+    Server::start(site.serve(&[])).stop();
+    let server = Server::start(site.serve(&["--restored"]));
+    std::thread::sleep(4 * short);
+    site.write(vec![Pool::new(1, 3, short), Pool::new(2, 3, LONG)]);
+    server.reload();
+    let is_overflow =
+        |pool: &Pool| batch::one(&mut server.client(), pool, "after the reload").overflow;
+    assert!(!is_overflow(&site.pools[0]));
+    assert!(is_overflow(&site.pools[1]));
+}
+
 /// The lockouts of both visitors from before the copy are over, so that only the lost interval is
 /// uncertain.
 #[test]

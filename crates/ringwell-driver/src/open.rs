@@ -30,7 +30,7 @@ use std::mem::take;
 
 use read::KeptIn;
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHolds, Directory};
+use ringwell_directory::{BucketHold, BucketHolds, Directory, Placement};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Durability, Noted, Verdict};
 
@@ -107,6 +107,36 @@ pub struct Begun<F: Files> {
 }
 
 impl<F: Files> Begun<F> {
+    /// Records what must be durable before an answer: the boot, the name of the data directory, and
+    /// `gap_until`, the end of the time in which answered allocations may be missing.
+    fn note(&mut self, start: &Start<'_, F>, gap_until: Option<Millis>) -> Result<(), FileError> {
+        let Start { files, settings: Settings { data, durability, .. }, has_log, .. } = *start;
+        if !has_log {
+            note_unflushed(files, data, *durability, self.boot)?;
+        }
+        let is_copy = self.copied.is_some() && !planted(Bug::CopyKeepsName);
+        let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
+        let identity = draw(files, data)?.id;
+        self.identity = if has_log { IN_LOG.to_owned() } else { identity };
+        self.gaps = Gaps::read(files, data)?;
+        if let Some(until) = gap_until {
+            self.gaps.add(self.recorded_until, until);
+            self.gaps.write(files, data)?;
+        }
+        Ok(())
+    }
+
+    /// If the data are a copy, holds pools that are not in the list yet for their own lifetimes,
+    /// which may be longer than all that are known.
+    fn hold_copied(&mut self, placement: &Placement, now: Millis) {
+        if self.copied.is_none() {
+            return;
+        }
+        let all = self.shards.iter().flat_map(|opened| placement.buckets_of(opened.shard));
+        let hold = BucketHold { since: now, until: Millis::ZERO };
+        all.for_each(|bucket| self.holds.add(bucket, hold));
+    }
+
     /// The findings, for the node. `journals` are the shards' next groups; `is_first` means that
     /// nothing had been served from the data before.
     pub fn findings(&mut self, is_first: bool, journals: Vec<(u16, u64)>) -> node::Begun {
@@ -220,22 +250,14 @@ pub fn begin<F: Files>(
         copied,
         held: Vec::new(),
     };
-    if !start.has_log {
-        note_unflushed(files, &settings.data, settings.durability, boot)?;
-    }
     if has_files {
-        let is_copy = copied.is_some() && !planted(Bug::CopyKeepsName);
-        let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
-        let identity = draw(files, &settings.data)?.id;
-        begun.identity = if start.has_log { IN_LOG.to_owned() } else { identity };
         begun.recorded_until = recorded_until;
-        begun.gaps = Gaps::read(files, &settings.data)?;
-        if is_in_doubt {
-            begun.gaps.add(recorded_until, clocks.wall(now));
-            begun.gaps.write(files, &settings.data)?;
-        }
+        begun.note(start, is_in_doubt.then(|| clocks.wall(now)))?;
     }
-    let Some(new) = new else { return Ok(begun) };
+    let Some(new) = new else {
+        begun.hold_copied(placement, now);
+        return Ok(begun);
+    };
     begun.served_lists = served_lists;
     if is_in_doubt || !new.is_empty() {
         begun.unknown_until = arrivals::unknown_until(lifetimes, now);

@@ -22,10 +22,11 @@ fn passed(test: &str) -> u32 {
         .env("RUSTC_WORKSPACE_WRAPPER", compiler())
         .output()
         .unwrap();
-    let text = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap()).concat();
-    assert!(output.status.success(), "{text}");
-    println!("{text}");
-    let (before, _) = text.split_once(" passed").unwrap_or_else(|| panic!("{text}"));
+    let printed = [output.stdout, output.stderr].map(|bytes| String::from_utf8(bytes).unwrap());
+    let printed = printed.concat();
+    assert!(output.status.success(), "{printed}");
+    println!("{printed}");
+    let (before, _) = printed.split_once(" passed").unwrap_or_else(|| panic!("{printed}"));
     before.rsplit(' ').next().and_then(|count| count.parse().ok()).unwrap()
 }
 

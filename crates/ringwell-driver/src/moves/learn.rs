@@ -16,6 +16,7 @@ use super::{keep, to_its_end, use_owners};
 use crate::Path;
 use crate::arrivals;
 use crate::canary::{Bug, planted};
+use crate::membership::Membership;
 use crate::message::Message;
 use crate::node::{Node, Phase};
 use crate::platform::Platform;
@@ -77,7 +78,7 @@ async fn ask_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) ->
 /// A shard of each other node.
 fn others(node: &Node) -> Vec<u16> {
     let membership = node.membership.iter();
-    membership.flat_map(|membership| membership.first_shards_of_others()).collect()
+    membership.flat_map(Membership::first_shards_of_others).collect()
 }
 
 /// Exchanges copies of the owners with the node of `shard`; returns whether anything was new here.
