@@ -12,15 +12,15 @@ use serde_json::Value;
 use super::phone::{Phone, SECRET};
 use super::support::server::{self, Server};
 use super::support::site::{Pool, Site, TOKEN};
-use super::{Kamailio, free_port, sipp};
+use super::{Kamailio, PATIENCE, alone, free_port, patient, sipp};
 
 const CONFIGURATION: &str = include_str!("../../../../deploy/kamailio-proxy.cfg");
 pub(crate) const TALK: &str = include_str!("talk.xml");
 pub(crate) const REFUSED: &str = include_str!("refused.xml");
-const GIVES_UP: &str = include_str!("gives_up.xml");
+pub(crate) const GIVES_UP: &str = include_str!("gives_up.xml");
 pub(crate) const ANSWERS: &str = include_str!("answers.xml");
-const BUSY: &str = include_str!("busy.xml");
-const RINGS: &str = include_str!("rings.xml");
+pub(crate) const BUSY: &str = include_str!("busy.xml");
+pub(crate) const RINGS: &str = include_str!("rings.xml");
 
 /// `SIPp` as a destination; killed when dropped.
 pub(crate) struct Callee {
@@ -54,7 +54,7 @@ impl Callee {
     /// Waits until it has finished its calls; returns the ids of the calls that it got.
     pub(crate) fn end(mut self, folder: &Path, name: &str) -> usize {
         server::signal(self.child.id(), "USR1");
-        let until = Instant::now() + Duration::from_secs(20);
+        let until = Instant::now() + PATIENCE;
         while self.child.try_wait().unwrap().is_none() && Instant::now() < until {
             thread::sleep(Duration::from_millis(50));
         }
@@ -115,6 +115,8 @@ impl Switch {
             ("change-me-token", TOKEN.to_owned()),
             ("change-me-secret", SECRET.to_owned()),
             ("sip:+18005550100@127.0.0.1:5080", default.address()),
+            patient(),
+            ("\"fr_timer\", 2000", "\"fr_timer\", 60000".to_owned()),
         ];
         let kamailio = Kamailio::start(folder.path(), CONFIGURATION, &changes);
         Self { folder, server, kamailio, answers, default, _others: [busy, rings], site }
@@ -131,26 +133,30 @@ impl Switch {
     }
 }
 
+fn logged_calls(server: &Server) -> Vec<Value> {
+    let authorization = format!("Bearer {TOKEN}");
+    let headers = [("authorization", authorization.as_str())];
+    let answer = server.client().get("/v1/calls?limit=1000", &headers).unwrap().json();
+    answer["calls"].as_array().unwrap().clone()
+}
+
 /// All calls of the log by their SIP names, once all have ended.
 pub(crate) fn calls(server: &Server, count: usize) -> BTreeMap<String, Value> {
-    let bearer = format!("Bearer {TOKEN}");
-    let until = Instant::now() + Duration::from_secs(20);
+    let until = Instant::now() + PATIENCE;
     loop {
-        let mut client = server.client();
-        let headers = [("authorization", bearer.as_str())];
-        let answer = client.get("/v1/calls?limit=1000", &headers).unwrap().json();
-        let all = answer["calls"].as_array().unwrap();
+        let all = logged_calls(server);
         if all.len() == count && all.iter().all(|call| call["state"] == "ended") {
             let name = |call: &Value| call["provider_call_id"].as_str().unwrap().to_owned();
             return all.iter().map(|call| (name(call), call.clone())).collect();
         }
-        assert!(Instant::now() < until, "{count} calls should have ended: {answer:#}");
+        assert!(Instant::now() < until, "{count} calls should have ended: {all:#?}");
         thread::sleep(Duration::from_millis(100));
     }
 }
 
 #[test]
 fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
+    let _alone = alone();
     let switch = Switch::new();
     let busy = REFUSED.replace("STATUS", "486");
     let (talk, second) = (switch.numbers(1, 80), switch.numbers(4, 10));
@@ -180,6 +186,7 @@ fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
 
 #[test]
 fn no_call_gets_silence_when_the_server_dies_half_way() {
+    let _alone = alone();
     let switch = Switch::new();
     let numbers = switch.numbers(1, 90);
     let Switch { folder, server, kamailio, answers, default, _others, site: _site } = switch;
@@ -187,7 +194,10 @@ fn no_call_gets_silence_when_the_server_dies_half_way() {
     let calls = thread::scope(|scope| {
         // SIPp fails if a call is not answered, or not hung up properly.
         let calls = scope.spawn(|| sipp(folder.path(), ("talk", TALK), port, &numbers, "15"));
-        thread::sleep(Duration::from_secs(3));
+        let half = Instant::now() + PATIENCE;
+        while logged_calls(&server).len() < 30 && Instant::now() < half {
+            thread::sleep(Duration::from_millis(100));
+        }
         server.kill();
         calls.join().unwrap()
     });
