@@ -60,20 +60,21 @@ impl Recorded {
 impl Reading {
     /// The clocks from which all shards of the process continue.
     ///
-    /// Shard time continues by the time since boot if a shard has recorded it in this boot;
+    /// Shard time continues by the time since boot from the newest record of it in this boot;
     /// otherwise by the wall clock's time since the newest record. It never falls. A journal of
     /// format 1 recorded no clocks; then the wall clock counts, unless the journal is ahead of it.
     #[must_use]
     pub fn resume(&self, recorded: &[Recorded]) -> Clocks {
         let newest = recorded.iter().map(|it| it.last_at).max().unwrap_or_default();
         let noted = recorded.iter().filter_map(|it| Some((it.last_at, it.clocks?)));
-        let last = noted.max_by_key(|(last_at, clocks)| (clocks.boot == self.boot, *last_at));
+        // The newest in true time, whose shard time is the last that the process had. An idle shard
+        // has recorded an earlier one, which may have been ahead of it.
+        let last = noted.max_by_key(|(last_at, clocks)| {
+            let is_here = clocks.boot == self.boot;
+            (is_here, if is_here { clocks.since_boot(*last_at) } else { *last_at }, *last_at)
+        });
         let now = match last {
-            Some((_, clocks)) if clocks.boot == self.boot => {
-                let here = recorded.iter().filter_map(|it| it.clocks);
-                let here = here.filter(|clocks| clocks.boot == self.boot);
-                here.map(|clocks| clocks.shard(self.since_boot)).max().unwrap_or_default()
-            }
+            Some((_, clocks)) if clocks.boot == self.boot => clocks.shard(self.since_boot),
             Some((last_at, clocks)) => last_at + self.wall.since(clocks.wall(last_at)),
             None => self.wall,
         };

@@ -27,6 +27,8 @@ pub struct Restore {
     skew_max: Millis,
     /// The newest time of the node's other shards.
     elsewhere: Millis,
+    /// Running lockouts were lengthened by this at the end of the records.
+    lengthened: Option<Millis>,
     /// The longest lifetime of the pools, or the longest lockout that was found.
     lockout_max: Millis,
     /// A snapshot lists the numbers in the order of their slots: the likely slot of the next one.
@@ -58,6 +60,7 @@ impl Restore {
             resumed: None,
             skew_max: Millis::ZERO,
             elsewhere: Millis::ZERO,
+            lengthened: None,
             lockout_max,
             next_slot: 0,
         }
@@ -66,11 +69,6 @@ impl Restore {
     /// A time that has certainly passed, when the snapshot was begun; and the clocks then.
     pub fn clock(&mut self, last_at: Millis, clocks: Option<Clocks>) {
         self.known = self.known.or_newer(Recorded { last_at, clocks });
-    }
-
-    /// A time that has passed for another shard of the node.
-    pub fn clock_elsewhere(&mut self, at: Millis) {
-        self.elsewhere = self.elsewhere.max(at);
     }
 
     /// This shard's knowledge of time; its journal ends at `tip`.
@@ -85,9 +83,15 @@ impl Restore {
         self.skew_max = skew_max;
     }
 
-    /// The clocks from which the process continues, see [`crate::Reading::resume`].
-    pub fn resume(&mut self, clocks: Clocks) {
+    /// The clocks from which the process continues at `now`, see [`crate::Reading::resume`]. The
+    /// journal ends at `tip`. Must be called before other shards adopt anything from this one: they
+    /// do not know by how much its lockouts are lengthened.
+    pub fn resume(&mut self, clocks: Clocks, now: Millis, tip: &Tip) {
         self.resumed = Some(clocks);
+        self.elsewhere = self.elsewhere.max(now);
+        self.known = self.recorded(tip);
+        self.lengthened = self.pass(now, self.resumed);
+        self.known = Recorded { last_at: self.known.last_at.max(now), clocks: self.resumed };
     }
 
     /// `at` is the present time, and the time since the last record is uncertain: running lockouts
@@ -263,7 +267,7 @@ impl Restore {
         let known = self.known.last_at.max(self.elsewhere);
         // A shard that is far behind the others has not accounted for the gap that they have
         // accounted for.
-        let lengthened = self.pass(clock.max(known), self.resumed);
+        let lengthened = self.pass(clock.max(known), self.resumed).or(self.lengthened);
         let wall_less_shard = self.resumed.map_or(0, |clocks| clocks.wall_less_shard());
         let mut doubts = Doubts { lengthened, wall_less_shard, ..Doubts::default() };
         let now = clock.max(known);

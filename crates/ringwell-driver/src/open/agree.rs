@@ -35,7 +35,6 @@ pub fn agree<F: Files>(
     reading: &Reading,
     heard: Option<Recorded>,
 ) -> Result<Clocks, OverflowTaken> {
-    adopt(reads);
     let heard = heard.filter(|_| !planted(Bug::WallAtTakeOver));
     // The last owner's time alone counts: a shard to which it wrote nothing has the clocks of one before.
     let believed = |it: Recorded| Recorded { clocks: it.clocks.filter(|_| heard.is_none()), ..it };
@@ -50,13 +49,14 @@ pub fn agree<F: Files>(
         reading.resume(&recorded)
     };
     let now = clocks.shard(reading.since_boot);
-    check_overflow(directory, reads, now)?;
-    for read in reads {
+    for read in reads.iter_mut() {
         // All shards of a process share one time, the newest: lockouts that are taken over and
-        // holds for doubts count from then, even if a clock was set back.
-        read.restore.clock_elsewhere(now);
-        read.restore.resume(clocks);
+        // holds for doubts count from then, even if a clock was set back. Lockouts that are taken
+        // over have been lengthened by what their own journal does not show.
+        read.restore.resume(clocks, now, &read.recovered.tip);
     }
+    adopt(reads);
+    check_overflow(directory, reads, now)?;
     Ok(clocks)
 }
 

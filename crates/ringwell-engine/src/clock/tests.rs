@@ -84,6 +84,19 @@ fn all_shards_of_a_process_have_the_same_time() {
     assert_eq!(doubtful(late, now, Some(clocks), MINUTE), Millis(jump - 1));
 }
 
+/// Otherwise lockouts of the others would end early by what shard time has waited since.
+#[test]
+fn a_start_continues_from_the_newest_clocks_and_not_from_those_of_an_idle_shard() {
+    let mut waited = Clocks { wall_offset: 0, ..right(BOOT) };
+    for _ in 0..5 {
+        waited = slewed(waited);
+    }
+    let recorded = [recorded(9_000, right(BOOT)), recorded(20_000, waited)];
+    assert_eq!(ahead(&read(BOOT, 20_500, 0), &recorded), -5);
+    // It never falls.
+    assert_eq!(ahead(&read(BOOT, 9_001, 0), &recorded), 20_000 - 5 - 9_001);
+}
+
 #[test]
 fn a_journal_without_clocks_is_continued_by_the_wall_clock() {
     let old = Recorded { last_at: Millis(BOOTED + 5_000), clocks: None };

@@ -53,10 +53,26 @@ fn a_shard_far_behind_the_others_has_not_recovered_from_their_leap() {
     let group = allocation();
     let mut behind = restore();
     behind.group(&group.header, &group.body).unwrap();
-    behind.clock_elsewhere(LATER);
+    let clocks = Clocks { boot: 7, shard_offset: 0, wall_offset: 0 };
+    behind.resume(clocks, LATER, &Tip::after(&group.header));
     let (is_free, doubts) = started(behind, &group);
     assert!(!is_free);
     assert_eq!(doubts.lengthened, Some(LATER - START));
+}
+
+/// The taker's own journal shows no leap.
+#[test]
+fn a_lockout_that_another_shard_takes_over_has_been_lengthened() {
+    let group = allocation();
+    let clocks = Clocks { boot: 7, shard_offset: 0, wall_offset: 0 };
+    let mut giver = Restore::new(Vec::new(), 9);
+    giver.group(&group.header, &group.body).unwrap();
+    giver.resume(clocks, LATER, &Tip::after(&group.header));
+    let mut taker = restore();
+    taker.resume(clocks, LATER, &Tip::FIRST);
+    giver.retired().for_each(|number| taker.adopt(number));
+    let (engine, _) = taker.finish(Tip::FIRST.raise_epoch(), LATER, false);
+    assert!(!engine.shard().slots()[0].is_free(LATER));
 }
 
 /// Otherwise a lockout would be longer by the leap with each start.
