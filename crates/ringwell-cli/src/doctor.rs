@@ -249,6 +249,9 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     if place != data {
         findings.ok("data", format!("{shown} will be made at the first start"));
     }
+    if config.journal.replicated.is_none() {
+        missing_journal(data, findings);
+    }
     space(config, place, findings);
     match disk::probe(place) {
         Err(error) => findings.bad(
@@ -274,6 +277,22 @@ fn data_directory(config: &Config, findings: &mut Findings) {
                 findings.note("disk", warning);
             }
         }
+    }
+}
+
+fn missing_journal(data: &Path, findings: &mut Findings) {
+    match disk::missing_journal(data) {
+        Ok(None) => {}
+        Ok(Some(shard)) => findings.bad(
+            "data",
+            format!(
+                "the journal of shard {shard} is missing in {}: bring it back, or mount its \
+                volume, before the next start, which otherwise holds all ring pools for the \
+                longest lifetime",
+                data.display()
+            ),
+        ),
+        Err(error) => findings.bad("data", error.to_string()),
     }
 }
 

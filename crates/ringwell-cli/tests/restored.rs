@@ -149,6 +149,42 @@ fn a_data_directory_whose_journal_was_removed_holds_all_pools() {
     assert!(is_overflow(&server, &site));
 }
 
+/// Its directory is gone, or empty, as where a volume is not mounted.
+#[test]
+fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
+    for is_empty in [false, true] {
+        let pools = (1..9).map(|id| Pool::new(id, 3, LONG)).collect();
+        let site = Site::new(pools, "shards = 2");
+        let server = Server::start(site.serve(&[]));
+        let overflow = |server: &Server| {
+            let one = |pool| batch::one(&mut server.client(), pool, "a").overflow;
+            site.pools.iter().filter(|pool| one(pool)).count()
+        };
+        assert_eq!(overflow(&server), 0);
+        server.stop();
+        let journal = site.data().join("journal/0");
+        std::fs::remove_dir_all(&journal).unwrap();
+        if is_empty {
+            std::fs::create_dir(&journal).unwrap();
+        }
+        let data = site.data().to_str().unwrap();
+        for words in [&["journal", "verify", data][..], &["doctor", "--data", data]] {
+            let done = ringwell(words).output().unwrap();
+            let said = String::from_utf8_lossy(&done.stdout);
+            assert_eq!(done.status.code(), Some(1), "{said}");
+            assert!(said.contains("the journal of shard 0 is missing"), "{said}");
+        }
+        let server = Server::start(site.serve(&[]));
+        assert_eq!(overflow(&server), site.pools.len());
+        assert!(server.log().contains("the journal of this shard is missing"), "{}", server.log());
+        server.kill();
+        // The hold is stored, and does not begin again.
+        let server = Server::start(site.serve(&[]));
+        assert_eq!(overflow(&server), site.pools.len());
+        assert!(!server.log().contains("is missing"), "{}", server.log());
+    }
+}
+
 #[test]
 fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     let settings = "shards = 1\ndurability = \"os\"";

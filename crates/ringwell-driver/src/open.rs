@@ -22,7 +22,8 @@ pub use fetch::discard_unfinished;
 pub use follow::{Beside, FollowError, Followed, follow, placement_name};
 pub use hold::{OldMap, hold_buckets};
 pub use read::{
-    Believed, Copied, Read, copied, read, read_copy, report_copied, shards_on_disk, specs,
+    Believed, Copied, Read, copied, missing_journal, read, read_copy, report_copied,
+    shards_on_disk, specs,
 };
 
 use std::collections::BTreeSet;
@@ -116,7 +117,8 @@ impl<F: Files> Begun<F> {
         }
         let is_copy = self.copied.is_some() && !planted(Bug::CopyKeepsName);
         let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
-        let identity = draw(files, data)?.id;
+        let shards = self.shards.iter().map(|opened| opened.shard).filter(|_| !has_log);
+        let identity = draw(files, data, &shards.collect())?.id;
         self.identity = if has_log { IN_LOG.to_owned() } else { identity };
         self.gaps = Gaps::read(files, data)?;
         if let Some(until) = gap_until {
@@ -199,7 +201,8 @@ pub fn begin<F: Files>(
     let Start { files, settings, directory, .. } = *start;
     let has_files = settings.durability != Durability::Memory;
     let boot = start.reading.boot;
-    let copied = if start.has_log { None } else { copied(files, settings, start.on_disk, boot)? };
+    let shards = (start.member.map(|(own, _)| own), start.on_disk);
+    let copied = if start.has_log { None } else { copied(files, settings, shards, boot)? };
     for read in &mut reads {
         read.is_in_doubt |= copied.is_some();
     }

@@ -283,7 +283,7 @@ async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
         return Ok(());
     }
     let (files, data) = (platform.files(), node.config.data.clone());
-    let drawn = platform.offload(move || Identity::draw(&files, &data)).await;
+    let drawn = platform.offload(move || Identity::draw(&files, &data, &BTreeSet::new())).await;
     let drawn = drawn.ok_or("the server is stopping")?.map_err(|error| error.to_string())?;
     node.set_identity(drawn.id);
     Ok(())

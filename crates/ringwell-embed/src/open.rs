@@ -2,7 +2,7 @@
 
 use ringwell_directory::{Config, Directory};
 use ringwell_driver::open::{self, Believed, Opened, OverflowTaken, agree, shards_on_disk};
-use ringwell_driver::store::{FileError, Inline, OpenError, Settings, note_unflushed};
+use ringwell_driver::store::{FileError, Identity, Inline, OpenError, Settings, note_unflushed};
 use ringwell_engine::{Doubts, Engine};
 use ringwell_journal::Durability;
 use ringwell_os::OsFiles;
@@ -54,7 +54,7 @@ pub(crate) fn open_alone(
         Durability::Disk | Durability::Os => shards_on_disk(&OsFiles, &settings.data)?,
     };
     let reading = reading();
-    let copied = open::copied(&OsFiles, &settings, &others, reading.boot)?;
+    let copied = open::copied(&OsFiles, &settings, (None, &others), reading.boot)?;
     open::report_copied(&settings, copied);
     let last = others.into_iter().max().unwrap_or_default();
     let read = |shard| {
@@ -68,6 +68,10 @@ pub(crate) fn open_alone(
     let clocks = agree(&mut reads, directory, &reading, None)?;
     let clock = Clock::going_on(clocks, reading.since_boot);
     note_unflushed(&OsFiles, &settings.data, durability, reading.boot)?;
+    let written = (0..=last).collect();
     let Opened { engine, store, doubts, .. } = open::open(reads.swap_remove(0), clock.now())?;
+    if durability != Durability::Memory {
+        Identity::read_or_draw(&OsFiles, &settings.data, &written)?;
+    }
     Ok(Alone { engine, store, clock, doubts, boot: reading.boot })
 }

@@ -1,11 +1,13 @@
 //! The files of a server: the driver's store on the operating system's files.
 
-use ringwell_driver::store;
+use std::path::Path;
+
 pub use ringwell_driver::store::{
     Damage, Draft, FileError, Gaps, Identity, Inline, Leaving, OpenError, ReadError, Reader,
     SeenJournals, ServedMap, Settings, SnapshotRef, Stats, Store, WriteMode, is_restored,
     list_snapshots, mark_restored, read_snapshot, unmark_restored, write_whole,
 };
+use ringwell_driver::{open, store};
 pub use ringwell_os::{
     DataLock, Journal, LockError, OsFiles, Probe, ReadLock, create_directory, kept_secret, probe,
     random, warn_of_mode,
@@ -19,3 +21,11 @@ pub type SegmentFiles = store::SegmentFiles<OsFiles>;
 pub type ShardStore = store::ShardStore<OsFiles>;
 /// A snapshot that is being written.
 pub type SnapshotFile = store::SnapshotFile<OsFiles>;
+
+/// A shard whose journal was written in `data` and is no longer there.
+///
+/// # Errors
+/// [`FileError`]
+pub fn missing_journal(data: &Path) -> Result<Option<u16>, FileError> {
+    open::missing_journal(&OsFiles, data, None, &open::shards_on_disk(&OsFiles, data)?)
+}

@@ -58,6 +58,11 @@ impl Files for OsFiles {
     }
 
     fn open(&self, path: &Path, access: Access) -> Result<OsFile, FileError> {
+        if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            // A named pipe would let a start wait for ever.
+            let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+            return Err(error).context("open", path);
+        }
         let file = match access {
             Access::Read | Access::Fresh => File::open(path),
             Access::Write => OpenOptions::new().write(true).open(path),

@@ -42,6 +42,30 @@ impl World {
         self.queue.add(self.now() + later, Event::CopyBack(copied));
     }
 
+    /// The journal of one of a node's shards is lost; its others remain.
+    pub(crate) fn lose_journal(&mut self) {
+        let random = self.faults.stream(Kind::LostJournal);
+        let (which, drawn) = (random.next(), random.next());
+        let node = usize::try_from(which % self.nodes.len() as u64).unwrap_or(0);
+        let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
+        let shards: Vec<u16> = known.iter().flat_map(|known| &known.shards).copied().collect();
+        let may_not = self.is_in_between()
+            || self.is_listing
+            || self.durability == Durability::Memory
+            || self.nodes[node].is_refused
+            || self.nodes[node].before_moves.is_some();
+        if may_not || shards.is_empty() {
+            return;
+        }
+        let shard = shards[usize::try_from(drawn % shards.len() as u64).unwrap_or(0)];
+        self.stop(node, false);
+        self.nodes[node].files.disk().lose_shard(shard);
+        // The start finds this without other nodes.
+        let since_us = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
+        self.nodes[node].older = Some(Older { is_marked: true, since_us });
+        self.tell(node, &[], || format!("the journal of shard {shard} is lost"));
+    }
+
     /// The owners by which a node serves, and the buckets that it is giving away.
     fn owners_served(&self, node: usize) -> Option<(Owners, Vec<Leaving>)> {
         let served = self.nodes[node].files.served()?;

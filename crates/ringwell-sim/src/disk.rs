@@ -132,6 +132,17 @@ impl Disk {
         *self = Self { life: self.life, is_os: self.is_os, ..Self::default() };
     }
 
+    /// The files of one shard are lost, as if its volume were not mounted.
+    pub(crate) fn lose_shard(&mut self, shard: u16) {
+        self.names.retain(|name, _| name.shard != shard);
+        self.durable_names.retain(|name, _| name.shard != shard);
+        self.changes.retain(|change| match change {
+            Change::Put(name, _) | Change::Move(_, name) | Change::Remove(name) => {
+                name.shard != shard
+            }
+        });
+    }
+
     /// The files as they are now, at one moment.
     pub(crate) fn copy(&self) -> Copy {
         let file = |id: &u64| self.files.get(id).map(|file| file.cached.clone());

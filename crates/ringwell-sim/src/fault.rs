@@ -90,6 +90,7 @@ kinds! {
     CopyBack "copy-back" 20 5_000 60_000;
     ListSpread "list-spread" 40 300_000 900_000;
     StandsStill "stands-still" 25 5_000 60_000;
+    LostJournal "lost-journal" 10 5_000 60_000;
 }
 
 impl Kind {
@@ -146,6 +147,7 @@ impl Faults {
                         | Kind::Restored
                         | Kind::CopyBack
                         | Kind::StandsStill
+                        | Kind::LostJournal
                 );
             let is_calmed = is_calm && is_fault;
             let rate = if on.contains(kind) { high } else { rate };

@@ -62,6 +62,9 @@ impl World {
         if self.faults.strikes(Kind::LostDisk) {
             self.befall_disk();
         }
+        if self.faults.strikes(Kind::LostJournal) {
+            self.lose_journal();
+        }
         for node in 0..self.nodes.len() {
             for kind in [Kind::Restored, Kind::CopyBack] {
                 if self.faults.strikes(kind) {

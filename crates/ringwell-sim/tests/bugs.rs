@@ -42,10 +42,11 @@ const MISSED: [Bug; 6] = [
 ];
 
 /// Disabled unless requested: a fault that happens in nearly every run hides bugs that show slowly.
-const ASKED_FOR: [Kind; 12] = [
+const ASKED_FOR: [Kind; 13] = [
     Kind::CrashAfter,
     Kind::Hasty,
     Kind::LostDisk,
+    Kind::LostJournal,
     Kind::SlowSpell,
     Kind::BootClock,
     Kind::LargePools,
@@ -75,6 +76,7 @@ const CASES: &[Case] = &[
     (Bug::NoHoldAfterRot, &[Kind::RotAtEnd, Kind::Kill], &["not held", "double"]),
     (Bug::OwnersNotAsked, &[Kind::CopyBack, Kind::Move], &["two owners", "forgotten", "double"]),
     (Bug::PowerCutIgnored, &[Kind::Os, Kind::Power], &["not held", "double"]),
+    (Bug::LostShardIgnored, &[Kind::LostJournal], &["not held", "double"]),
     (Bug::NoNameFlush, &[Kind::Power], &["forgotten", "refused"]),
     (Bug::OneSalt, &[Kind::Power, Kind::CrashAtCall], &["refused", "forgotten"]),
     (

@@ -7,7 +7,9 @@ use std::process::ExitCode;
 use ringwell_journal::{
     GroupHeader, Records, RecoveryPlan, Segments, Snapshot, SnapshotError, Verdict, recover,
 };
-use ringwell_node::disk::{FileError, OsFiles, SnapshotRef, list_snapshots, read_snapshot};
+use ringwell_node::disk::{
+    FileError, OsFiles, SnapshotRef, list_snapshots, missing_journal, read_snapshot,
+};
 
 use super::replay::first_frame;
 use super::{ShardFiles, readable, shards_in};
@@ -26,6 +28,15 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
 /// Whether everything in `path` is sound.
 pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
     let mut sound = true;
+    if let Some(shard) = missing_journal(path)? {
+        sound = false;
+        writeln!(
+            out,
+            "the journal of shard {shard} is missing in {}: bring it back before the next start, \
+            which otherwise holds all ring pools for the longest lifetime",
+            path.display()
+        )?;
+    }
     for files in shards_in(path)? {
         sound &= shard(&files, out)?;
     }

@@ -61,6 +61,18 @@ fn a_server_whose_lock_was_replaced_ends() {
     assert_eq!(server.wait(Duration::from_secs(10)).code(), Some(1), "{}", server.log());
 }
 
+/// Formerly, the start waited for a writer.
+#[test]
+fn a_named_pipe_in_place_of_a_file_is_refused() {
+    let site = Site::new(pools(1, 3, LONG), "");
+    Server::start(site.serve(&[])).stop();
+    let name = site.data().join("identity.json");
+    fs::remove_file(&name).unwrap();
+    assert!(Command::new("mkfifo").arg(&name).status().unwrap().success());
+    let log = refused(&site, &[]).log;
+    assert!(log.contains("identity.json: it is not a regular file"), "{log}");
+}
+
 #[test]
 fn a_foreign_file_in_place_of_the_lock_is_neither_followed_nor_changed() {
     let site = Site::new(pools(1, 3, LONG), "");

@@ -13,7 +13,7 @@ use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{
     FileError, Files, Identity, InlineJournal, OpenError, Settings, ShardStore, SnapshotRef,
-    is_restored, may_lack_groups,
+    is_restored, mark_restored, may_lack_groups,
 };
 
 /// Limits on the trust in the files.
@@ -180,14 +180,24 @@ pub(super) fn load<F: Files>(
     reader.end().copied().ok_or_else(|| "it has no end".to_owned())
 }
 
-/// The shards that have files in `data`.
+/// The shards that have segments or snapshots in `data`. An empty directory may be where a volume
+/// is not mounted.
 ///
 /// # Errors
 /// [`FileError`]
 pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileError> {
-    let names = files.list(&data.join("journal"))?;
-    let shards = names.iter().filter_map(|name| name.parse().ok());
-    Ok(shards.filter(|shard| *shard < SHARDS_MAX).collect())
+    let journals = data.join("journal");
+    let mut shards = Vec::new();
+    for name in files.list(&journals)? {
+        let Some(shard) = name.parse().ok().filter(|shard| *shard < SHARDS_MAX) else { continue };
+        let is_kept = |file: &String| {
+            file.rsplit_once('.').is_some_and(|(_, kind)| kind == "rpj" || kind == "rps")
+        };
+        if files.list(&journals.join(name))?.iter().any(is_kept) {
+            shards.push(shard);
+        }
+    }
+    Ok(shards)
 }
 
 /// The reason why answered allocations may be in another journal than this one.
@@ -195,21 +205,22 @@ pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileE
 pub enum Copied {
     /// It was put back from a copy.
     Restored,
-    /// It was removed from a directory that has been served before.
-    Removed,
+    /// The journal of this shard was removed from a directory that has been served before.
+    Removed(u16),
     /// The machine was booted without an orderly stop before, and answers did not wait for the disk.
     PowerCut,
 }
 
 /// Whether allocations that were answered may be in another journal: then every shard that is read
-/// is in doubt. `on_disk` are the shards that have files, and `boot` identifies the machine's boot.
+/// is in doubt. `own` are the shards of this node, if others have more; `on_disk` are those that
+/// have files, and `boot` identifies the machine's boot.
 ///
 /// # Errors
 /// [`FileError`]
 pub fn copied(
     files: &impl Files,
     settings: &Settings,
-    on_disk: &[u16],
+    (own, on_disk): (Option<&[u16]>, &[u16]),
     boot: u64,
 ) -> Result<Option<Copied>, FileError> {
     let data = &settings.data;
@@ -219,10 +230,34 @@ pub fn copied(
     if is_restored(files, data) {
         return Ok(Some(Copied::Restored));
     }
-    if on_disk.is_empty() && Identity::read(files, data)?.is_some() {
-        return Ok(Some(Copied::Removed));
+    if let Some(shard) = missing_journal(files, data, own, on_disk)? {
+        // A start that ends before the hold is stored leaves a new, empty journal.
+        mark_restored(files, data)?;
+        return Ok(Some(Copied::Removed(shard)));
     }
     Ok(may_lack_groups(files, data, boot)?.then_some(Copied::PowerCut))
+}
+
+/// A shard whose journal was written in `data` and is no longer there. `own` are the shards of this
+/// node, if others have more; `on_disk` are those that have files.
+///
+/// # Errors
+/// [`FileError`]
+pub fn missing_journal(
+    files: &impl Files,
+    data: &Path,
+    own: Option<&[u16]>,
+    on_disk: &[u16],
+) -> Result<Option<u16>, FileError> {
+    let Some(known) = Identity::read(files, data)? else { return Ok(None) };
+    if on_disk.is_empty() && known.shards.is_empty() {
+        // Earlier releases wrote no list of shards.
+        return Ok(Some(0));
+    }
+    let is_missing =
+        |shard: &&u16| own.is_none_or(|own| own.contains(shard)) && !on_disk.contains(shard);
+    let missing = known.shards.iter().find(is_missing).copied();
+    Ok(missing.filter(|_| on_disk.is_empty() || !planted(Bug::LostShardIgnored)))
 }
 
 /// Logs that the files of a start are not those that were written last.
@@ -237,11 +272,13 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
                  resume by themselves; there is nothing to do"
             );
         }
-        Some(Copied::Removed) => tracing::error!(
+        Some(Copied::Removed(shard)) => tracing::error!(
             %data,
-            "this data directory has been served before, but its journal is missing: all pools \
-                answer with overflow numbers for the longest lifetime, then resume by \
-                themselves. If the journal was moved, stop the server and bring it back"
+            shard,
+            "this data directory has been served before, but the journal of this shard is \
+                missing: all pools answer with overflow numbers for the longest lifetime, then \
+                resume by themselves. If the journal was moved or its volume is not mounted, stop \
+                the server and bring it back"
         ),
         Some(Copied::PowerCut) => tracing::error!(
             %data,

@@ -5,6 +5,7 @@
 //! therefore has a random name, which other nodes remember. Source: docs/spec/cluster.md, "A lost
 //! disk".
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -14,12 +15,15 @@ use super::files::{FileError, Files, read_json, remove, write_json};
 const FILE: &str = "identity.json";
 const RESTORED: &str = "RESTORED";
 
-/// The name of a data directory.
+/// The name of a data directory, and what must be in it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Identity {
     /// 32 hexadecimal digits.
     pub id: String,
+    /// The shards whose journals have been written here. Empty in data of earlier releases.
+    #[serde(default)]
+    pub shards: BTreeSet<u16>,
 }
 
 impl Identity {
@@ -31,25 +35,40 @@ impl Identity {
         read_json(files, &data.join(FILE))
     }
 
-    /// Reads the name, or draws one and stores it durably.
+    /// Reads the name, or draws one. Stores durably that the journals of `shards` exist.
     ///
     /// # Errors
     /// [`FileError`]
-    pub fn read_or_draw(files: &impl Files, data: &Path) -> Result<Self, FileError> {
-        if let Some(known) = Self::read(files, data)? {
-            return Ok(known);
+    pub fn read_or_draw(
+        files: &impl Files,
+        data: &Path,
+        shards: &BTreeSet<u16>,
+    ) -> Result<Self, FileError> {
+        let Some(mut known) = Self::read(files, data)? else {
+            return Self::draw(files, data, shards);
+        };
+        if !shards.is_subset(&known.shards) {
+            known.shards.extend(shards);
+            write_json(files, data, FILE, &known)?;
         }
-        Self::draw(files, data)
+        Ok(known)
     }
 
     /// Draws a new name and stores it durably: the data go on from a copy, and nothing else that
-    /// had their name is served from now on.
+    /// had their name is served from now on. The journals of `shards` exist.
     ///
     /// # Errors
     /// [`FileError`]
-    pub fn draw(files: &impl Files, data: &Path) -> Result<Self, FileError> {
+    pub fn draw(
+        files: &impl Files,
+        data: &Path,
+        shards: &BTreeSet<u16>,
+    ) -> Result<Self, FileError> {
         let drawn = files.random(&data.join(FILE))?;
-        let identity = Self { id: format!("{:032x}", u128::from_le_bytes(drawn)) };
+        let id = format!("{:032x}", u128::from_le_bytes(drawn));
+        let mut shards = shards.clone();
+        shards.extend(Self::read(files, data)?.into_iter().flat_map(|known| known.shards));
+        let identity = Self { id, shards };
         write_json(files, data, FILE, &identity)?;
         Ok(identity)
     }
