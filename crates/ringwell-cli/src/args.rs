@@ -20,8 +20,10 @@ use crate::{
 };
 
 const AFTER_HELP: &str = "\
-Exit codes: 0 done; 1 failed, or found a fault (doctor, journal verify, check, pools import); 2 wrong
-usage, and for `check` a file that cannot be read.
+Exit codes:
+  0  done
+  1  failed, or found a fault (doctor, journal verify, check, pools import)
+  2  wrong usage, and for `check` a file that cannot be read
 
 Start with
   ringwell demo

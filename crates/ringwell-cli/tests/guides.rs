@@ -21,6 +21,17 @@ const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
 /// Waits, like a reader, until the started program serves.
 const READY: &str = "until curl -sf http://127.0.0.1:8080/readyz >/dev/null; do sleep 0.2; done\n";
 
+/// Where releases are, without the file's name.
+const RELEASES: &str = "https://github.com/ringwell/ringwell/releases/latest/download/";
+
+/// Makes a release of the program under test, in a folder of its own.
+const RELEASE: &str = "mkdir -p release/ringwell-0/bin
+ln -s \"$(command -v ringwell)\" release/ringwell-0/bin/ringwell
+tar -C release -czf release/ringwell-x86_64-linux-musl.tar.gz ringwell-0\n";
+
+/// Ends the server that a page has started, and removes its data.
+const END: &str = "kill $!\nwait $!\nrm -r demo-data\n";
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
@@ -68,6 +79,11 @@ fn failure(page: &Path) -> Option<String> {
                     "cargo run --release -- demo &\n",
                     &format!("ringwell demo &\n{READY}"),
                 );
+            }
+            "sh release" => {
+                let block = block.replace(RELEASES, "file://$PWD/release/");
+                assert!(block.contains("file://"), "{block}");
+                script += &[RELEASE, &block, READY, END].concat();
             }
             "sh packages" => assert!(ELSEWHERE.contains(&name), "{name}: who runs this block?"),
             "erb" | "json" | "ruby" | "text" => {}

@@ -18,6 +18,9 @@ use anyhow::{Context as _, ensure};
 use crate::bench::{GUIDED, guided_program};
 use crate::shell::{cargo, is_installed, output, root, run as run_command, target_dir};
 
+/// The name of the static tarball without a version: the README's address of the latest release.
+const LATEST: &str = "ringwell-x86_64-linux-musl.tar.gz";
+
 /// The limit on a tarball's size.
 const TARBALL_MAX: u64 = 15 << 20;
 
@@ -64,6 +67,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let time = output(Command::new("git").args(["log", "-1", "--format=%ct"]))?.trim().to_owned();
     let release =
         Release { version: env!("CARGO_PKG_VERSION").to_owned(), time, out, is_smoke: args.smoke };
+    ensure!(read("README.md")?.contains(LATEST), "README.md does not name {LATEST}");
     let mut glibc = None;
     for (target, libc) in [(None, "gnu"), (Some(MUSL), "musl")] {
         if args.smoke && target.is_some() {
@@ -75,6 +79,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         release.tarball(&name)?;
         if target.is_some() {
             release.container(&folder)?;
+            fs::copy(release.out.join(format!("{name}.tar.gz")), release.out.join(LATEST))?;
         } else {
             glibc = Some(folder);
         }
