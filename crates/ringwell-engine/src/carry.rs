@@ -62,7 +62,6 @@ impl Engine {
         if newest.allocated_at != old.allocated_at {
             return;
         }
-        let visitor = self.shard.newest_visitor(old.slot, old.number);
         let position = self.writer.append(&Record::Carry {
             at: now,
             number: old.number,
@@ -71,9 +70,9 @@ impl Engine {
             allocated_at: old.allocated_at,
             locked_until: newest.locked_until,
             clocks: old.clocks,
-            // In its current form, because another shard may have reported the visitor since. No
-            // visitor returns to a number whose lockout is over.
-            visitor: visitor.filter(|_| !newest.is_free(now)),
+            // In its current form, because another shard may have reported the visitor since. Even if
+            // the lockout is over: the visitor's batch may be sent again, which locks the number again.
+            visitor: self.shard.newest_visitor(old.slot, old.number),
             params: old.params,
         });
         assert!(position > newest.position, "a copy precedes its original");

@@ -323,6 +323,30 @@ proptest! {
         prop_assert_eq!(repeats::remembered(&engine), repeats::remembered(&rig.engine));
     }
 
+    /// Also of those whose lockouts are over: a batch that is sent again may lock them again.
+    #[test]
+    fn replay_knows_the_visitors_of_all_numbers_whatever_was_copied(
+        inputs in inputs(), at in 0..100_usize
+    ) {
+        let mut rig = Rig::new();
+        let (before, after) = inputs.split_at(at.min(inputs.len()));
+        before.iter().for_each(|input| rig.apply(input));
+        rig.apply(&Input::Seal);
+        let now = rig.engine.at(rig.now);
+        for group in &rig.groups {
+            prop_assert!(rig.engine.carry(now, &mut group.records(), None).unwrap());
+        }
+        after.iter().for_each(|input| rig.apply(input));
+        rig.apply(&Input::Seal);
+        let again = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
+        let (own, read) = (rig.engine.shard(), again.shard());
+        for (slot, state) in (0..).zip(own.slots()) {
+            let Some(visitor) = own.pool_of(slot).and_then(|_| own.visitor(slot)) else { continue };
+            let found = read.find(state.number).and_then(|slot| read.visitor(slot));
+            prop_assert_eq!(found, Some(visitor), "{}", state.number);
+        }
+    }
+
     #[test]
     fn every_allocation_is_attributed_until_the_number_goes_out_again(inputs in inputs()) {
         let mut rig = Rig::new();

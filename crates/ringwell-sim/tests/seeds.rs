@@ -92,7 +92,7 @@ fn seeds_that_have_failed_hold() {
         Kind::BootClock,
         Kind::LargePools,
     ];
-    let cases: [(u64, &[Kind], &[Kind]); 15] = [
+    let cases: [(u64, &[Kind], &[Kind]); 16] = [
         (260_078, &[], &[]),
         (260_078, &[Kind::StandsStill, Kind::Manage], &[]),
         (260_078, &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry], &[]),
@@ -107,6 +107,7 @@ fn seeds_that_have_failed_hold() {
         (58, &[Kind::Move, Kind::CopyBack, Kind::Restored], &[]),
         (21, &[Kind::Move, Kind::CopyBack, Kind::Restored], &[]),
         (511, &[], &[]),
+        (1_143, &[], &[]),
         (247, &[Kind::MapChange, Kind::ClockBack], &ENDS),
     ];
     for (seed, on, off) in cases {
