@@ -330,13 +330,17 @@ proptest! {
     ) {
         let mut rig = Rig::new();
         let (before, after) = inputs.split_at(at.min(inputs.len()));
-        before.iter().for_each(|input| rig.apply(input));
+        for input in before {
+            rig.apply(input);
+        }
         rig.apply(&Input::Seal);
         let now = rig.engine.at(rig.now);
         for group in &rig.groups {
             prop_assert!(rig.engine.carry(now, &mut group.records(), None).unwrap());
         }
-        after.iter().for_each(|input| rig.apply(input));
+        for input in after {
+            rig.apply(input);
+        }
         rig.apply(&Input::Seal);
         let again = rig.replay(Restore::new(rig.specs.clone(), 100), 1);
         let (own, read) = (rig.engine.shard(), again.shard());
