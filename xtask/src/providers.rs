@@ -205,11 +205,12 @@ fn sip() -> String {
          \x20  ```toml\n   [calls]\n\n   [[calls.destination]]\n   ring_pools = [16]\n\
          \x20  to = [\"+18005550199\"]\n   ```\n\n\
          5. Have the switch ask `POST /v1/sip/route` for each call: \
-         [deploy/kamailio.cfg](../../deploy/kamailio.cfg) does; Asterisk and FreeSWITCH are in \
-         [spec/sip.md](../spec/sip.md).\n\
+         [deploy/kamailio.cfg](../../deploy/kamailio.cfg), \
+         [deploy/asterisk-extensions.conf](../../deploy/asterisk-extensions.conf) and \
+         [deploy/freeswitch.xml](../../deploy/freeswitch.xml) do; [spec/sip.md](../spec/sip.md) describes each.\n\
          6. Have the switch report answers and ends to an account with `provider = \"generic\"`, whose name it \
-         sends as `trunk`: [deploy/kamailio-proxy.cfg](../../deploy/kamailio-proxy.cfg) does. A switch that \
-         redirects does not see them.\n\
+         sends as `trunk`: the files for Asterisk and FreeSWITCH do, and for Kamailio \
+         [deploy/kamailio-proxy.cfg](../../deploy/kamailio-proxy.cfg). A switch that redirects does not see them.\n\
          7. Set a destination in the switch for the case that this server does not answer 200 within half a \
          second.\n\
          8. Get a number from a page or a batch, call it, and look at the call:\n\n\

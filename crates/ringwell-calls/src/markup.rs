@@ -55,6 +55,14 @@ impl Element {
         out
     }
 
+    /// The document without a declaration: `FreeSWITCH` ignores each line that contains `<?`.
+    #[must_use]
+    pub fn document_without_declaration(&self) -> String {
+        let mut out = String::new();
+        self.write(&mut out);
+        out
+    }
+
     fn write(&self, out: &mut String) {
         out.push('<');
         out.push_str(self.name);

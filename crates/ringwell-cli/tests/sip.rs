@@ -11,6 +11,8 @@
 
 #[path = "sip/asterisk.rs"]
 mod asterisk;
+#[path = "sip/freeswitch.rs"]
+mod freeswitch;
 #[path = "calls/phone.rs"]
 #[allow(dead_code, reason = "other tests play the provider")]
 mod phone;

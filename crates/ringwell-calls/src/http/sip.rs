@@ -302,12 +302,12 @@ fn freeswitch(answer: &SwitchAnswer, context: &str) -> String {
             Refusal::Busy => "USER_BUSY",
         };
         let condition = Element::new("condition").child(&action("hangup", cause.to_owned()));
-        return document.child(&dialplan_of(context, &condition)).document();
+        return document.child(&dialplan_of(context, &condition)).document_without_declaration();
     }
     if targets.is_empty() {
         let result = Element::new("result").with("status", "not found");
         let section = Element::new("section").with("name", "result").child(&result);
-        return document.child(&section).document();
+        return document.child(&section).document_without_declaration();
     }
     let mut condition = Element::new("condition");
     condition = condition
@@ -319,7 +319,7 @@ fn freeswitch(answer: &SwitchAnswer, context: &str) -> String {
     for target in targets {
         condition = condition.child(&action("bridge", target));
     }
-    document.child(&dialplan_of(context, &condition)).document()
+    document.child(&dialplan_of(context, &condition)).document_without_declaration()
 }
 
 fn dialplan_of(context: &str, condition: &Element) -> Element {

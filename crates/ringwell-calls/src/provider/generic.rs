@@ -89,14 +89,23 @@ fn fields(request: &Incoming) -> Result<Value, Unreadable> {
 }
 
 /// Ringwell's own words, and those of Asterisk's `DIALSTATUS` and of `FreeSWITCH`.
-fn outcome(status: &str) -> Option<Outcome> {
+pub(super) fn outcome(status: &str) -> Option<Outcome> {
     match status {
-        "ANSWER" | "NORMAL_CLEARING" => Some(Outcome::Answered),
+        "ANSWER" | "NORMAL_CLEARING" | "SUCCESS" => Some(Outcome::Answered),
         "BUSY" | "USER_BUSY" => Some(Outcome::Busy),
-        "NOANSWER" | "NO_ANSWER" => Some(Outcome::NoAnswer),
+        "NOANSWER" | "NO_ANSWER" | "NO_USER_RESPONSE" | "ALLOTTED_TIMEOUT" => {
+            Some(Outcome::NoAnswer)
+        }
         "CANCEL" | "ORIGINATOR_CANCEL" => Some(Outcome::CallerGaveUp),
         "DONTCALL" | "CALL_REJECTED" => Some(Outcome::Rejected),
         "CONGESTION" | "CHANUNAVAIL" => Some(Outcome::Failed),
+        // `FreeSWITCH` has many other causes, and each is a failure.
+        other
+            if other.contains('_')
+                && other.bytes().all(|b| b.is_ascii_uppercase() || b == b'_') =>
+        {
+            Some(Outcome::Failed)
+        }
         other => Outcome::parse(other),
     }
 }

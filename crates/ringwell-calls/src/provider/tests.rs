@@ -5,6 +5,7 @@ use ringwell_core::Millis;
 use ringwell_directory::{CallProvider, UnknownNumber};
 
 use super::*;
+use crate::call::Outcome;
 
 /// The time of all requests of these tests.
 pub(crate) const NOW: Millis = Millis(1_700_000_000_000);
@@ -74,4 +75,25 @@ fn the_log_shows_names_of_fields_and_no_value_of_an_unsigned_request() {
         (0..10_000).map(|place| format!("{}{}=1", "a".repeat(place % 30), place % 1_000)).collect();
     let many = many.join("&");
     assert!(Shown::of(&account, &post("/t/main/events", &many)).fields.len() < 2_000);
+}
+
+/// docs/spec/sip.md, "Asterisk" and "`FreeSWITCH`".
+#[test]
+fn causes_of_switches_have_outcomes() {
+    for (outcome, causes) in [
+        (Some(Outcome::Answered), "answered ANSWER SUCCESS NORMAL_CLEARING"),
+        (Some(Outcome::Busy), "busy BUSY USER_BUSY"),
+        (Some(Outcome::NoAnswer), "no_answer NOANSWER NO_ANSWER NO_USER_RESPONSE ALLOTTED_TIMEOUT"),
+        (Some(Outcome::CallerGaveUp), "caller_gave_up CANCEL ORIGINATOR_CANCEL"),
+        (Some(Outcome::Rejected), "rejected DONTCALL CALL_REJECTED"),
+        (
+            Some(Outcome::Failed),
+            "failed CONGESTION CHANUNAVAIL UNALLOCATED_NUMBER NORMAL_TEMPORARY_FAILURE",
+        ),
+        (None, "ended SUCCES success no-answer _a A_1"),
+    ] {
+        for cause in causes.split(' ') {
+            assert_eq!(generic::outcome(cause), outcome, "{cause}");
+        }
+    }
 }

@@ -24,7 +24,7 @@ const DESCRIPTION: &str = "Content-Type: application/sdp\nContent-Length: [len]\
                            m=audio [media_port] RTP/AVP 0\na=rtpmap:0 PCMU/8000\n";
 
 /// Asterisk accepts no call without a description of its audio.
-fn with_sound(scenario: &str, message: &str) -> String {
+pub(super) fn with_sound(scenario: &str, message: &str) -> String {
     let at = scenario.find(message).unwrap();
     let (before, rest) = scenario.split_at(at);
     format!("{before}{}", rest.replacen("Content-Length: 0\n", DESCRIPTION, 1))

@@ -133,7 +133,7 @@ impl Switch {
     }
 }
 
-fn logged_calls(server: &Server) -> Vec<Value> {
+pub(crate) fn logged_calls(server: &Server) -> Vec<Value> {
     let authorization = format!("Bearer {TOKEN}");
     let headers = [("authorization", authorization.as_str())];
     let answer = server.client().get("/v1/calls?limit=1000", &headers).unwrap().json();
