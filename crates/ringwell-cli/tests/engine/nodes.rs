@@ -40,17 +40,15 @@ impl Nodes {
         let settings = format!("{}{settings}", nats.settings());
         let sites = NAMES.map(|_| Site::new(pools(), &settings));
         let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let nodes: String = (0..)
-            .zip(NAMES)
-            .map(|(shard, name)| {
-                format!(
-                    "[[node]]\nname = \"{name}\"\nshards = [{shard}]\nlink = \"127.0.0.1:{}\"\n\
-                     listen = [\"127.0.0.1:{}\"]\n",
-                    port(),
-                    8080 + shard
-                )
-            })
-            .collect();
+        let node = |(shard, name): (usize, &str)| {
+            format!(
+                "[[node]]\nname = \"{name}\"\nshards = [{shard}]\nlink = \"127.0.0.1:{}\"\n\
+                 listen = [\"127.0.0.1:{}\"]\n",
+                port(),
+                8080 + shard
+            )
+        };
+        let nodes = (0..).zip(NAMES).map(node).collect::<Vec<_>>().concat();
         let map = format!("version = 1\nsecret = \"the-secret-of-this-cluster\"\n{nodes}");
         fs::write(folder.path().join("cluster.toml"), map).unwrap();
         Self { folder, sites, given: BTreeSet::new() }

@@ -232,7 +232,7 @@ fn get(monitor: u16, path: &str) -> Option<Value> {
 fn of_kubernetes(manifest: &str) -> String {
     let (_, rest) = manifest.split_once("journal.conf: |\n").unwrap();
     let lines = rest.lines().take_while(|line| line.starts_with("    "));
-    lines.map(|line| format!("{}\n", line.trim_start())).collect()
+    lines.map(str::trim_start).collect::<Vec<_>>().join("\n") + "\n"
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn the_programs_read_the_configurations_of_deploy() {
     // They differ only in their own names and addresses.
     let plain = |text: &str, n: usize| {
         let settings = text.lines().filter(|line| !line.starts_with('#'));
-        let settings: String = settings.map(|line| format!("{line}\n")).collect();
+        let settings = settings.collect::<Vec<_>>().join("\n");
         let own = settings.replace(&format!("journal-{n} "), "journal-N ");
         own.replace(&format!(": \"10.0.0.{n}:"), ": \"10.0.0.N:")
     };
