@@ -3,7 +3,7 @@
 //! Each function takes the rest of the body and returns the text after the piece; `None` if the
 //! text is malformed or ends within the piece.
 
-use wide::i8x16;
+use wide::{i8x16, u8x16};
 
 /// The block size in which a string's text is read.
 const BLOCK: usize = 16;
@@ -13,8 +13,9 @@ const BLOCK: usize = 16;
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`")]
 #[inline(always)]
 pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Option<&'a [u8]> {
-    let (head, rest) = text.split_first_chunk()?;
-    (head == fixed).then_some(rest)
+    let (head, rest) = text.split_first_chunk::<N>()?;
+    // As slices, because arrays whose length is not a power of two are compared piece by piece.
+    (head.as_slice() == fixed.as_slice()).then_some(rest)
 }
 
 /// Skips ASCII that is neither less than `first` nor a backslash: the rest begins with the first
@@ -49,16 +50,15 @@ fn stops_below(block: i8x16, first: u8) -> u32 {
 #[inline(always)]
 pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
     let mut rest = text;
-    let mut ours = i8x16::ZERO;
+    let mut ours = u8x16::ZERO;
     // One byte more than a block, because an `&` may be its last byte.
     while let Some(window) = rest.first_chunk::<{ BLOCK + 1 }>() {
         let (block, next): (&[u8; BLOCK], &[u8; BLOCK]) =
             (window.first_chunk()?, window.last_chunk()?);
-        let block = i8x16::new(block.map(u8::cast_signed));
-        let next = i8x16::new(next.map(u8::cast_signed));
-        ours |= block.simd_eq(i8x16::splat(b'&'.cast_signed()))
-            & next.simd_eq(i8x16::splat(b'r'.cast_signed()));
-        let stops = stops_below(block, first);
+        // Unsigned, because the compiler would load signed ones byte by byte, and shift them.
+        ours |= u8x16::new(*block).simd_eq(u8x16::splat(b'&'))
+            & u8x16::new(*next).simd_eq(u8x16::splat(b'r'));
+        let stops = stops_below(i8x16::new(block.map(u8::cast_signed)), first);
         if stops != 0 {
             let behind = rest.get(stops.trailing_zeros() as usize..)?;
             return Some((behind, ours.to_bitmask() != 0));
