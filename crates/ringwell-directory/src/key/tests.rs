@@ -32,6 +32,23 @@ fn the_longest_key_matches_only_in_full_length() {
     assert!(!ours.matches("x".repeat(64 + 256).as_bytes()));
 }
 
+/// Keys of the usual length are compared by other code than the rest.
+#[test]
+fn no_key_matches_with_one_byte_more_less_or_changed() {
+    for bytes in RingPoolKey::BYTES_MIN..=RingPoolKey::BYTES_MAX {
+        let text: Vec<u8> = (b'A'..=b'Z').cycle().take(bytes).collect();
+        let ours = key(str::from_utf8(&text).unwrap());
+        assert!(ours.matches(&text));
+        assert!(!ours.matches(&text[1..]) && !ours.matches(&text[..bytes - 1]));
+        assert!(!ours.matches(&[&text[..], b"x"].concat()));
+        for at in 0..bytes {
+            let mut other = text.clone();
+            other[at] ^= 1;
+            assert!(!ours.matches(&other), "{bytes} bytes, changed at {at}");
+        }
+    }
+}
+
 #[test]
 fn a_key_is_never_printed() {
     let ours = key("very-secret");
