@@ -206,21 +206,30 @@ pub fn serve(
     outcomes: &mut [Outcome],
 ) {
     let Planned { text, rows, plans, retry } = *planned;
-    let rows = (0..).zip(plans).zip(rows).zip(outcomes);
-    for (((row, plan), asked), outcome) in rows {
+    let retry = retry.filter(|_| !planted(Bug::RetryForgotten));
+    // Slices are walked together by one index; a range among them would have a state of its own.
+    for (row, ((plan, asked), outcome)) in plans.iter().zip(rows).zip(outcomes).enumerate() {
         let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
         if owner.shard != shard {
             continue;
         }
         let params = ask.params.map(|span| span.of(text));
-        let visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
-        let retry = retry.filter(|_| !planted(Bug::RetryForgotten));
-        let retry = retry.map(|batch| RowKey { batch, row });
-        let (pool, id) = (owner.index, ask.pool);
-        engine.allocate(now, &Ask { pool, id, params, visitor, retry }, outcome);
+        let mut wanted =
+            Ask { pool: owner.index, id: ask.pool, params, visitor: None, retry: None };
+        if ask.visitor.is_some() || retry.is_some() {
+            wanted.visitor = ask.visitor.map(|span| visitor_id(span.of(text)));
+            wanted.retry = retry.map(|batch| row_key(batch, row));
+        }
+        engine.allocate(now, &wanted, outcome);
         // For later batches: if there are few pools, the memory is still cached then.
-        fetch_next(engine, pool);
+        fetch_next(engine, owner.index);
     }
+}
+
+/// Identifies a row of a repeatable batch; a batch has fewer rows than integers of 16 bits.
+#[cold]
+fn row_key(batch: [u8; 16], row: usize) -> RowKey {
+    RowKey { batch, row: u16::try_from(row).unwrap_or(u16::MAX) }
 }
 
 /// Whether an answer must not be forgotten: it has a number or, in a repeatable batch, reports that
