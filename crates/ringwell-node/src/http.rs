@@ -14,7 +14,7 @@ use axum::Router;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
-use hyper::header::{self, HeaderMap, HeaderName, HeaderValue, InvalidHeaderValue};
+use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
@@ -343,9 +343,6 @@ async fn serve<S>(
     .await;
 }
 
-const PROCESSING_TIME: HeaderName = HeaderName::from_static("processing-time");
-const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
-
 /// The HTTP library accepts no smaller buffer.
 const HYPER_BUFFER_MIN: usize = 8192;
 
@@ -569,26 +566,4 @@ async fn collect(
         all.extend_from_slice(&data);
     }
     Ok((if all.is_empty() { first } else { all.freeze() }, room))
-}
-
-/// Milliseconds since the request was complete, as an integer and with decimals.
-pub(crate) fn time_headers(response: &mut Response<AnswerBody>, took: Duration) {
-    let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-    let whole = if us < 1000 { HeaderValue::from_static("0") } else { (us / 1000).into() };
-    let headers = response.headers_mut();
-    headers.insert(PROCESSING_TIME, whole);
-    if let Ok(timing) = server_timing(us) {
-        headers.insert(SERVER_TIMING, timing);
-    }
-}
-
-fn server_timing(us: u64) -> Result<HeaderValue, InvalidHeaderValue> {
-    if us >= 1000 {
-        return HeaderValue::try_from(format!("total;dur={}.{:03}", us / 1000, us % 1000));
-    }
-    // Used for nearly every answer, so it avoids the formatting machinery.
-    let digit = |ten: u64| b'0' + (us / ten % 10).to_le_bytes()[0];
-    let mut text = *b"total;dur=0.000";
-    text[12..].copy_from_slice(&[digit(100), digit(10), digit(1)]);
-    HeaderValue::from_bytes(&text)
 }

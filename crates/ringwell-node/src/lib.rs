@@ -36,6 +36,7 @@ mod shard;
 mod site;
 mod start;
 mod sweep;
+mod timing;
 
 pub use application::PushError;
 pub use error::ServeError;

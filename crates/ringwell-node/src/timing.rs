@@ -1,0 +1,63 @@
+//! The time that an answer took, in its header.
+
+use std::time::Duration;
+
+use hyper::Response;
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+
+use crate::http::AnswerBody;
+
+const PROCESSING_TIME: HeaderName = HeaderName::from_static("processing-time");
+const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+
+/// The beginning of `Server-Timing`.
+const NAME: &[u8] = b"total;dur=";
+/// Decimals of a millisecond.
+const DECIMALS: usize = 3;
+/// The most digits of a time in microseconds.
+const DIGITS_MAX: usize = 20;
+const BYTES_MAX: usize = NAME.len() + DIGITS_MAX + 1;
+
+/// Milliseconds since the request was complete, as an integer and with decimals. Replaces earlier
+/// times.
+pub(crate) fn time_headers(response: &mut Response<AnswerBody>, took: Duration) {
+    let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
+    let mut text = [0; BYTES_MAX];
+    let (timing, whole) = write(us, &mut text);
+    // Digits and a name are always valid.
+    for (name, value) in [(PROCESSING_TIME, whole), (SERVER_TIMING, timing)] {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            set(response.headers_mut(), name, value);
+        }
+    }
+}
+
+/// Writes the time into `text`, from its end and without the formatting machinery. Returns the
+/// value of `Server-Timing`, and the part of it that is the whole milliseconds.
+fn write(us: u64, text: &mut [u8; BYTES_MAX]) -> (&[u8], &[u8]) {
+    let point = BYTES_MAX - DECIMALS - 1;
+    text[point] = b'.';
+    let (mut start, mut rest) = (BYTES_MAX, us);
+    while rest > 0 || start >= point {
+        start -= if start == point + 1 { 2 } else { 1 };
+        text[start] = b'0' + (rest % 10).to_le_bytes()[0];
+        rest /= 10;
+    }
+    let name = start - NAME.len();
+    text[name..start].copy_from_slice(NAME);
+    (&text[name..], &text[start..point])
+}
+
+/// Sets a field. Answers have few fields, so checking each is cheaper than a look-up by the hash of
+/// its name.
+fn set(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
+    match headers.iter_mut().find(|(known, _)| **known == name) {
+        Some((_, place)) => *place = value,
+        None => {
+            headers.insert(name, value);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
