@@ -35,7 +35,7 @@ Examples:
   ringwell backup --verify /backup/ringwell-2026-11-22";
 
 /// The name of the list of files.
-const LIST: &str = "backup.json";
+pub(crate) const LIST: &str = "backup.json";
 
 /// The databases in a backup: of the directory, and of calls.
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
@@ -99,7 +99,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         return print(format!("{}: sound, {count} files of {at}\n", path.display()).as_bytes());
     }
     let to = args.to.as_deref().context("name a new directory with --to")?;
-    let sources = match sources(args)? {
+    let sources = match sources(args.config.as_deref(), args.data.clone())? {
         Ok(found) => found,
         Err(code) => return Ok(code),
     };
@@ -125,26 +125,35 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             eprintln!("{what} in PostgreSQL, which is not copied here: use pg_dump.");
         }
     }
+    if args.config.is_none() {
+        eprintln!("The copy is without a database of ring pools: --config names it.");
+    }
     print(text.as_bytes())
 }
 
-/// The files to copy.
-struct Sources {
-    data: PathBuf,
+/// The places of a server's data.
+pub(crate) struct Sources {
+    pub(crate) data: PathBuf,
     /// As in [`DATABASES`].
-    databases: [Option<Database>; 2],
+    pub(crate) databases: [Option<Database>; 2],
 }
 
-/// The files to copy; or the exit code, after faults of the configuration were printed.
-fn sources(args: &Args) -> anyhow::Result<Result<Sources, ExitCode>> {
-    let Some(config) = &args.config else {
-        let data = args.data.clone().context(
+/// The data of a server; or the exit code, after faults of the configuration were printed.
+///
+/// # Errors
+/// If there is neither a configuration nor a data directory.
+pub(crate) fn sources(
+    config: Option<&Path>,
+    data: Option<PathBuf>,
+) -> anyhow::Result<Result<Sources, ExitCode>> {
+    let Some(config) = config else {
+        let data = data.context(
             "name the server's configuration with --config, or its data directory with --data",
         )?;
         let calls = Database::File(data.join(calls::FILE));
         return Ok(Ok(Sources { data, databases: [None, Some(calls)] }));
     };
-    let flags = Overrides { data: args.data.clone(), ..Overrides::default() };
+    let flags = Overrides { data, ..Overrides::default() };
     Ok(match load(config, variable, flags, cores()) {
         Ok((config, _)) => {
             let calls = config.calls.and_then(|calls| calls.database);

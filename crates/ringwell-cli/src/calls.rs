@@ -115,8 +115,10 @@ impl Running {
                 let log = Log::open_or_later(&location).await.context("the call log")?;
                 let service = Service::start(settings, log, numbers)?;
                 let listener = Listener::bind(&settings.listen).await;
-                let listener = listener
-                    .with_context(|| format!("calls cannot listen on {}", settings.listen))?;
+                let listener = listener.with_context(|| {
+                    let address = &settings.listen;
+                    format!("calls cannot listen on {address}: choose another calls.listen")
+                })?;
                 Ok::<_, anyhow::Error>((service, listener))
             })
         };

@@ -12,8 +12,8 @@ mod server;
 
 use std::fs::File;
 use std::sync::Arc;
-use std::thread;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use ringwell_admin::{Dashboard, SharedLoads};
@@ -22,7 +22,7 @@ use ringwell_directory::{Config, Database, RingPool, Site, TokenHashes};
 use ringwell_node::RunningNode;
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 
 use self::follow::Follower;
 use self::growth::Grower;
@@ -37,6 +37,9 @@ use crate::one_address::{self, Way};
 /// the same core.
 const NICENESS: i32 = 5;
 
+/// The longest wait for the database at an orderly stop.
+const CLOSE_MAX: Duration = Duration::from_secs(3);
+
 /// The directory as read.
 pub(crate) struct Directory {
     runtime: Runtime,
@@ -50,6 +53,14 @@ pub(crate) struct Directory {
     naming: Naming,
     /// Locks other servers out of a SQLite database.
     claim: Option<File>,
+}
+
+/// The thread that follows the directory.
+pub(crate) struct Following {
+    /// The channel to it if clients' addresses also serve ring pools.
+    pub(crate) way: Option<Way>,
+    end: oneshot::Sender<()>,
+    thread: JoinHandle<()>,
 }
 
 /// Opens the database and reads all pools. If a database has no pools, those of the configuration
@@ -68,6 +79,7 @@ pub(crate) fn open(
         Database::File(path) => Location::File(path.clone()),
         Database::Postgres(url) => Location::Url(url.reveal().to_owned()),
     };
+    let had_journals = config.data.join("journal").is_dir();
     let claim = match database {
         Database::Postgres(_) => None,
         Database::File(path) => {
@@ -90,6 +102,12 @@ pub(crate) fn open(
     let read = behind_the_shards(read)?;
     let (store, loaded, noted) = read.context("the directory's database")?;
     journals::compare(config, noted.as_deref())?;
+    if loaded.pools.is_empty() && had_journals {
+        tracing::warn!(
+            "the directory has no ring pools, but the data directory has journals: if the database \
+             was lost, stop the server and restore it (ringwell restore --config)"
+        );
+    }
     tracing::info!(version = loaded.version, ring_pools = loaded.pools.len(), "read the directory");
     let node = node.to_owned();
     let together = together(&config.sites, loaded.sites.clone());
@@ -130,7 +148,7 @@ impl Directory {
     }
 
     /// Follows the database, and serves the management of its pools, on a separate thread until the
-    /// node ends. Returns the channel to it if clients' addresses also serve ring pools.
+    /// node ends.
     ///
     /// # Errors
     /// If no thread can be started, or management cannot listen.
@@ -140,7 +158,7 @@ impl Directory {
         config: &Config,
         dashboard: &Dashboard,
         (loads, lookup): (SharedLoads, TokenHashes),
-    ) -> anyhow::Result<Option<Way>> {
+    ) -> anyhow::Result<Following> {
         let Self { runtime, store, node, version, sites_of_file, sites, naming, claim } = self;
         let sites_of_file = sites_of_file.subscribe();
         let changed = Arc::new(Notify::new());
@@ -159,16 +177,17 @@ impl Directory {
         };
         let management =
             ringwell_admin::Management { store: store.clone(), live: Arc::new(server) };
-        let (way, end) = one_address::way();
+        let (way, requests) = one_address::way();
         let ring_pools = management::on_data_port(config, management.clone());
         let (listener, router) =
             runtime.block_on(management::open(config, dashboard, Some(management)))?;
         let dashboard = dashboard.clone();
+        let (end, ended) = oneshot::channel();
         let follow = move || {
             let _claim = claim;
             step_back();
             let mut follower = Follower::new(
-                store,
+                store.clone(),
                 node,
                 version,
                 live,
@@ -177,7 +196,7 @@ impl Directory {
                 naming,
             );
             let serve_ring_pools = async {
-                end.serve(ring_pools).await;
+                requests.serve(ring_pools).await;
                 // No further change will come, or none ever did.
                 std::future::pending::<()>().await;
             };
@@ -188,11 +207,25 @@ impl Directory {
                     () = listener.serve(router, CONNECTIONS_MAX) => {}
                     () = dashboard.run() => {}
                     () = serve_ring_pools => {}
+                    _ = ended => {}
                 }
+                // SQLite then moves all changes into its main file. PostgreSQL may not answer.
+                let _ = tokio::time::timeout(CLOSE_MAX, store.close()).await;
             });
+            runtime.shutdown_background();
         };
-        thread::Builder::new().name("directory".to_owned()).spawn(follow)?;
-        Ok(config.management.on_data_port.then_some(way))
+        let thread = thread::Builder::new().name("directory".to_owned()).spawn(follow)?;
+        Ok(Following { way: config.management.on_data_port.then_some(way), end, thread })
+    }
+}
+
+impl Following {
+    /// Ends the thread and closes the database.
+    pub(crate) fn stop(self) {
+        drop(self.end);
+        if self.thread.join().is_err() {
+            tracing::error!("the thread of the directory panicked");
+        }
     }
 }
 

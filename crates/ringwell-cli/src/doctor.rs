@@ -9,7 +9,7 @@ mod journal;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::IsTerminal;
+use std::io::{self, IsTerminal};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,13 @@ use std::time::{Duration, SystemTime};
 use hyper::Method;
 use hyper::body::Bytes;
 use ringwell_directory::{Config, Database, Durability, Listen, Overrides, load};
-use ringwell_node::disk;
+use ringwell_node::disk::{self, LockError};
 use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, Url};
 use crate::environment::{check_variables, cores, variable};
 use crate::print::print;
+use crate::serve::TOKEN_VARIABLE;
 
 use findings::{Finding, Findings, Grade};
 
@@ -184,6 +185,9 @@ fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
             "no management token, so calls cannot be looked up; `ringwell token` makes one",
         );
     }
+    if config.management.token_variable_wins {
+        findings.note("tokens", TOKEN_VARIABLE);
+    }
     secrets(path, findings);
     descriptors(&config, findings);
     data_directory(&config, findings);
@@ -256,7 +260,15 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     match disk::probe(place) {
         Err(error) => findings.bad(
             "data",
-            format!("{error}; run this as the user that serves: sudo -u ringwell ringwell doctor"),
+            if error.is_full() {
+                format!("{error}; free space on the disk of {}", place.display())
+            } else if error.source.kind() == io::ErrorKind::PermissionDenied {
+                format!(
+                    "{error}; run this as the user that serves: sudo -u ringwell ringwell doctor"
+                )
+            } else {
+                error.to_string()
+            },
         ),
         Ok(probe) => {
             let warnings = probe.warnings();
@@ -325,6 +337,8 @@ fn ports(config: &Config, findings: &mut Findings) {
         let nothing = ("application/json", Bytes::new());
         client.send(&url, Method::GET, "/healthz", nothing).ok().map(|(_, body)| body)
     };
+    // Only one server at a time uses a data directory.
+    let is_served = matches!(disk::ReadLock::acquire(&config.data), Err(LockError::Held { .. }));
     let mut running = None;
     for address in &config.listen {
         if is_free(address) {
@@ -335,12 +349,12 @@ fn ports(config: &Config, findings: &mut Findings) {
         let health =
             health.and_then(|body| serde_json::from_slice::<serde_json::Value>(&body).ok());
         let version = health.and_then(|health| health["version"].as_str().map(str::to_owned));
-        if let Some(version) = &version {
+        if let Some(version) = version.as_ref().filter(|_| is_served) {
             findings.ok("port", format!("{address}: ringwell {version} serves there"));
         } else {
             taken(address, findings);
         }
-        running = running.or(version);
+        running = running.or(version).filter(|_| is_served);
     }
     // These addresses have no path for health, so a server that answers there is assumed to be the
     // running one.
@@ -359,7 +373,10 @@ fn ports(config: &Config, findings: &mut Findings) {
 }
 
 fn taken(address: &Listen, findings: &mut Findings) {
-    let text = format!("{address} cannot be listened on: is another program there? `ss -ltnp`");
+    let text = format!(
+        "{address} is in use, or cannot be listened on: `ss -ltnp` shows by which program. If it \
+         is another Ringwell server, stop that or choose another address"
+    );
     findings.bad("port", text);
 }
 

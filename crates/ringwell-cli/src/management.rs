@@ -35,7 +35,9 @@ pub(crate) async fn open(
     let router = ringwell_admin::router(entrance, management);
     let address = &settings.address;
     let listener = Listener::bind(address).await;
-    let listener = listener.with_context(|| format!("management cannot listen on {address}"))?;
+    let listener = listener.with_context(|| {
+        format!("management cannot listen on {address}: choose another management.address")
+    })?;
     tracing::info!(address = %listener.address(), "management");
     Ok((listener, router))
 }

@@ -43,7 +43,8 @@ Examples:
   ringwell pools state 7 --json
   ringwell pools sizing 7 --target 0.1%
   ringwell pools resize 7 --size 80
-  ringwell pools rotate-key 7 && ringwell pools rotate-key 7 --end
+  ringwell pools rotate-key 7
+  ringwell pools rotate-key 7 --end           when all clients have the new key
   ringwell pools export pools.csv && ringwell pools import pools.csv --dry-run
   ringwell pools remove 7 --yes --url unix:/run/ringwell/manage.sock";
 
@@ -189,10 +190,28 @@ fn resize(server: &Server, id: u64, size: u32, json: bool) -> anyhow::Result<Exi
     let pool = server.get(&format!("/v1/pools/{id}"))?;
     server.change(&Method::PUT, &server::published(&pool), &json!({ "max_pool_size": size }))?;
     let pool = show::pool(server, id)?;
-    say(json, &pool, || {
+    let _ = say(json, &pool, || {
         let text = show::counted(&pool);
         format!("ring pool {id} may have {}; it has {text}\n", show::text(&pool, "max_pool_size"))
-    })
+    })?;
+    Ok(filled(&pool))
+}
+
+/// Fails, with advice, if the inventory did not have all numbers that a pool may have.
+fn filled(pool: &Value) -> ExitCode {
+    let size = pool["max_pool_size"].as_u64().unwrap_or_default();
+    let missing = size.saturating_sub(show::count(pool));
+    // Other pools draw their numbers as they need them.
+    if missing == 0 || pool["fill_immediately"] != true {
+        return ExitCode::SUCCESS;
+    }
+    let id = show::text(pool, "id");
+    let numbers = numbers::counted(&missing.into());
+    eprintln!(
+        "The inventory has no more numbers for ring pool {id}, which lacks {numbers}: add some by \
+            `ringwell pools add-numbers {id} RANGE`"
+    );
+    ExitCode::FAILURE
 }
 
 fn rotate_key(server: &Server, id: u64, replace: bool, json: bool) -> anyhow::Result<ExitCode> {

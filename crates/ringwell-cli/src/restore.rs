@@ -6,33 +6,49 @@
 
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
+use ringwell_directory::Database;
 use ringwell_node::disk::{OsFiles, ReadLock, create_directory, mark_restored};
 
-use crate::backup::{DATABASES, verify_copy};
+use crate::backup::{DATABASES, Sources, sources, verify_copy};
+use crate::database_lock::claim;
 
 pub(crate) const HELP: &str = "\
-Databases of a copy (directory.sqlite, calls.sqlite) come into the data directory with it. If
-directory.database or calls.database name other places, copy them there before the start.
+With --config, the SQLite databases of the copy (directory.sqlite, calls.sqlite) replace those of
+the configuration. The replaced files get names that end in .before-restore. Without --config the
+databases are only copied into the data directory.
 
 The copy must be of a stopped server, or of one moment (`ringwell backup`, a snapshot of the file
 system). It is checked before anything is copied. The next
-`ringwell serve` answers all rows with overflow numbers until every lockout that the copy cannot
-know is over: the longest lifetime of the pools.
+`ringwell serve` answers all rows with overflow numbers until every lockout that is missing in the
+copy is over: for the longest lifetime of the pools.
 
 Examples:
-  ringwell restore /backup/ringwell /var/lib/ringwell
-  ringwell journal verify /var/lib/ringwell";
+  ringwell restore --config /etc/ringwell/ringwell.toml /backup/ringwell-2026-11-22
+  ringwell restore /backup/ringwell-2026-11-22 ./restored-data
+  ringwell journal verify ./restored-data";
+
+/// The ending of the names of replaced files.
+const REPLACED: &str = ".before-restore";
+
+/// Endings of the files that SQLite keeps next to a database. The first has changes that are not
+/// yet in the database.
+const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The copy of a data directory
     copy: PathBuf,
     /// The data directory; it must be empty or missing
-    data: PathBuf,
+    #[arg(required_unless_present = "config")]
+    data: Option<PathBuf>,
+    /// The server's configuration: names data directory and databases
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
 }
 
 /// Copies every file, durably.
@@ -41,7 +57,13 @@ pub(crate) struct Args {
 /// If the data directory is not empty, a server uses the copy, or the copy cannot be read or is
 /// damaged.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Args { copy, data } = args;
+    let Args { copy, data, config } = args;
+    let Sources { data, databases } = match sources(config.as_deref(), data.clone())? {
+        Ok(sources) => sources,
+        Err(code) => return Ok(code),
+    };
+    let data = data.as_path();
+    let databases = if config.is_some() { databases } else { [None, None] };
     if !copy.join("journal").is_dir() {
         bail!("{} is not a copy of a data directory: it has no journal", copy.display());
     }
@@ -57,24 +79,90 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         bail!("{} is not empty: move its files away first", data.display());
     }
     let _no_server = ReadLock::acquire(copy)?;
+    let targets = targets(copy, data, &databases)?;
+    let claims = targets.iter().map(|(_, target)| claim(target, "ring pools or calls"));
+    let _claims = claims.collect::<anyhow::Result<Vec<_>>>()?;
     verify_copy(copy).context(
         "the copy is damaged, and nothing was restored; if there is no better copy, restore it \
             by other means and start once with serve --restored",
     )?;
     mark_restored(&OsFiles, data)?;
     let files = copy_all(copy, data)?;
-    for name in DATABASES.into_iter().filter(|name| data.join(name).is_file()) {
-        let path = data.join(name);
-        println!(
-            "{}: copy it to its place before the start, if the configuration sets another path",
-            path.display()
-        );
+    for (source, target) in &targets {
+        replace(source, target)?;
+        println!("{}: restored", target.display());
+    }
+    for path in DATABASES.map(|name| data.join(name)).into_iter().filter(|path| path.is_file()) {
+        if config.is_none() {
+            let path = path.display();
+            println!("{path}: if the configuration sets another path, restore with --config");
+        }
     }
     println!(
-        "{files} files; the next start holds all pools until no unknown lockout can be \
-        left"
+        "{files} files restored. The next start answers all rows with overflow numbers until no \
+            missing lockout can be left"
     );
     Ok(ExitCode::SUCCESS)
+}
+
+/// The databases that the configuration keeps elsewhere: where they are after the data directory
+/// was copied, and where they belong.
+fn targets(
+    copy: &Path,
+    data: &Path,
+    databases: &[Option<Database>; 2],
+) -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
+    let mut targets = Vec::new();
+    for (name, database) in DATABASES.into_iter().zip(databases) {
+        let Some(Database::File(target)) = database else { continue };
+        let source = data.join(name);
+        if !copy.join(name).is_file() || place(target)? == place(&source)? {
+            continue;
+        }
+        let replaced = with_ending(target, REPLACED);
+        ensure!(!replaced.exists(), "{} is there already: move it away first", replaced.display());
+        targets.push((source, target.clone()));
+    }
+    Ok(targets)
+}
+
+/// Moves the database at `source` to `target`. A database there gets another name, with the files
+/// next to it: SQLite would write the changes in them into the restored one.
+fn replace(source: &Path, target: &Path) -> anyhow::Result<()> {
+    let failed = |path: &Path| format!("cannot replace {}", path.display());
+    for ending in BESIDE.into_iter().chain([""]) {
+        let (old, kept) =
+            (with_ending(target, ending), with_ending(&with_ending(target, REPLACED), ending));
+        if old.exists() {
+            fs::rename(&old, kept).with_context(|| failed(&old))?;
+        }
+    }
+    for ending in ["", BESIDE[0]] {
+        let (from, to) = (with_ending(source, ending), with_ending(target, ending));
+        if from.is_file() {
+            fs::copy(&from, &to)
+                .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o600)))
+                .and_then(|()| File::open(&to)?.sync_all())
+                .with_context(|| failed(&to))?;
+        }
+    }
+    let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| failed(target))?;
+    for ending in BESIDE.into_iter().chain([""]) {
+        let from = with_ending(source, ending);
+        if from.exists() {
+            fs::remove_file(&from).with_context(|| failed(&from))?;
+        }
+    }
+    Ok(())
+}
+
+/// `path` with `ending` added to its name.
+fn with_ending(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
 }
 
 /// The target of a path, with symlinks followed as far as it exists.

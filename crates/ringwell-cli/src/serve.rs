@@ -16,13 +16,17 @@ use signal_hook::consts::SIGHUP;
 
 use crate::args::Serve;
 use crate::calls::Running;
-use crate::directory::step_back;
+use crate::directory::{Following, step_back};
 use crate::environment::{check_variables, cores, variable};
-use crate::one_address::Way;
 use crate::{directory, journal, logs, management};
 
 /// More faults than a person reads at once.
 const FAULTS_SHOWN_MAX: usize = 100;
+
+/// The warning if both set different tokens.
+pub(crate) const TOKEN_VARIABLE: &str = "the variable RINGWELL_TOKEN_SHA256 overrides \
+    management.token_sha256 of the configuration: remove the variable (the package sets it in \
+    /etc/ringwell/environment) and restart";
 
 /// Serves until a signal ends it, or only checks.
 ///
@@ -68,7 +72,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     }
     prepare(&config.data, args.restored)?;
     warn(member.iter().flat_map(|member| member.cluster().warnings()));
-    warn(warn_of_sites(&config.sites, &directory));
+    warn(warnings(&config, &directory));
     let hashes = config.management.token_sha256.clone();
     let lookup_hashes = config.management.lookup_sha256.clone();
     let running = Arc::<OnceLock<Arc<Running>>>::default();
@@ -78,26 +82,27 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         reload_calls(calls.get(), &config).map_err(|fault| vec![fault])?;
         hashes.replace(&config.management.token_sha256.current());
         lookup_hashes.replace(&config.management.lookup_sha256.current());
-        warn(warn_of_sites(&config.sites, &directory));
+        warn(warnings(&config, &directory));
         Ok((directory, config.sites))
     };
     let (loads, lookup) = (SharedLoads::default(), TokenHashes::default());
     let dashboard = Dashboard::new(loads.clone());
-    let (mut directories, mut way) = (Directories { hung_up, ..Directories::default() }, None);
+    let mut directories = Directories { hung_up, ..Directories::default() };
+    let mut following = None;
     if let Some(kept) = kept {
         let (handle, orders) = order_channel();
         directories.orders = Some(orders);
         let sites_of_file = kept.sites_of_file();
         let take = move |(_, sites)| drop(sites_of_file.send_replace(sites));
         directories.reload_settings = Some(Box::new(move || reload().map(&take)));
-        way = kept.follow(handle, &config, &dashboard, (loads, lookup.clone()))?;
+        following = Some(kept.follow(handle, &config, &dashboard, (loads, lookup.clone()))?);
     } else {
         directories.reload = Some(Box::new(reload));
         if config.management.dashboard {
             management::serve(&config, &dashboard)?;
         }
     }
-    serve(config, directory, member, directories, (dashboard, lookup, way), &running)?;
+    serve(config, directory, member, directories, (dashboard, lookup, following), &running)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -137,6 +142,15 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Warns of settings that have no effect, or a dangerous one.
+fn warnings(config: &Config, directory: &Directory) -> Vec<String> {
+    let mut found = warn_of_sites(&config.sites, directory);
+    if config.management.token_variable_wins {
+        found.push(TOKEN_VARIABLE.to_owned());
+    }
+    found
+}
+
 /// Warns of ring pools whose lifetime is too short for the sites' pages.
 fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
     let lifetime = |pool| directory.pool(pool).map(ringwell_directory::RingPool::lifetime);
@@ -161,7 +175,7 @@ fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
         eprintln!("warning: {warning}");
     }
-    for warning in warn_of_sites(&config.sites, directory) {
+    for warning in warnings(config, directory) {
         eprintln!("warning: {warning}");
     }
     let (pools, numbers) = (directory.pool_count(), directory.number_count());
@@ -175,7 +189,7 @@ fn serve(
     directory: Directory,
     member: Option<Membership>,
     directories: Directories,
-    (dashboard, lookup, way): (Dashboard, TokenHashes, Option<Way>),
+    (dashboard, lookup, mut following): (Dashboard, TokenHashes, Option<Following>),
     running: &OnceLock<Arc<Running>>,
 ) -> anyhow::Result<()> {
     export_traces(&config)?;
@@ -187,7 +201,7 @@ fn serve(
         dashboard.attach_calls(calls.service());
     }
     let mut routes = with_calls(routes(&config, dashboard, lookup), calls.clone());
-    if let Some(way) = way {
+    if let Some(way) = following.as_mut().and_then(|following| following.way.take()) {
         routes = way.beside(routes);
     }
     let logs = journal_logs(&config)?;
@@ -197,6 +211,9 @@ fn serve(
         ringwell_node::serve(config, directory, member, directories, routes, logs, on_ready);
     if let Some(calls) = calls {
         calls.stop();
+    }
+    if let Some(following) = following {
+        following.stop();
     }
     Ok(served?)
 }

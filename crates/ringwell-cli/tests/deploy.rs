@@ -247,3 +247,21 @@ fn alerts_and_the_dashboard_of_grafana_name_metrics_that_there_are() {
         serde_json::from_str(&deploy("grafana/ringwell.json")).unwrap();
     assert!(dashboard["panels"].as_array().unwrap().len() >= 8);
 }
+
+/// Many servers have pools in a file and no dashboard.
+#[test]
+fn alerts_that_page_someone_need_no_dashboard() {
+    let site = Site::new(vec![Pool::new(1, 1, Duration::from_mins(1))], "");
+    let server = Server::start(site.serve(&[]));
+    for visitor in ["1", "2"] {
+        batch::one(&mut server.client(), &site.pools[0], visitor);
+    }
+    let page = server.client().get("/metrics", &[]).unwrap().body;
+    assert!(page.contains("ringwell_pool_overflow_rows_total{pool=\"1\"} 1"), "{page}");
+    let rules = deploy("prometheus/ringwell.rules.yml");
+    let urgent = rules.split("- alert: ").filter(|rule| rule.contains("severity: page"));
+    let text = urgent.collect::<String>();
+    for metric in metrics_of(&text).into_iter().filter(|metric| *metric != "ringwell_") {
+        assert!(page.contains(&format!("# TYPE {metric} ")), "no {metric}");
+    }
+}

@@ -244,11 +244,17 @@ fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_healthy() {
         assert!(said.contains(&wanted), "{said}");
     }
     assert!(!said.contains("bad   port"), "{said}");
+    // A server with other data is in the way.
+    let other = text(&site.config().with_file_name("other-data"));
+    let taken = stdout(&run(&["doctor", "--config", &config, "--data", &other]));
+    for address in [&listen, &pages, &calls] {
+        assert!(taken.contains(&format!("bad   port       {address} is in use")), "{taken}");
+    }
     server.stop();
     // Another program is not a Ringwell server.
     let _other = TcpListener::bind(&calls).unwrap();
     let taken = stdout(&run(&["doctor", "--config", &config]));
-    assert!(taken.contains(&format!("bad   port       {calls} cannot be listened on")), "{taken}");
+    assert!(taken.contains(&format!("bad   port       {calls} is in use")), "{taken}");
 }
 
 #[test]

@@ -197,6 +197,18 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert!(plain.contains("\noverflow number     none\nkey      "), "{plain}");
 }
 
+/// The pool is made, or may grow: a script must notice that it did not.
+#[test]
+fn a_pool_that_gets_too_few_numbers_of_the_inventory_is_an_error_with_advice() {
+    let managed = Managed::start();
+    managed.says(&["numbers", "add", "8885550200-8885550205"]);
+    managed.fails(&["resize", "1", "--size", "12"], "lacks 1 number: add some by");
+    managed.fails(&["resize", "1", "--size", "13"], "`ringwell pools add-numbers 1 RANGE`");
+    managed.fails(&["create", "--name", "Empty", "--size", "5"], "lacks 5 numbers");
+    managed.says(&["add-numbers", "1", "8885550300-8885550301"]);
+    managed.says(&["resize", "1", "--size", "13"]);
+}
+
 #[test]
 fn a_network_buys_numbers_up_to_its_ceiling() {
     let files = TempDir::new().unwrap();

@@ -100,6 +100,8 @@ pub struct Config {
 pub struct Management {
     /// Hashes of the accepted tokens: none.
     pub token_sha256: TokenHashes,
+    /// Whether a variable replaces different hashes of the file: no.
+    pub token_variable_wins: bool,
     /// Hashes of tokens that may only read attributions, and calls with masked callers: none.
     pub lookup_sha256: TokenHashes,
     /// The address for managing pools in a database: `127.0.0.1:8081`.
@@ -356,6 +358,7 @@ impl Default for Management {
         let (hosts, dashboard, on_data_port) = (Vec::new(), false, false);
         Self {
             token_sha256,
+            token_variable_wins: false,
             lookup_sha256,
             address,
             requests_per_second: 100,

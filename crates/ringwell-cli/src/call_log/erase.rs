@@ -12,16 +12,19 @@ use serde_json::json;
 use crate::api_client::{Access, ApiClient};
 
 pub(crate) const HELP: &str = "\
-Removes callers, parameters and verdicts from the call log, its events and what waits for endpoints. What
-endpoints have been sent is theirs. Callers are found where they are hashed, too.
+Removes callers, parameters and verdicts from the call log, its events and pending webhooks. Webhooks
+that were sent are not affected. Finds callers that are stored as hashes too.
 
 The journal has the parameters of allocations until journal.history_age, and those of each number's
-newest allocation longer. --journal-list adds to a file which allocations those are, without saying whose;
-stop the server and erase them there:
+newest allocation longer. --journal-list appends the allocations of the erased calls to a file, without
+names. Stop the server and erase them in the journal:
   ringwell calls erase --caller +14155551234 --journal-list erase.list
   systemctl stop ringwell
-  ringwell journal erase /var/lib/ringwell --list erase.list
+  ringwell journal erase /var/lib/ringwell/data --list erase.list
   systemctl start ringwell
+
+A visitor who never called is only in the journal:
+  ringwell journal erase /var/lib/ringwell/data --parameter gclid=Cj0KCQ
 
 Examples:
   ringwell calls erase --call c_0123
@@ -86,6 +89,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             format!("cannot write {path}; keep these lines, which it should have got:\n{lines}")
         })?;
     }
+    if let (Some((name, value)), true) = (&args.whom.parameter, allocations.is_empty()) {
+        eprintln!(
+            "No call has this parameter. To erase it in the journal, stop the server and run: \
+                ringwell journal erase DATA --parameter {name}={value}"
+        );
+    }
     Ok(ExitCode::SUCCESS)
 }
 
@@ -95,6 +104,7 @@ fn open(path: &Path) -> anyhow::Result<File> {
     file.with_context(|| format!("cannot write {}; nothing is erased", path.display()))
 }
 
-fn counted(count: u64, of: &str) -> String {
+/// As in `1 call`, `2 calls`.
+pub(crate) fn counted(count: u64, of: &str) -> String {
     format!("{count} {of}{}", if count == 1 { "" } else { "s" })
 }

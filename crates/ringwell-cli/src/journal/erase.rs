@@ -23,18 +23,20 @@ use ringwell_node::disk::DataLock;
 use serde::{Deserialize, Serialize};
 
 use super::{ShardFiles, shards_in};
-use crate::call_log::erase::pair;
+use crate::backup::LIST;
+use crate::call_log::erase::{counted, pair};
 
 pub(crate) const HELP: &str = "\
 Overwrites the parameters of allocations in all segments; numbers, times and lockouts stay, checksums
 and hashes too. What is left of older segments in files that wait to be used again is removed. Stop the
-server first. If the command breaks off, it or the next start of the server finishes. Copies of the data
-directory are files of their own: erase in them, too, or remove them.
+server first. If the command is interrupted, it or the next start of the server finishes.
 
-Parameters shorter than four bytes cannot be overwritten; how many is said.
+Backups still have everything: remove them, and take new ones.
+
+Parameters shorter than four bytes cannot be overwritten. The command prints their count.
 
 Examples:
-  ringwell journal erase /var/lib/ringwell --list erase.list
+  ringwell journal erase /var/lib/ringwell/data --list erase.list
   ringwell journal erase ./data --parameter gclid=Cj0KCQ";
 
 /// The planned bytes, in the data directory until they are written.
@@ -83,9 +85,22 @@ struct Counts {
 pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let data = &options.directory;
     ensure!(data.join("journal").is_dir(), "{} is not a data directory", data.display());
+    ensure!(
+        !data.join(LIST).exists(),
+        "{} is a backup, which may also have calls: remove it, and take a new one after the \
+            erasure",
+        data.display()
+    );
     let _lock = DataLock::acquire(data)?;
     apply_intent(data)?;
     let wanted = Wanted::read(options)?;
+    if wanted.parameters.is_empty() && wanted.listed.is_empty() {
+        writeln!(
+            out,
+            "the list is empty: it names allocations of erased calls. Erase a visitor without a \
+                call by --parameter NAME=VALUE"
+        )?;
+    }
     let mut counts = Counts::default();
     for files in shards_in(data)? {
         let mut listed = files.segments.list()?;
@@ -96,7 +111,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
         remove_spares(&files.directory)?;
     }
     let Counts { erased, too_short } = counts;
-    writeln!(out, "{erased} allocations erased")?;
+    writeln!(out, "{} erased", counted(erased, "allocation"))?;
     if too_short > 0 {
         writeln!(out, "{too_short} have parameters that are too short to be overwritten")?;
         return Ok(ExitCode::FAILURE);

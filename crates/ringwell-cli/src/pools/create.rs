@@ -82,7 +82,8 @@ pub(super) fn run(server: &Server, create: &Create, json: bool) -> anyhow::Resul
     };
     let mut pool = show::pool(server, id)?;
     pool["ring_pool_key"] = key.into();
-    say(json, &pool, || show::lines(&pool))
+    let _ = say(json, &pool, || show::lines(&pool))?;
+    Ok(if create.size.is_some() { super::filled(&pool) } else { ExitCode::SUCCESS })
 }
 
 fn from_inventory(server: &Server, create: &Create, size: u32) -> anyhow::Result<(u64, String)> {

@@ -125,7 +125,8 @@ pub(super) fn table_of(runs: &[Value]) -> String {
     table::table(&heading, &runs.iter().map(row).collect::<Vec<_>>())
 }
 
-fn counted(count: &Value) -> String {
+/// As in `1 number`, `2 numbers`.
+pub(super) fn counted(count: &Value) -> String {
     if *count == 1 { "1 number".to_owned() } else { format!("{count} numbers") }
 }
 

@@ -143,8 +143,13 @@ pub(super) fn audit(server: &Server, last: u32, json: bool) -> anyhow::Result<Ex
     say(json, &log, || table(&heading, &rows()))
 }
 
+/// The count of a pool's numbers, including its overflow number.
+pub(super) fn count(pool: &Value) -> u64 {
+    counts(pool).values().sum()
+}
+
 /// The counts of a pool's numbers by state.
-pub(super) fn counted(pool: &Value) -> String {
+fn counts(pool: &Value) -> BTreeMap<&str, u64> {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for run in pool["numbers"].as_array().into_iter().flatten() {
         let state = run["state"].as_str().unwrap_or_default();
@@ -154,6 +159,12 @@ pub(super) fn counted(pool: &Value) -> String {
     if pool["overflow_number"].is_string() {
         counts.insert("overflow", 1);
     }
+    counts
+}
+
+/// The counts of a pool's numbers by state, as text.
+pub(super) fn counted(pool: &Value) -> String {
+    let counts = counts(pool);
     let all: u64 = counts.values().sum();
     let by_state: Vec<_> = counts.iter().map(|(state, count)| format!("{count} {state}")).collect();
     match by_state.as_slice() {

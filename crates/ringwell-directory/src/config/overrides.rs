@@ -74,6 +74,8 @@ impl Overrides {
         replace(&mut config.durability, self.durability);
         replace(&mut config.deadline, self.deadline);
         if let Some(hashes) = self.token_sha256 {
+            let of_file = config.management.token_sha256.current();
+            config.management.token_variable_wins = !of_file.is_empty() && *of_file != *hashes;
             config.management.token_sha256.replace(&hashes);
         }
         replace(&mut config.log.format, self.log_format);

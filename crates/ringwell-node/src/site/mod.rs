@@ -173,7 +173,16 @@ impl Sites {
 
 impl SiteEntry {
     fn count(&self, outcome: Outcome) {
-        self.tally.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        let before = self.tally.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
+        if outcome == Outcome::Limited && before == 0 {
+            tracing::warn!(
+                site = self.site.key,
+                leases_per_minute = self.site.leases_per_minute,
+                "an address has reached the site's limit of new numbers a minute, so its visitors \
+                 see the number of the page; if this is a proxy's address, list it in \
+                 trusted_proxies"
+            );
+        }
     }
 
     pub(crate) const fn site(&self) -> &Site {

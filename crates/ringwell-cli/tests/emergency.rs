@@ -1,0 +1,232 @@
+//! Emergencies, with the real program: what the runbooks and the guide to backups promise.
+
+#![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Output;
+use std::time::Duration;
+
+use support::batch;
+use support::server::{Server, ringwell};
+use support::site::{Pool, Site, TOKEN};
+use tempfile::TempDir;
+
+const LONG: Duration = Duration::from_mins(30);
+
+/// Stdout and stderr, and the exit code.
+fn run(args: &[&str]) -> (Option<i32>, String) {
+    let Output { status, stdout, stderr } =
+        ringwell(args).env("RINGWELL_TOKEN", TOKEN).output().unwrap();
+    let text = format!("{}{}", String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
+    (status.code(), text)
+}
+
+/// The output of a successful command.
+fn done(args: &[&str]) -> String {
+    let (code, text) = run(args);
+    assert_eq!(code, Some(0), "{args:?}: {text}");
+    text
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().unwrap()
+}
+
+/// A server with pool 1 in a SQLite database outside of its data directory.
+struct Kept {
+    folder: TempDir,
+    site: Site,
+    database: PathBuf,
+}
+
+impl Kept {
+    fn new() -> Self {
+        let folder = TempDir::new().unwrap();
+        let database = folder.path().join("directory.sqlite");
+        let settings = format!(
+            "shards = 1\nmanagement.address = \"127.0.0.1:0\"\n[directory]\n\
+             database = \"sqlite:{}\"",
+            database.display()
+        );
+        let mut site = Site::new(vec![Pool::new(1, 4, LONG)], &settings);
+        Server::start(site.serve(&[])).stop();
+        // From now on the pools are only in the database.
+        site.write(Vec::new());
+        Self { folder, site, database }
+    }
+
+    fn beside(&self, ending: &str) -> PathBuf {
+        let mut name = self.database.clone().into_os_string();
+        name.push(ending);
+        name.into()
+    }
+
+    fn start(&self) -> Server {
+        Server::start(self.site.serve(&[]))
+    }
+
+    fn pools(server: &Server) -> String {
+        done(&["pools", "list", "--url", &Self::url(server)])
+    }
+
+    fn url(server: &Server) -> String {
+        let log = server.log();
+        let line = log.lines().find(|line| line.contains("\"management\"")).unwrap();
+        let line: serde_json::Value = serde_json::from_str(line).unwrap();
+        line.get("fields").unwrap_or(&line)["address"].as_str().unwrap().to_owned()
+    }
+
+    fn backup(&self) -> PathBuf {
+        let copy = self.folder.path().join("copy");
+        done(&["backup", "--config", text(&self.site.config()), "--to", text(&copy)]);
+        copy
+    }
+}
+
+#[test]
+fn an_orderly_stop_leaves_no_unwritten_part_of_the_directory() {
+    let kept = Kept::new();
+    let server = kept.start();
+    done(&["pools", "rotate-key", "1", "--url", &Kept::url(&server)]);
+    server.stop();
+    assert!(kept.database.is_file());
+    for ending in ["-wal", "-shm"] {
+        assert!(!kept.beside(ending).exists(), "{ending}");
+    }
+}
+
+#[test]
+fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
+    let kept = Kept::new();
+    let copy = kept.backup();
+    let server = kept.start();
+    let url = Kept::url(&server);
+    assert!(Kept::pools(&server).contains("Ring pool 1"));
+    done(&["pools", "remove", "1", "--yes", "--url", &url]);
+    // The change is still in the file next to the database.
+    server.kill();
+    assert!(kept.beside("-wal").exists());
+    fs::remove_dir_all(kept.site.data()).unwrap();
+    let config = kept.site.config();
+    let restore = ["restore", "--config", text(&config), text(&copy)];
+    let said = done(&restore);
+    assert!(said.contains(&format!("{}: restored", kept.database.display())), "{said}");
+    assert!(!kept.site.data().join("directory.sqlite").exists());
+    let server = kept.start();
+    assert!(Kept::pools(&server).contains("Ring pool 1"));
+    // What was there is kept until someone removes it.
+    assert!(kept.beside(".before-restore").exists());
+    let (code, said) = run(&restore);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("is not empty"), "{said}");
+    server.stop();
+    fs::remove_dir_all(kept.site.data()).unwrap();
+    let (code, said) = run(&restore);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains(".before-restore is there already"), "{said}");
+    assert!(!kept.site.data().exists());
+}
+
+#[test]
+fn a_database_in_use_is_not_replaced() {
+    let kept = Kept::new();
+    let copy = kept.backup();
+    let server = kept.start();
+    let other = kept.folder.path().join("other");
+    let config = kept.site.config();
+    let (code, said) = run(&["restore", "--config", text(&config), text(&copy), text(&other)]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("another server uses its ring pools"), "{said}");
+    assert!(!other.exists());
+    assert!(Kept::pools(&server).contains("Ring pool 1"));
+}
+
+#[test]
+fn journals_that_meet_an_empty_directory_are_reported() {
+    let kept = Kept::new();
+    fs::remove_file(&kept.database).unwrap();
+    let server = kept.start();
+    let warning = "the directory has no ring pools, but the data directory has journals";
+    assert!(server.log().contains(warning), "{}", server.log());
+    assert!(server.log().contains("ringwell restore --config"), "{}", server.log());
+    server.stop();
+    let folder = TempDir::new().unwrap();
+    let database = folder.path().join("directory.sqlite");
+    let settings = format!(
+        "shards = 1\nmanagement.address = \"127.0.0.1:0\"\n[directory]\ndatabase = \"sqlite:{}\"",
+        database.display()
+    );
+    let first = Server::start(Site::new(Vec::new(), &settings).serve(&[]));
+    assert!(!first.log().contains(warning), "a first start: {}", first.log());
+}
+
+#[test]
+fn a_backup_of_the_data_directory_alone_says_what_it_lacks() {
+    let kept = Kept::new();
+    let copy = kept.folder.path().join("alone");
+    let said = done(&["backup", "--data", text(kept.site.data()), "--to", text(&copy)]);
+    assert!(said.contains("without a database of ring pools"), "{said}");
+}
+
+/// A stopped server's data and a backup of it; a visitor with `gclid=Cj0secret` has a number.
+fn visited() -> (Site, TempDir, PathBuf) {
+    let site =
+        Site::new(vec![Pool::new(1, 4, LONG)], "shards = 1\n[calls]\nlisten = \"127.0.0.1:0\"");
+    let server = Server::start(site.serve(&[]));
+    batch::one(&mut server.client(), &site.pools[0], "17&gclid=Cj0secret");
+    server.stop();
+    let folder = TempDir::new().unwrap();
+    let copy = folder.path().join("copy");
+    done(&["backup", "--config", text(&site.config()), "--to", text(&copy)]);
+    (site, folder, copy)
+}
+
+#[test]
+fn a_backup_is_not_damaged_by_erasing_in_it() {
+    let (_site, _folder, copy) = visited();
+    let (code, said) = run(&["journal", "erase", text(&copy), "--parameter", "gclid=Cj0secret"]);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("is a backup"), "{said}");
+    assert!(said.contains("remove it, and take a new one"), "{said}");
+    done(&["backup", "--verify", text(&copy)]);
+}
+
+#[test]
+fn an_erasure_that_finds_no_call_names_the_command_that_erases_the_visitor() {
+    let (site, folder, _) = visited();
+    let list = folder.path().join("erase.list");
+    let server = Server::start(site.serve(&[]));
+    let url = format!("http://{}", server.address());
+    let whom = ["--parameter", "gclid=Cj0secret"];
+    let said = done(
+        &[&["calls", "erase"], &whom[..], &["--journal-list", text(&list), "--url", &url]].concat(),
+    );
+    let wanted = "ringwell journal erase DATA --parameter gclid=Cj0secret";
+    assert!(said.contains(wanted), "{said}");
+    server.stop();
+    let said = done(&["journal", "erase", text(site.data()), "--list", text(&list)]);
+    assert!(said.contains("the list is empty"), "{said}");
+    assert!(said.contains("--parameter NAME=VALUE"), "{said}");
+    let said = done(&[&["journal", "erase", text(site.data())], &whom[..]].concat());
+    assert!(said.starts_with("1 allocation erased"), "{said}");
+}
+
+/// Debian's package sets the variable.
+#[test]
+fn a_token_of_the_file_that_a_variable_overrides_is_reported() {
+    let site = Site::new(vec![Pool::new(1, 4, LONG)], "");
+    let hash = format!("{:064}", 7);
+    let mut command = site.serve(&[]);
+    command.env("RINGWELL_TOKEN_SHA256", &hash);
+    let server = Server::start(command);
+    let warning = "the variable RINGWELL_TOKEN_SHA256 overrides management.token_sha256";
+    assert_eq!(server.log().matches(warning).count(), 1, "{}", server.log());
+    server.reload();
+    assert_eq!(server.log().matches(warning).count(), 2, "{}", server.log());
+    server.stop();
+    let server = Server::start(site.serve(&[]));
+    assert!(!server.log().contains(warning), "{}", server.log());
+}
