@@ -162,14 +162,15 @@ impl Provider {
             text,
             "1. Buy numbers. {buy}\n\
              2. Put them into a ring pool ([managing pools](../guides/managing-pools.md)).\n\
-             3. Write the secret into a file that only the server can read: {secret}\n\n\
+             3. Write the secret into a file that only the server can read: {secret} Paste it, then press Enter and \
+             Ctrl+D.\n\n\
              \x20  ```sh\n   install -m 600 /dev/stdin main.secret\n   ```\n\n\
              4. Add to `ringwell.toml`, then send SIGHUP, or restart if there was no `[calls]` before:\n\n\
              \x20  ```toml\n   [calls]\n   listen = \"127.0.0.1:8090\"\n\n\
              \x20  [[calls.account]]\n   name = \"main\"\n   provider = \"{key}\"\n\
              \x20  public_url = \"https://calls.example.com\"\n\
              \x20  secret_files = [\"main.secret\"]\n\n\
-             \x20  [[calls.destination]]\n   ring_pools = [16]\n   to = [\"+18005550199\"]\n   ```\n\n\
+             \x20  [[calls.destination]]\n   ring_pools = [1]\n   to = [\"+18005550199\"]\n   ```\n\n\
              5. Route `https://calls.example.com/t/` to `127.0.0.1:8090` in the proxy that ends TLS, with \
              path and query unchanged.\n\
              6. Set the hooks:\n\n\
@@ -181,7 +182,7 @@ impl Provider {
         let _ = write!(
             text,
             "\n7. {fallback}\n\
-             8. Get a number from a page or a batch, call it, and look at the call:\n\n\
+             8. Get a number from a page or a batch, call it, and look at the call with a management token:\n\n\
              \x20  ```sh\n   curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n\n\
              If the phone does not ring, search the log for \"a webhook is not signed correctly\": it \
              names the `public_url` that would have matched.\n"
@@ -202,7 +203,7 @@ fn sip() -> String {
          3. Make a token for the switch: `ringwell token`; its SHA-256 goes into \
          `management.token_sha256`.\n\
          4. Add to `ringwell.toml`:\n\n\
-         \x20  ```toml\n   [calls]\n\n   [[calls.destination]]\n   ring_pools = [16]\n\
+         \x20  ```toml\n   [calls]\n\n   [[calls.destination]]\n   ring_pools = [1]\n\
          \x20  to = [\"+18005550199\"]\n   ```\n\n\
          5. Have the switch ask `POST /v1/sip/route` for each call: \
          [deploy/kamailio.cfg](../../deploy/kamailio.cfg), \
@@ -213,7 +214,7 @@ fn sip() -> String {
          [deploy/kamailio-proxy.cfg](../../deploy/kamailio-proxy.cfg). A switch that redirects does not see them.\n\
          7. Set a destination in the switch for the case that this server does not answer 200 within half a \
          second.\n\
-         8. Get a number from a page or a batch, call it, and look at the call:\n\n\
+         8. Get a number from a page or a batch, call it, and look at the call with a management token:\n\n\
          \x20  ```sh\n   curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n"
     );
     wrapped(&text)

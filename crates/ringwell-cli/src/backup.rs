@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::calls;
 use crate::environment::{cores, variable};
-use crate::journal::verify_directory;
+use crate::journal::{BACKUP_LIST as LIST, verify_directory};
 use crate::print::print;
 use crate::progress::Progress;
 use crate::serve::show;
@@ -33,9 +33,6 @@ Examples:
   ringwell backup --config /etc/ringwell/ringwell.toml --to /backup/ringwell-2026-11-22
   ringwell backup --data ./demo-data --to ./demo-backup
   ringwell backup --verify /backup/ringwell-2026-11-22";
-
-/// The name of the list of files.
-pub(crate) const LIST: &str = "backup.json";
 
 /// The databases in a backup: of the directory, and of calls.
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];

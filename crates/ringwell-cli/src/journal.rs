@@ -18,6 +18,9 @@ use ringwell_core::Millis;
 use ringwell_journal::{SEGMENT_HEADER_BYTES, SegmentHeader, Segments};
 use ringwell_node::disk::{OsFiles, SegmentFiles};
 
+/// The name of the list of files in a backup.
+pub(crate) const BACKUP_LIST: &str = "backup.json";
+
 /// Inspect journals without changing them.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

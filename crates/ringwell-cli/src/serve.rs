@@ -87,23 +87,22 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     };
     let (loads, lookup) = (SharedLoads::default(), TokenHashes::default());
     let dashboard = Dashboard::new(loads.clone());
-    let mut directories = Directories { hung_up, ..Directories::default() };
-    let mut following = None;
+    let (mut directories, mut thread) = (Directories { hung_up, ..Directories::default() }, None);
     if let Some(kept) = kept {
         let (handle, orders) = order_channel();
         directories.orders = Some(orders);
         let sites_of_file = kept.sites_of_file();
         let take = move |(_, sites)| drop(sites_of_file.send_replace(sites));
         directories.reload_settings = Some(Box::new(move || reload().map(&take)));
-        following = Some(kept.follow(handle, &config, &dashboard, (loads, lookup.clone()))?);
+        thread = Some(kept.follow(handle, &config, &dashboard, (loads, lookup.clone()))?);
     } else {
         directories.reload = Some(Box::new(reload));
         if config.management.dashboard {
             management::serve(&config, &dashboard)?;
         }
     }
-    serve(config, directory, member, directories, (dashboard, lookup, following), &running)?;
-    Ok(ExitCode::SUCCESS)
+    serve(config, directory, member, directories, (dashboard, lookup, thread), &running)
+        .map(|()| ExitCode::SUCCESS)
 }
 
 /// Lets the process survive a SIGHUP, and records it: a reload of all nodes may reach one that is

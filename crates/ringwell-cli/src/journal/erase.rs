@@ -22,8 +22,7 @@ use ringwell_journal::{
 use ringwell_node::disk::DataLock;
 use serde::{Deserialize, Serialize};
 
-use super::{ShardFiles, shards_in};
-use crate::backup::LIST;
+use super::{BACKUP_LIST, ShardFiles, shards_in};
 use crate::call_log::erase::{counted, pair};
 
 pub(crate) const HELP: &str = "\
@@ -86,7 +85,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
     let data = &options.directory;
     ensure!(data.join("journal").is_dir(), "{} is not a data directory", data.display());
     ensure!(
-        !data.join(LIST).exists(),
+        !data.join(BACKUP_LIST).exists(),
         "{} is a backup, which may also have calls: remove it, and take a new one after the \
             erasure",
         data.display()

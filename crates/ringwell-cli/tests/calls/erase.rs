@@ -132,7 +132,7 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let before = files(&data.join("journal"));
     let mut command = ringwell(&["journal", "erase", "--parameter", &format!("gclid={SECRET}")]);
     command.arg(&data);
-    assert_eq!(say(command), "1 allocations erased\n");
+    assert_eq!(say(command), "1 allocation erased\n");
     // The state after a crash: the planned bytes are stored, and half of them written.
     let mut intent = String::new();
     for (path, old) in before {
