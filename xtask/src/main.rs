@@ -39,7 +39,7 @@ enum Task {
     Clients,
     /// Verify requests that telephony providers' own libraries sign, and have the libraries of Standard
     /// Webhooks verify ours.
-    Telephony,
+    Telephony(telephony::Args),
     /// All tests of the workspace, several programs of them at a time.
     Suite(suite::Args),
     /// Measure Ringwell against the ceiling server in the same run.
@@ -71,7 +71,7 @@ fn main() -> anyhow::Result<()> {
     match Cli::parse().task {
         Task::Ci => ci::run(),
         Task::Clients => clients::run(),
-        Task::Telephony => telephony::run_all(),
+        Task::Telephony(args) => telephony::run(&args),
         Task::Suite(args) => suite::run(&args),
         Task::Bench(args) => bench::run(&args),
         Task::Book => book::run(),

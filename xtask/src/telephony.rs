@@ -1,47 +1,97 @@
-//! Signatures and documents tested against other libraries: those of telephony providers sign
-//! requests and make answer documents, those of Standard Webhooks verify webhooks.
+//! Calls tested against other programs: libraries of telephony providers sign requests and make
+//! answer documents, those of Standard Webhooks verify webhooks, switches ask where calls go.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
+use clap::ValueEnum as _;
 
-use crate::shell::{root, run, target_dir};
+use crate::shell::{self, root, target_dir};
 
 /// Requests that each provider's library signs.
 const REQUESTS: &str = "1000";
 
-/// Installs the libraries if they are missing, and runs both.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only run these steps.
+    #[arg(value_enum)]
+    steps: Vec<Step>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Step {
+    /// Requests that the providers' libraries sign, and the documents that they make.
+    Signatures,
+    /// Webhooks that the libraries of Standard Webhooks verify.
+    Webhooks,
+    /// Calls and webhooks of a server that is killed repeatedly.
+    Drill,
+    /// Exports as Parquet.
+    Parquet,
+    /// Calls through Kamailio, and through `FreeSWITCH` if `RINGWELL_FREESWITCH` names its program.
+    Sip,
+}
+
+const FREESWITCH: &str = "RINGWELL_FREESWITCH";
+
+/// Installs the libraries if they are missing, and runs the steps; all of them if none is given.
 ///
 /// # Errors
-/// If a signature is refused, or accepted although something was changed.
-pub(crate) fn run_all() -> anyhow::Result<()> {
+/// If a step fails, for example if a signature is refused, or accepted although something was
+/// changed.
+pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let home = target_dir().join("telephony");
+    let setup = root().join("clients/telephony/setup");
+    shell::run(Command::new(setup).arg(&home))?;
+    let all = Step::value_variants().iter();
+    for step in all.filter(|step| args.steps.is_empty() || args.steps.contains(step)) {
+        match step {
+            Step::Signatures => signatures(&home)?,
+            Step::Webhooks => test(&home, "calls", &["webhooks"])?,
+            Step::Drill => {
+                test(&home, "calls", &["drill", "--", "--include-ignored", "--nocapture"])?;
+            }
+            Step::Parquet => test(&home, "calls", &["parquet", "--features", "parquet"])?,
+            Step::Sip => {
+                test(&home, "sip", &[])?;
+                if std::env::var_os(FREESWITCH).is_some() {
+                    test(&home, "sip", &["freeswitch", "--", "--ignored"])?;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn cargo() -> Command {
+    let mut cargo = Command::new("cargo");
+    cargo.current_dir(root());
+    cargo
+}
+
+/// Runs tests of `ringwell-cli` with the libraries in `home`.
+fn test(home: &Path, program: &str, part: &[&str]) -> anyhow::Result<()> {
+    let test = ["test", "-p", "ringwell-cli", "--test", program];
+    shell::run(cargo().args(test).args(part).env("RINGWELL_TELEPHONY", home))
+}
+
+fn signatures(home: &Path) -> anyhow::Result<()> {
     let scripts = root().join("clients/telephony");
-    run(Command::new(scripts.join("setup")).arg(&home))?;
-    let cargo = || {
-        let mut cargo = Command::new("cargo");
-        cargo.current_dir(root());
-        cargo
-    };
-    run(cargo().args(["build", "-p", "ringwell-calls", "--examples"]))?;
+    shell::run(cargo().args(["build", "-p", "ringwell-calls", "--examples"]))?;
     let example = |name: &str| Command::new(target_dir().join("debug/examples").join(name));
     for (place, which) in [("twilio", "twilio"), ("python", "others")] {
         let mut python = Command::new(home.join(place).join("bin/python"));
         python.arg(scripts.join("sign.py")).args([which, REQUESTS]);
         let mut signer = python.stdout(Stdio::piped()).spawn().context("cannot start Python")?;
         let requests = signer.stdout.take().context("Python has no output")?;
-        run(example("verify_signatures").stdin(requests))?;
+        shell::run(example("verify_signatures").stdin(requests))?;
         ensure!(signer.wait()?.success(), "sign.py {which} failed");
         let mut documents = example("documents").stdout(Stdio::piped()).spawn()?;
         let lines = documents.stdout.take().context("the documents have no output")?;
         let mut python = Command::new(home.join(place).join("bin/python"));
-        run(python.arg(scripts.join("documents.py")).arg(which).stdin(lines))?;
+        shell::run(python.arg(scripts.join("documents.py")).arg(which).stdin(lines))?;
         ensure!(documents.wait()?.success(), "the documents were not printed");
     }
-    let test = ["test", "-p", "ringwell-cli", "--test", "calls"];
-    let run_of =
-        |part: &[&str]| run(cargo().args(test).args(part).env("RINGWELL_TELEPHONY", &home));
-    run_of(&["webhooks"])?;
-    run_of(&["drill", "--", "--include-ignored", "--nocapture"])?;
-    run_of(&["parquet", "--features", "parquet"])
+    Ok(())
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, Request, State};
-use axum::http::{Method, StatusCode, header};
+use axum::http::{HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{delete, get, post};
@@ -65,12 +65,7 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
         |hashes: &TokenHashes| token.as_ref().is_some_and(|token| hashes.accept(token.as_bytes()));
     let sees_callers = is_of(&tokens.management);
     if !sees_callers && !tokens.lookup.iter().any(is_of) {
-        return Problem::new(
-            StatusCode::UNAUTHORIZED,
-            "send Authorization: Bearer TOKEN with a token whose SHA-256 is in \
-             management.token_sha256",
-        )
-        .into_response();
+        return unknown_token(request.uri().path());
     }
     if !sees_callers && !reads_calls(&request) {
         let detail = "this token may read attributions and calls, and nothing else here";
@@ -78,6 +73,22 @@ async fn require_token(State(tokens): State<Tokens>, mut request: Request, next:
     }
     request.extensions_mut().insert(SeesCallers(sees_callers));
     next.run(request).await
+}
+
+/// Switches built on libcurl send the name and password of a URL only if they are asked for Basic.
+/// No other path asks for it, because browsers open a dialog then.
+fn unknown_token(path: &str) -> Response {
+    let mut response = Problem::new(
+        StatusCode::UNAUTHORIZED,
+        "send Authorization: Bearer TOKEN with a token whose SHA-256 is in \
+         management.token_sha256",
+    )
+    .into_response();
+    if super::sip::PATHS.contains(&path) {
+        let basic = HeaderValue::from_static("Basic realm=\"ringwell\"");
+        response.headers_mut().append(header::WWW_AUTHENTICATE, basic);
+    }
+    response
 }
 
 /// `GET /v1/calls` and `GET /v1/calls/ID`.

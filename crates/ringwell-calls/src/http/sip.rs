@@ -29,11 +29,12 @@ const NAME_BYTES_MAX: usize = 200;
 /// The account of switches that name no trunk.
 const ACCOUNT: &str = "sip";
 
-/// The paths; the token is checked earlier.
+/// The paths of switches.
+pub(super) const PATHS: [&str; 2] = ["/v1/sip/route", "/v1/freeswitch/dialplan"];
+
+/// The routes; the token is checked earlier.
 pub(super) fn routes() -> Router<Service> {
-    Router::new()
-        .route("/v1/sip/route", post(route))
-        .route("/v1/freeswitch/dialplan", post(dialplan))
+    Router::new().route(PATHS[0], post(route)).route(PATHS[1], post(dialplan))
 }
 
 /// A switch's request. Unknown members are ignored.
