@@ -57,6 +57,8 @@ fn document(port: u16, carrier: u16, bindings: &str, dialplan: &str) -> String {
         ("sip-ip", "127.0.0.1"),
         ("rtp-ip", "127.0.0.1"),
         ("sip-port", &port.to_string()),
+        // The port is free for UDP. By default TCP would be opened, too.
+        ("bind-params", "transport=udp"),
         ("context", "from-trunk"),
         ("dialplan", "XML"),
         ("auth-calls", "false"),
