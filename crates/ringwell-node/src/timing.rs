@@ -5,8 +5,6 @@ use std::time::Duration;
 use hyper::Response;
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-use crate::http::AnswerBody;
-
 const PROCESSING_TIME: HeaderName = HeaderName::from_static("processing-time");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
@@ -20,7 +18,7 @@ const BYTES_MAX: usize = NAME.len() + DIGITS_MAX + 1;
 
 /// Milliseconds since the request was complete, as an integer and with decimals. Replaces earlier
 /// times.
-pub(crate) fn time_headers(response: &mut Response<AnswerBody>, took: Duration) {
+pub(crate) fn time_headers<B>(response: &mut Response<B>, took: Duration) {
     let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let mut text = [0; BYTES_MAX];
     let (timing, whole) = write(us, &mut text);
