@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
-use hyper::{Method, Request, Response, StatusCode};
+use hyper::http::request::Parts;
+use hyper::{Method, Response, StatusCode, Uri};
 use ringwell_driver::batch::Terms;
 use ringwell_driver::rows;
 use ringwell_driver::{Moment, Platform, Traced};
@@ -25,18 +26,20 @@ const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-m
 /// A request with this header may be sent again.
 const RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
-/// Answers a request under `/api/`.
+/// Answers a request under `/api/`. Takes the head by reference, because each of these functions
+/// would otherwise have two copies of it in the memory of the connection.
 pub(crate) async fn answer(
     thread: &Rc<HttpShard>,
-    request: Request<Incoming>,
+    head: &Parts,
+    body: Incoming,
 ) -> Response<AnswerBody> {
     let mut started = None;
-    let span = trace(&request, "POST or GET /api");
+    let span = trace(&head.method, &head.uri, &head.headers, "POST or GET /api");
     let traced = span.as_deref().map(traced);
-    let allowed = origin::allowed(&thread.node.config.api, request.headers());
-    let has_chunks = has_chunks(&request);
-    let is_chunked_batch = has_chunks && is_batch(&request);
-    let mut response = match dispatch(thread, request, traced, &mut started).await {
+    let allowed = origin::allowed(&thread.node.config.api, &head.headers);
+    let has_chunks = has_chunks(&body);
+    let is_chunked_batch = has_chunks && is_batch(head);
+    let mut response = match dispatch(thread, head, body, traced, &mut started).await {
         Ok(response) => response,
         Err(error) => refuse(thread, &error),
     };
@@ -56,15 +59,20 @@ pub(crate) async fn answer(
 }
 
 /// The span of a request, if requests are traced and this trace is kept.
-pub(crate) fn trace(request: &Request<Incoming>, name: &'static str) -> Option<Box<Span>> {
+pub(crate) fn trace(
+    method: &Method,
+    uri: &Uri,
+    headers: &HeaderMap,
+    name: &'static str,
+) -> Option<Box<Span>> {
     let parent = || {
-        let header = request.headers().get(TRACEPARENT);
+        let header = headers.get(TRACEPARENT);
         Parent::Header(header.and_then(|value| value.to_str().ok()))
     };
     let mut span = ringwell_trace::begin(name, Kind::Server, parent)?;
-    span.text("http.request.method", request.method().as_str());
+    span.text("http.request.method", method.as_str());
     // Omits the query, because it may contain a key.
-    span.text("url.path", request.uri().path());
+    span.text("url.path", uri.path());
     Some(span)
 }
 
@@ -75,11 +83,11 @@ pub(crate) fn traced(span: &Span) -> Traced {
 
 async fn dispatch(
     thread: &Rc<HttpShard>,
-    request: Request<Incoming>,
+    head: &Parts,
+    body: Incoming,
     traced: Option<Traced>,
     started: &mut Option<Moment>,
 ) -> Result<Response<AnswerBody>, RequestError> {
-    let (head, body) = request.into_parts();
     let api = &thread.node.config.api;
     let route = route(head.uri.path())?;
     if head.method == Method::OPTIONS {
@@ -124,8 +132,8 @@ async fn dispatch(
 }
 
 /// Whether the body is read, unless the request is refused earlier.
-fn is_batch(request: &Request<Incoming>) -> bool {
-    request.method() == Method::POST && route(request.uri().path()) == Ok(Route::Bulk)
+fn is_batch(head: &Parts) -> bool {
+    head.method == Method::POST && route(head.uri.path()) == Ok(Route::Bulk)
 }
 
 fn allow(method: &Method, wanted: &Method, name: &'static str) -> Result<(), RequestError> {

@@ -296,7 +296,7 @@ async fn serve<S>(
                 Who::Pages => Box::pin(answer_page(&thread, request, address)).await,
                 // On the heap, so that other requests need not carry its state.
                 Who::Nodes(_) => {
-                    let has_chunks = has_chunks(&request);
+                    let has_chunks = has_chunks(request.body());
                     let mut response = Box::pin(link::serve::answer(&thread, request)).await;
                     if has_chunks {
                         close(&mut response);
@@ -361,7 +361,8 @@ async fn answer(
         let is_managed =
             thread.node.config.management.on_data_port && path.contains("/advertisers/");
         if !is_managed {
-            return api::answer(thread, request).await;
+            let (head, body) = request.into_parts();
+            return api::answer(thread, &head, body).await;
         }
     }
     // On the heap, because otherwise the future of every request would be as large as these rare
@@ -390,7 +391,7 @@ async fn page(
     address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
     let is_read = request.method() == Method::POST && site::is_for(request.uri().path());
-    let leaves_chunks = has_chunks(&request) && !is_read;
+    let leaves_chunks = has_chunks(request.body()) && !is_read;
     let mut response = site::answer(thread, request, address).await;
     if leaves_chunks {
         close(&mut response);
@@ -410,7 +411,7 @@ fn refuse_head(thread: &HttpShard, request: &Request<Incoming>) -> Option<Respon
         return None;
     }
     let mut response = api::refuse(thread, &RequestError::UriTooLong { limit });
-    if has_chunks(request) {
+    if has_chunks(request.body()) {
         close(&mut response);
     }
     Some(response)
@@ -445,8 +446,8 @@ async fn manage(
 
 /// Whether the body is chunked. If it stays unread, [`close`] the connection: trailer fields after
 /// the chunks have no certain end.
-pub(crate) fn has_chunks(request: &Request<Incoming>) -> bool {
-    request.body().size_hint().exact().is_none()
+pub(crate) fn has_chunks(body: &Incoming) -> bool {
+    body.size_hint().exact().is_none()
 }
 
 /// Closes the connection after the answer, so that no further bytes on it are served.

@@ -271,7 +271,7 @@ pub(crate) async fn answer(
     request: Request<Incoming>,
     peer: Option<IpAddr>,
 ) -> Response<AnswerBody> {
-    let span = trace(&request, "a page's request");
+    let span = trace(request.method(), request.uri(), request.headers(), "a page's request");
     let (head, body) = request.into_parts();
     let name = X_FORWARDED_FOR;
     let forwarded = values(&head.headers, &name).map(|it| it.to_str().unwrap_or("?"));
