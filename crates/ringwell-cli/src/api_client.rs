@@ -120,8 +120,8 @@ impl fmt::Display for ApiError {
                     true => write!(
                         f,
                         "{url} refuses this token: its SHA-256 must be in \
-                         management.token_sha256 \
-                     of that server"
+                         management.token_sha256 of that server, or in the variable \
+                         RINGWELL_TOKEN_SHA256 if that is set there"
                     ),
                     false => write!(
                         f,

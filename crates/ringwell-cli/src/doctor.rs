@@ -111,6 +111,7 @@ fn drawn(findings: &[Finding]) -> String {
     let count = |wanted| findings.iter().filter(|finding| finding.grade == wanted).count();
     let _ = match (count(Grade::Bad), count(Grade::Note)) {
         (0, 0) => writeln!(text, "\nAll is well."),
+        (0, 1) => writeln!(text, "\nFit to serve; 1 note."),
         (0, notes) => writeln!(text, "\nFit to serve; {notes} notes."),
         (bad, _) => writeln!(text, "\n{bad} to fix before this can serve."),
     };

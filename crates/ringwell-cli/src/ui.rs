@@ -8,7 +8,7 @@ use hyper::body::Bytes;
 use hyper::{Method, StatusCode};
 use serde_json::Value;
 
-use crate::api_client::{Access, ApiClient, Url};
+use crate::api_client::{Access, ApiClient, ApiError, Url};
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
@@ -38,7 +38,13 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let Args { url, token_file } = args;
     let client = ApiClient::new(&Access { url: url.clone(), token_file: token_file.clone() })?;
     let nothing = ("application/json", Bytes::new());
-    let (status, body) = client.send(url, Method::POST, "/v1/ui/links", nothing)?;
+    let sent = client.send(url, Method::POST, "/v1/ui/links", nothing);
+    let (status, body) = sent.map_err(|error| match error {
+        ApiError::NotThere { .. } => {
+            anyhow!("{error} With pools in a file, the dashboard needs management.dashboard = true")
+        }
+        other => other.into(),
+    })?;
     let answer: Value = serde_json::from_slice(&body).unwrap_or_default();
     let path = answer["path"].as_str().filter(|_| status == StatusCode::CREATED);
     let Some(path) = path else {

@@ -250,6 +250,8 @@ fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_healthy() {
     for address in [&listen, &pages, &calls] {
         assert!(taken.contains(&format!("bad   port       {address} is in use")), "{taken}");
     }
+    let nowhere = run(&["ui", "--url", "http://127.0.0.1:9"]);
+    assert!(stderr(&nowhere).contains("needs management.dashboard = true"), "{nowhere:?}");
     server.stop();
     // Another program is not a Ringwell server.
     let _other = TcpListener::bind(&calls).unwrap();

@@ -90,5 +90,8 @@ fn refuse(faults: &[ringwell_directory::Fault], cause: &str) {
     for fault in faults {
         tracing::error!("{fault}");
     }
-    tracing::error!(faults = faults.len(), "{cause}: the pools are unchanged");
+    tracing::error!(
+        faults = faults.len(),
+        "{cause}: pools, web sites, calls and management tokens are unchanged"
+    );
 }

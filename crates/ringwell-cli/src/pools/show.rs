@@ -108,6 +108,7 @@ pub(super) fn sizing(
             None => "no pool is large enough".to_owned(),
         };
         let target = share(&sizing["target"]);
+        let early = early(&sizing["load"]);
         let title =
             format!("load {load:.1}: {needed} for an overflow of {target}; it has {has}\n\n");
         let row = |forecast: &Value| {
@@ -122,8 +123,22 @@ pub(super) fn sizing(
         };
         let rows: Vec<_> = sizing["forecasts"].as_array().into_iter().flatten().map(row).collect();
         let heading = ["numbers", "overflow", "wrong caller", "not attributed", ""];
-        title + &table(&heading, &rows)
+        title + &early + &table(&heading, &rows)
     })
+}
+
+/// A warning if the load was measured for less than a lifetime.
+fn early(load: &Value) -> String {
+    let [over, rate, load] = ["over_seconds", "rows_per_second", "load"]
+        .map(|name| load[name].as_f64().unwrap_or_default());
+    let lifetime = if rate > 0.0 { load / rate } else { 0.0 };
+    // About a lifetime is measured in the long run.
+    if over >= lifetime / 2.0 {
+        return String::new();
+    }
+    format!(
+        "Estimated from {over:.0} s of a lifetime of {lifetime:.0} s: repeat this after a lifetime\n\n"
+    )
 }
 
 /// Prints the newest lines of the audit log.

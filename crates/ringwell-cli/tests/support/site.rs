@@ -97,7 +97,10 @@ impl Site {
         for pool in &pools {
             toml.write_str(&pool.toml()).unwrap();
         }
-        fs::write(self.config(), toml).unwrap();
+        // A server that starts meanwhile reads the former file or the new one, never a part.
+        let new = self.config().with_extension("new");
+        fs::write(&new, toml).unwrap();
+        fs::rename(new, self.config()).unwrap();
         self.pools = pools;
     }
 
