@@ -5,9 +5,9 @@
 //! with every frame that its snapshots need. The directory of the backup gets its name only after
 //! it was checked.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write as _};
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -204,7 +204,8 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     }
     let version = env!("CARGO_PKG_VERSION").to_owned();
     let list = List { format: FORMAT, version, taken_at, files: entries(to)? };
-    let mut out = File::create_new(to.join(LIST))?;
+    let mut out =
+        OpenOptions::new().write(true).create_new(true).mode(0o600).open(to.join(LIST))?;
     out.write_all((serde_json::to_string_pretty(&list)? + "\n").as_bytes())?;
     out.sync_all()?;
     verify(to)

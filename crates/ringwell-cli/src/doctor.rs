@@ -255,7 +255,7 @@ fn data_directory(config: &Config, findings: &mut Findings) {
         findings.ok("data", format!("{shown} will be made at the first start"));
     }
     if config.journal.replicated.is_none() {
-        missing_journal(data, findings);
+        replaced_journal(data, findings);
     }
     space(config, place, findings);
     match disk::probe(place) {
@@ -293,8 +293,8 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     }
 }
 
-fn missing_journal(data: &Path, findings: &mut Findings) {
-    match disk::missing_journal(data) {
+fn replaced_journal(data: &Path, findings: &mut Findings) {
+    match disk::replaced_journal(data) {
         Ok(None) => {}
         Ok(Some(shard)) => findings.bad(
             "data",

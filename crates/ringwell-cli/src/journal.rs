@@ -13,10 +13,10 @@ use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use ringwell_core::Millis;
 use ringwell_journal::{SEGMENT_HEADER_BYTES, SegmentHeader, Segments};
-use ringwell_node::disk::{OsFiles, SegmentFiles};
+use ringwell_node::disk::{OsFiles, SegmentFiles, list_snapshots};
 
 /// The name of the list of files in a backup.
 pub(crate) const BACKUP_LIST: &str = "backup.json";
@@ -125,6 +125,12 @@ fn numbered_directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
 fn shard(directory: &Path) -> anyhow::Result<Option<ShardFiles>> {
     let segments = SegmentFiles::new(OsFiles, directory.to_owned());
     let Some(first) = segments.list()?.into_iter().min_by_key(|file| file.segno) else {
+        let has_snapshots = !list_snapshots(&OsFiles, directory)?.is_empty();
+        ensure!(
+            !has_snapshots,
+            "{} has snapshots and no segments: restore them from a copy",
+            directory.display()
+        );
         return Ok(None);
     };
     let mut block = [0; SEGMENT_HEADER_BYTES];

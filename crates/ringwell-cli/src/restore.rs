@@ -16,6 +16,7 @@ use ringwell_node::disk::{OsFiles, ReadLock, create_directory, mark_restored};
 
 use crate::backup::{DATABASES, Sources, sources, verify_copy};
 use crate::database_lock::claim;
+use crate::journal::BACKUP_LIST;
 
 pub(crate) const HELP: &str = "\
 With --config, the SQLite databases of the copy (directory.sqlite, calls.sqlite) replace those of
@@ -38,6 +39,10 @@ const REPLACED: &str = ".before-restore";
 /// Endings of the files that SQLite keeps next to a database. The first has changes that are not
 /// yet in the database.
 const BESIDE: [&str; 2] = ["-wal", "-shm"];
+
+/// Files that belong to the copy: its lock, and the list of a backup's files, with which the data
+/// would differ from the first write on.
+const LEFT_OUT: [&str; 2] = ["LOCK", BACKUP_LIST];
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -190,7 +195,7 @@ fn copy_all(from: &Path, to: &Path) -> anyhow::Result<u64> {
             entry.file_type().with_context(|| format!("cannot read {}", source.display()))?;
         if kind.is_dir() {
             files += copy_all(&source, &target)?;
-        } else if kind.is_file() && entry.file_name() != "LOCK" {
+        } else if kind.is_file() && !LEFT_OUT.iter().any(|name| entry.file_name() == *name) {
             fs::copy(&source, &target)
                 .and_then(|_| File::open(&target)?.sync_all())
                 .with_context(|| format!("cannot copy {}", source.display()))?;

@@ -138,6 +138,8 @@ fn a_damaged_copy_is_not_restored() {
     let done = ringwell(&["restore", backup.to_str().unwrap(), new.to_str().unwrap()]).output();
     let done = done.unwrap();
     assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    // The list would refuse a later copy of the data.
+    assert!(!new.join("backup.json").exists());
 }
 
 #[test]
@@ -149,22 +151,42 @@ fn a_data_directory_whose_journal_was_removed_holds_all_pools() {
     assert!(is_overflow(&server, &site));
 }
 
-/// Its directory is gone, or empty, as where a volume is not mounted.
+/// Eight pools on two shards.
+fn site_of_two_shards(lifetime: Duration) -> Site {
+    let pools = (1..9).map(|id| Pool::new(id, 3, lifetime)).collect();
+    Site::new(pools, "shards = 2")
+}
+
+/// The count of pools that answer with their overflow number.
+fn overflow(server: &Server, site: &Site) -> usize {
+    let one = |pool| batch::one(&mut server.client(), pool, "a").overflow;
+    site.pools.iter().filter(|pool| one(pool)).count()
+}
+
+/// The segments in a shard's directory.
+fn segments(journal: &Path) -> Vec<std::path::PathBuf> {
+    let paths = std::fs::read_dir(journal).unwrap().map(|entry| entry.unwrap().path());
+    paths.filter(|path| path.extension().is_some_and(|kind| kind == "rpj")).collect()
+}
+
+/// Its directory is gone, or empty, as where a volume is not mounted, or has only the first snapshot.
 #[test]
 fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
-    for is_empty in [false, true] {
-        let pools = (1..9).map(|id| Pool::new(id, 3, LONG)).collect();
-        let site = Site::new(pools, "shards = 2");
+    for lost in ["directory", "files", "segments"] {
+        let site = site_of_two_shards(LONG);
         let server = Server::start(site.serve(&[]));
-        let overflow = |server: &Server| {
-            let one = |pool| batch::one(&mut server.client(), pool, "a").overflow;
-            site.pools.iter().filter(|pool| one(pool)).count()
-        };
-        assert_eq!(overflow(&server), 0);
-        server.stop();
+        assert_eq!(overflow(&server, &site), 0);
         let journal = site.data().join("journal/0");
-        std::fs::remove_dir_all(&journal).unwrap();
-        if is_empty {
+        if lost == "segments" {
+            server.kill();
+            for segment in segments(&journal) {
+                std::fs::remove_file(segment).unwrap();
+            }
+        } else {
+            server.stop();
+            std::fs::remove_dir_all(&journal).unwrap();
+        }
+        if lost == "files" {
             std::fs::create_dir(&journal).unwrap();
         }
         let data = site.data().to_str().unwrap();
@@ -175,14 +197,36 @@ fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
             assert!(said.contains("the journal of shard 0 is missing"), "{said}");
         }
         let server = Server::start(site.serve(&[]));
-        assert_eq!(overflow(&server), site.pools.len());
-        assert!(server.log().contains("the journal of this shard is missing"), "{}", server.log());
+        assert_eq!(overflow(&server, &site), site.pools.len(), "{lost}");
+        assert!(server.log().contains("another journal of this shard"), "{}", server.log());
         server.kill();
         // The hold is stored, and does not begin again.
         let server = Server::start(site.serve(&[]));
-        assert_eq!(overflow(&server), site.pools.len());
-        assert!(!server.log().contains("is missing"), "{}", server.log());
+        assert_eq!(overflow(&server, &site), site.pools.len());
+        assert!(!server.log().contains("another journal"), "{}", server.log());
     }
+}
+
+/// It lacks what was answered while it was away.
+#[test]
+fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
+    let lifetime = Duration::from_secs(5);
+    let site = site_of_two_shards(lifetime);
+    Server::start(site.serve(&[])).stop();
+    let (journal, away) = (site.data().join("journal/0"), site.data().join("away"));
+    std::fs::rename(&journal, &away).unwrap();
+    let server = Server::start(site.serve(&[]));
+    let until = std::time::Instant::now() + 6 * lifetime;
+    while overflow(&server, &site) > 0 {
+        assert!(std::time::Instant::now() < until, "held for too long");
+        std::thread::sleep(lifetime / 20);
+    }
+    server.kill();
+    std::fs::remove_dir_all(&journal).unwrap();
+    std::fs::rename(&away, &journal).unwrap();
+    let server = Server::start(site.serve(&[]));
+    assert_eq!(overflow(&server, &site), site.pools.len());
+    assert!(server.log().contains("another journal of this shard"), "{}", server.log());
 }
 
 #[test]

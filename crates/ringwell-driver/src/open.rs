@@ -22,7 +22,7 @@ pub use fetch::discard_unfinished;
 pub use follow::{Beside, FollowError, Followed, follow, placement_name};
 pub use hold::{OldMap, hold_buckets};
 pub use read::{
-    Believed, Copied, Read, copied, missing_journal, read, read_copy, report_copied,
+    Believed, Copied, Read, copied, read, read_copy, replaced_journal, report_copied,
     shards_on_disk, specs,
 };
 
@@ -117,8 +117,8 @@ impl<F: Files> Begun<F> {
         }
         let is_copy = self.copied.is_some() && !planted(Bug::CopyKeepsName);
         let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
-        let shards = self.shards.iter().map(|opened| opened.shard).filter(|_| !has_log);
-        let identity = draw(files, data, &shards.collect())?.id;
+        let journals = self.shards.iter().filter(|_| !has_log).map(Opened::journal);
+        let identity = draw(files, data, &journals.collect())?.id;
         self.identity = if has_log { IN_LOG.to_owned() } else { identity };
         self.gaps = Gaps::read(files, data)?;
         if let Some(until) = gap_until {
@@ -176,6 +176,14 @@ pub struct Opened<F: Files> {
     pub verdict: Verdict,
 }
 
+impl<F: Files> Opened<F> {
+    /// The shard and the name of its journal.
+    #[must_use]
+    pub fn journal(&self) -> (u16, String) {
+        (self.shard, Identity::journal(self.store.identity()))
+    }
+}
+
 /// The reason why a node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
@@ -201,8 +209,8 @@ pub fn begin<F: Files>(
     let Start { files, settings, directory, .. } = *start;
     let has_files = settings.durability != Durability::Memory;
     let boot = start.reading.boot;
-    let shards = (start.member.map(|(own, _)| own), start.on_disk);
-    let copied = if start.has_log { None } else { copied(files, settings, shards, boot)? };
+    let own = start.member.map(|(own, _)| own);
+    let copied = if start.has_log { None } else { copied(files, settings, own, &reads, boot)? };
     for read in &mut reads {
         read.is_in_doubt |= copied.is_some();
     }

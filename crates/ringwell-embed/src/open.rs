@@ -1,7 +1,9 @@
 //! Opens the single shard of a data directory by the driver's rules, on the calling thread.
 
+use std::collections::BTreeMap;
+
 use ringwell_directory::{Config, Directory};
-use ringwell_driver::open::{self, Believed, Opened, OverflowTaken, agree, shards_on_disk};
+use ringwell_driver::open::{self, Believed, Opened, OverflowTaken, Read, agree, shards_on_disk};
 use ringwell_driver::store::{FileError, Identity, Inline, OpenError, Settings, note_unflushed};
 use ringwell_engine::{Doubts, Engine};
 use ringwell_journal::Durability;
@@ -54,24 +56,26 @@ pub(crate) fn open_alone(
         Durability::Disk | Durability::Os => shards_on_disk(&OsFiles, &settings.data)?,
     };
     let reading = reading();
-    let copied = open::copied(&OsFiles, &settings, (None, &others), reading.boot)?;
-    open::report_copied(&settings, copied);
     let last = others.into_iter().max().unwrap_or_default();
     let read = |shard| {
         let specs = open::specs(directory.pools_of(shard));
         open::read(&OsFiles, &settings, shard, &specs, Believed::of(config))
     };
     let mut reads = (0..=last).map(read).collect::<Result<Vec<_>, _>>()?;
+    let copied = open::copied(&OsFiles, &settings, None, &reads, reading.boot)?;
+    open::report_copied(&settings, copied);
     for read in &mut reads {
         read.is_in_doubt |= copied.is_some();
     }
     let clocks = agree(&mut reads, directory, &reading, None)?;
     let clock = Clock::going_on(clocks, reading.since_boot);
     note_unflushed(&OsFiles, &settings.data, durability, reading.boot)?;
-    let written = (0..=last).collect();
-    let Opened { engine, store, doubts, .. } = open::open(reads.swap_remove(0), clock.now())?;
+    let mut journals: BTreeMap<_, _> = reads.iter().filter_map(Read::journal).collect();
+    let opened = open::open(reads.swap_remove(0), clock.now())?;
+    journals.extend([opened.journal()]);
     if durability != Durability::Memory {
-        Identity::read_or_draw(&OsFiles, &settings.data, &written)?;
+        Identity::read_or_draw(&OsFiles, &settings.data, &journals)?;
     }
+    let Opened { engine, store, doubts, .. } = opened;
     Ok(Alone { engine, store, clock, doubts, boot: reading.boot })
 }

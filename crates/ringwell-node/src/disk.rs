@@ -22,10 +22,10 @@ pub type ShardStore = store::ShardStore<OsFiles>;
 /// A snapshot that is being written.
 pub type SnapshotFile = store::SnapshotFile<OsFiles>;
 
-/// A shard whose journal was written in `data` and is no longer there.
+/// A shard whose journal in `data` is missing, or another one than was written last.
 ///
 /// # Errors
 /// [`FileError`]
-pub fn missing_journal(data: &Path) -> Result<Option<u16>, FileError> {
-    open::missing_journal(&OsFiles, data, None, &open::shards_on_disk(&OsFiles, data)?)
+pub fn replaced_journal(data: &Path) -> Result<Option<u16>, FileError> {
+    open::replaced_journal(&OsFiles, data)
 }

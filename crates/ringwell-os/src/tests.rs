@@ -1,6 +1,6 @@
 //! Tests on real files, in a temporary directory. No test sleeps for a fixed time.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::pin::pin;
@@ -327,23 +327,25 @@ fn the_probe_measures_and_leaves_nothing() {
 fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     let [one, other] = [(); 2].map(|()| TempDir::new().unwrap());
     assert_eq!(Identity::read(&OsFiles, one.path()).unwrap(), None);
-    let (first, both) = (BTreeSet::from([0]), BTreeSet::from([0, 1]));
+    let journal = |shard: u16, name: &str| (shard, name.to_owned());
+    let first = BTreeMap::from([journal(0, "a")]);
+    let both = BTreeMap::from([journal(0, "a"), journal(1, "b")]);
     let read_or_draw =
-        |data: &TempDir, shards| Identity::read_or_draw(&OsFiles, data.path(), shards).unwrap();
+        |data: &TempDir, journals| Identity::read_or_draw(&OsFiles, data.path(), journals).unwrap();
     let drawn = read_or_draw(&one, &first);
     assert_eq!(read_or_draw(&one, &first), drawn);
     assert_ne!(read_or_draw(&other, &first).id, drawn.id);
     // Another shard has a journal; it is remembered under the same name, and under a new one.
     let more = read_or_draw(&one, &both);
-    assert_eq!((&more.id, &more.shards), (&drawn.id, &both));
+    assert_eq!((&more.id, &more.journals), (&drawn.id, &both));
     assert_eq!(read_or_draw(&one, &first), more);
-    let renamed = Identity::draw(&OsFiles, one.path(), &BTreeSet::new()).unwrap();
+    let renamed = Identity::draw(&OsFiles, one.path(), &BTreeMap::new()).unwrap();
     assert_ne!(renamed.id, drawn.id);
-    assert_eq!(renamed.shards, both);
+    assert_eq!(renamed.journals, both);
     // Data of an earlier release.
     fs::write(one.path().join("identity.json"), r#"{"id":"0123"}"#).unwrap();
     let earlier = Identity::read(&OsFiles, one.path()).unwrap().unwrap();
-    assert_eq!((&*earlier.id, earlier.shards.len()), ("0123", 0));
+    assert_eq!((&*earlier.id, earlier.journals.len()), ("0123", 0));
     mark_restored(&OsFiles, one.path()).unwrap();
     mark_restored(&OsFiles, one.path()).unwrap();
     assert!(is_restored(&OsFiles, one.path()) && !is_restored(&OsFiles, other.path()));

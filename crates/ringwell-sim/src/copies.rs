@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ringwell_directory::{BUCKETS, Owner, Owners};
-use ringwell_driver::store::{Identity, Leaving, SeenJournals};
+use ringwell_driver::store::{Identity, Leaving, SeenJournals, is_restored};
 use ringwell_journal::Durability;
 
 use crate::event::Event;
 use crate::fault::Kind;
 use crate::files::{DATA, restored_mark};
-use crate::older::{Copied, Known, Older};
+use crate::older::{Copied, Known, Lost, Older};
 use crate::world::{MS, SECOND, World};
 
 impl World {
@@ -45,10 +45,12 @@ impl World {
     /// The journal of one of a node's shards is lost; its others remain.
     pub(crate) fn lose_journal(&mut self) {
         let random = self.faults.stream(Kind::LostJournal);
-        let (which, drawn) = (random.next(), random.next());
+        let (which, drawn, is_found) = (random.next(), random.next(), random.chance(500_000));
+        let later = random.between(200 * MS, 8 * SECOND);
         let node = usize::try_from(which % self.nodes.len() as u64).unwrap_or(0);
         let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
-        let shards: Vec<u16> = known.iter().flat_map(|known| &known.shards).copied().collect();
+        let shards: Vec<u16> =
+            known.iter().flat_map(|known| known.journals.keys()).copied().collect();
         let may_not = self.is_in_between()
             || self.is_listing
             || self.durability == Durability::Memory
@@ -59,11 +61,43 @@ impl World {
         }
         let shard = shards[usize::try_from(drawn % shards.len() as u64).unwrap_or(0)];
         self.stop(node, false);
-        self.nodes[node].files.disk().lose_shard(shard);
+        let lost = self.nodes[node].files.disk().lose_shard(shard);
         // The start finds this without other nodes.
-        let since_us = self.nodes[node].older.map_or(u64::MAX, |older| older.since_us);
+        let before = self.nodes[node].older;
+        let since_us = before.map_or(u64::MAX, |older| older.since_us);
         self.nodes[node].older = Some(Older { is_marked: true, since_us });
         self.tell(node, &[], || format!("the journal of shard {shard} is lost"));
+        if is_found {
+            let name = known.and_then(|known| known.journals.get(&shard).cloned());
+            let lost = Lost { node, shard, name, files: lost, at: self.now(), before };
+            self.queue.add(self.now() + later, Event::BroughtBack(lost));
+        }
+    }
+
+    /// A lost journal is brought back, instead of the one that was written since.
+    pub(crate) fn bring_back(&mut self, lost: &Lost) {
+        let Lost { node, shard, at, before, .. } = *lost;
+        let may_not = self.faults.are_over
+            || self.is_in_between()
+            || self.is_listing
+            || self.nodes[node].is_refused
+            || self.nodes[node].before_moves.is_some();
+        if may_not {
+            return;
+        }
+        self.stop(node, false);
+        let files = &self.nodes[node].files;
+        files.disk().bring_back(shard, &lost.files);
+        let known = Identity::read(files, Path::new(DATA)).ok().flatten();
+        let is_same = known.is_some_and(|known| known.journals.get(&shard) == lost.name.as_ref());
+        self.nodes[node].older = if is_same && !is_restored(files, Path::new(DATA)) {
+            // Nothing has been served without it.
+            before
+        } else {
+            let since_us = self.nodes[node].older.map_or(at, |older| older.since_us.min(at));
+            Some(Older { is_marked: true, since_us })
+        };
+        self.tell(node, &[], || format!("the journal of shard {shard} is brought back"));
     }
 
     /// The owners by which a node serves, and the buckets that it is giving away.

@@ -132,8 +132,10 @@ impl Disk {
         *self = Self { life: self.life, is_os: self.is_os, ..Self::default() };
     }
 
-    /// The files of one shard are lost, as if its volume were not mounted.
-    pub(crate) fn lose_shard(&mut self, shard: u16) {
+    /// The files of one shard are lost, as if its volume were not mounted. Returns them.
+    pub(crate) fn lose_shard(&mut self, shard: u16) -> Copy {
+        let mut lost = self.copy();
+        lost.files.retain(|(name, _)| name.shard == shard);
         self.names.retain(|name, _| name.shard != shard);
         self.durable_names.retain(|name, _| name.shard != shard);
         self.changes.retain(|change| match change {
@@ -141,6 +143,19 @@ impl Disk {
                 name.shard != shard
             }
         });
+        lost
+    }
+
+    /// The files of a shard that had been lost are there again, instead of those written since.
+    pub(crate) fn bring_back(&mut self, shard: u16, lost: &Copy) {
+        drop(self.lose_shard(shard));
+        for (name, bytes) in lost.files.clone() {
+            self.next_file += 1;
+            let file = File { cached: bytes.clone(), durable: bytes, ..File::default() };
+            self.files.insert(self.next_file, file);
+            self.names.insert(name, self.next_file);
+            self.durable_names.insert(name, self.next_file);
+        }
     }
 
     /// The files as they are now, at one moment.

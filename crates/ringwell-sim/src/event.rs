@@ -51,6 +51,8 @@ pub(crate) enum Event {
     LostDisk(usize),
     /// A copy of a node's data is put back.
     CopyBack(crate::older::Copied),
+    /// A journal that a node has lost is brought back.
+    BroughtBack(crate::older::Lost),
     /// A changed list of pools reaches a node, in this life.
     ListReaches(usize, u32),
     /// … and has reached the last one.

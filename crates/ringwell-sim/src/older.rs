@@ -19,6 +19,20 @@ pub(crate) struct Copied {
     pub(crate) boots: usize,
 }
 
+/// The journal of one shard that a node has lost.
+#[derive(Debug)]
+pub(crate) struct Lost {
+    pub(crate) node: usize,
+    pub(crate) shard: u16,
+    /// Its name in `identity.json` at that time.
+    pub(crate) name: Option<String>,
+    pub(crate) files: Copy,
+    /// When it was lost.
+    pub(crate) at: u64,
+    /// What the data lacked without that.
+    pub(crate) before: Option<Older>,
+}
+
 /// Data that lack some of the answered allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Older {

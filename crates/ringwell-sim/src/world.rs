@@ -372,6 +372,7 @@ impl World {
             | Event::Hasty(..) => {}
             Event::LostDisk(node) => self.lose_disk(node),
             Event::CopyBack(copied) => self.copy_back(&copied),
+            Event::BroughtBack(lost) => self.bring_back(&lost),
             Event::ListSpread => self.is_listing = false,
             Event::Probe => {
                 self.shared.model.borrow_mut().must_serve = true;

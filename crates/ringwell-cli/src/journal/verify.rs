@@ -8,7 +8,7 @@ use ringwell_journal::{
     GroupHeader, Records, RecoveryPlan, Segments, Snapshot, SnapshotError, Verdict, recover,
 };
 use ringwell_node::disk::{
-    FileError, OsFiles, SnapshotRef, list_snapshots, missing_journal, read_snapshot,
+    FileError, OsFiles, SnapshotRef, list_snapshots, read_snapshot, replaced_journal,
 };
 
 use super::replay::first_frame;
@@ -28,7 +28,7 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
 /// Whether everything in `path` is sound.
 pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
     let mut sound = true;
-    if let Some(shard) = missing_journal(path)? {
+    if let Some(shard) = replaced_journal(path)? {
         sound = false;
         writeln!(
             out,

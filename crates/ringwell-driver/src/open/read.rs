@@ -1,5 +1,6 @@
 //! The contents of one shard's files, and the list of shards.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{
     FileError, Files, Identity, InlineJournal, OpenError, Settings, ShardStore, SnapshotRef,
-    is_restored, mark_restored, may_lack_groups,
+    is_restored, journal_id, mark_restored, may_lack_groups,
 };
 
 /// Limits on the trust in the files.
@@ -80,6 +81,12 @@ impl<F: Files> Read<F> {
     #[must_use]
     pub fn is_new(&self) -> bool {
         self.recovered.tip.last_at == Millis::ZERO
+    }
+
+    /// The shard and the name of its journal, if there is one.
+    #[must_use]
+    pub fn journal(&self) -> Option<(u16, String)> {
+        Some((self.shard, Identity::journal(self.recovered.journal?)))
     }
 
     /// The clocks at the ends of its segments.
@@ -205,22 +212,23 @@ pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileE
 pub enum Copied {
     /// It was put back from a copy.
     Restored,
-    /// The journal of this shard was removed from a directory that has been served before.
-    Removed(u16),
+    /// The journal of this shard is missing, or another one than was written last.
+    Replaced(u16),
     /// The machine was booted without an orderly stop before, and answers did not wait for the disk.
     PowerCut,
 }
 
 /// Whether allocations that were answered may be in another journal: then every shard that is read
-/// is in doubt. `own` are the shards of this node, if others have more; `on_disk` are those that
-/// have files, and `boot` identifies the machine's boot.
+/// is in doubt. `own` are the shards of this node, if others have more; `boot` identifies the
+/// machine's boot.
 ///
 /// # Errors
 /// [`FileError`]
-pub fn copied(
-    files: &impl Files,
+pub fn copied<F: Files>(
+    files: &F,
     settings: &Settings,
-    (own, on_disk): (Option<&[u16]>, &[u16]),
+    own: Option<&[u16]>,
+    reads: &[Read<F>],
     boot: u64,
 ) -> Result<Option<Copied>, FileError> {
     let data = &settings.data;
@@ -230,37 +238,50 @@ pub fn copied(
     if is_restored(files, data) {
         return Ok(Some(Copied::Restored));
     }
-    if let Some(shard) = missing_journal(files, data, own, on_disk)? {
+    let found = reads.iter().filter_map(Read::journal).collect();
+    if let Some(shard) = other_journal(files, data, own, &found)? {
         // A start that ends before the hold is stored leaves a new, empty journal.
         mark_restored(files, data)?;
-        return Ok(Some(Copied::Removed(shard)));
+        return Ok(Some(Copied::Replaced(shard)));
     }
     Ok(may_lack_groups(files, data, boot)?.then_some(Copied::PowerCut))
 }
 
-/// A shard whose journal was written in `data` and is no longer there. `own` are the shards of this
-/// node, if others have more; `on_disk` are those that have files.
-///
-/// # Errors
-/// [`FileError`]
-pub fn missing_journal(
+/// A shard whose journal in `data` is missing, or another one than was written last. `own` are the
+/// shards of this node, if others have more; `found` are the names of the journals.
+fn other_journal(
     files: &impl Files,
     data: &Path,
     own: Option<&[u16]>,
-    on_disk: &[u16],
+    found: &BTreeMap<u16, String>,
 ) -> Result<Option<u16>, FileError> {
     let Some(known) = Identity::read(files, data)? else { return Ok(None) };
-    if on_disk.is_empty() && known.shards.is_empty() {
-        // Earlier releases wrote no list of shards.
+    if found.is_empty() && known.journals.is_empty() {
+        // Earlier releases wrote no list of journals.
         return Ok(Some(0));
     }
-    let is_missing =
-        |shard: &&u16| own.is_none_or(|own| own.contains(shard)) && !on_disk.contains(shard);
-    let missing = known.shards.iter().find(is_missing).copied();
-    Ok(missing.filter(|_| on_disk.is_empty() || !planted(Bug::LostShardIgnored)))
+    let is_other = |(shard, name): &(&u16, &String)| {
+        own.is_none_or(|own| own.contains(shard)) && found.get(shard) != Some(name)
+    };
+    let other = known.journals.iter().find(is_other).map(|(shard, _)| *shard);
+    Ok(other.filter(|_| found.is_empty() || !planted(Bug::LostShardIgnored)))
 }
 
-/// Logs that the files of a start are not those that were written last.
+/// The same, for programs that do not start: reads a head of each journal.
+///
+/// # Errors
+/// [`FileError`]
+pub fn replaced_journal(files: &impl Files, data: &Path) -> Result<Option<u16>, FileError> {
+    let mut found = BTreeMap::new();
+    for shard in shards_on_disk(files, data)? {
+        if let Some(id) = journal_id(files, &data.join("journal").join(shard.to_string()))? {
+            found.insert(shard, Identity::journal(id));
+        }
+    }
+    other_journal(files, data, None, &found)
+}
+
+/// Logs that the files of a start/// Logs that the files of a start are not those that were written last.
 pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
     let data = settings.data.display();
     match copied {
@@ -272,13 +293,14 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
                  resume by themselves; there is nothing to do"
             );
         }
-        Some(Copied::Removed(shard)) => tracing::error!(
+        Some(Copied::Replaced(shard)) => tracing::error!(
             %data,
             shard,
-            "this data directory has been served before, but the journal of this shard is \
+            "this data directory has been served with another journal of this shard, which is \
                 missing: all pools answer with overflow numbers for the longest lifetime, then \
-                resume by themselves. If the journal was moved or its volume is not mounted, stop \
-                the server and bring it back"
+                resume by themselves. If it was moved or its volume is not mounted, stop the \
+                server and bring it back: what was answered meanwhile is then missing instead, \
+                and the pools are held again"
         ),
         Some(Copied::PowerCut) => tracing::error!(
             %data,

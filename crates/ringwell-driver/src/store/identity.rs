@@ -5,7 +5,7 @@
 //! therefore has a random name, which other nodes remember. Source: docs/spec/cluster.md, "A lost
 //! disk".
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
@@ -21,12 +21,18 @@ const RESTORED: &str = "RESTORED";
 pub struct Identity {
     /// 32 hexadecimal digits.
     pub id: String,
-    /// The shards whose journals have been written here. Empty in data of earlier releases.
+    /// The name of each shard's journal that was written last. Empty in data of earlier releases.
     #[serde(default)]
-    pub shards: BTreeSet<u16>,
+    pub journals: BTreeMap<u16, String>,
 }
 
 impl Identity {
+    /// The name of a journal, as stored.
+    #[must_use]
+    pub fn journal(id: [u8; 16]) -> String {
+        format!("{:032x}", u128::from_le_bytes(id))
+    }
+
     /// `None` if no release that draws names has served from here.
     ///
     /// # Errors
@@ -35,40 +41,41 @@ impl Identity {
         read_json(files, &data.join(FILE))
     }
 
-    /// Reads the name, or draws one. Stores durably that the journals of `shards` exist.
+    /// Reads the name, or draws one. Stores durably that these journals are written.
     ///
     /// # Errors
     /// [`FileError`]
     pub fn read_or_draw(
         files: &impl Files,
         data: &Path,
-        shards: &BTreeSet<u16>,
+        journals: &BTreeMap<u16, String>,
     ) -> Result<Self, FileError> {
         let Some(mut known) = Self::read(files, data)? else {
-            return Self::draw(files, data, shards);
+            return Self::draw(files, data, journals);
         };
-        if !shards.is_subset(&known.shards) {
-            known.shards.extend(shards);
+        if journals.iter().any(|(shard, name)| known.journals.get(shard) != Some(name)) {
+            known.journals.extend(journals.clone());
             write_json(files, data, FILE, &known)?;
         }
         Ok(known)
     }
 
     /// Draws a new name and stores it durably: the data go on from a copy, and nothing else that
-    /// had their name is served from now on. The journals of `shards` exist.
+    /// had their name is served from now on. These journals are written.
     ///
     /// # Errors
     /// [`FileError`]
     pub fn draw(
         files: &impl Files,
         data: &Path,
-        shards: &BTreeSet<u16>,
+        journals: &BTreeMap<u16, String>,
     ) -> Result<Self, FileError> {
         let drawn = files.random(&data.join(FILE))?;
-        let id = format!("{:032x}", u128::from_le_bytes(drawn));
-        let mut shards = shards.clone();
-        shards.extend(Self::read(files, data)?.into_iter().flat_map(|known| known.shards));
-        let identity = Self { id, shards };
+        let id = Self::journal(drawn);
+        let known = Self::read(files, data)?;
+        let mut all = known.map(|known| known.journals).unwrap_or_default();
+        all.extend(journals.clone());
+        let identity = Self { id, journals: all };
         write_json(files, data, FILE, &identity)?;
         Ok(identity)
     }

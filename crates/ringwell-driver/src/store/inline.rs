@@ -133,6 +133,15 @@ impl<F: Files> Store for InlineJournal<F> {
 }
 
 impl<F: Files> Inline<F> {
+    /// The journal's identity.
+    #[must_use]
+    pub fn identity(&self) -> [u8; 16] {
+        match self {
+            Self::Files(journal) => journal.id(),
+            Self::Memory(memory) => memory.identity(),
+        }
+    }
+
     /// Stores a group synchronously.
     ///
     /// # Errors

@@ -59,7 +59,7 @@ pub(crate) use log::{STALE_MAX, append as append_to_log};
 pub use memory::{Memory, MemoryReader};
 pub use ringwell_journal::Recovered;
 pub use seen::SeenJournals;
-pub use segments::{SegmentFiles, segment_path};
+pub use segments::{SegmentFiles, journal_id, segment_path};
 pub use served::{Leaving, ServedMap};
 pub use shard::{OpenError, ShardStore};
 pub use snapshots::{
