@@ -2,7 +2,7 @@
 //!
 //! One profile (`dev`, slightly optimised) and one build of the whole workspace serve all steps,
 //! because a second build would cost more than it shows. Three lanes of steps run at the same time:
-//! tests, browsers, and all that needs cargo or the processor. No step asserts durations, but some
+//! tests; browsers and measurements; and all that builds. No step asserts durations, but some
 //! tests need an answer in time: what failed beside other steps runs again alone, and decides.
 
 use std::ffi::OsStr;
@@ -77,6 +77,7 @@ fn browsers(steps: &Steps) {
     snippet(steps);
     dashboard(steps);
     golden_clients(steps);
+    measurements(steps);
 }
 
 fn golden_clients(steps: &Steps) {
@@ -99,14 +100,19 @@ fn builds(steps: &Steps) {
     } else {
         steps.skip("licences", "cargo-deny is not installed; a test of the rules has checked them");
     }
+}
+
+/// Counts, and smoke runs of packages and benchmarks.
+fn measurements(steps: &Steps) {
     let xtask = || yielding(program("xtask").as_os_str());
+    steps.step("packages", xtask().args(["dist", "--smoke"]));
+    steps.step("benchmarks", xtask().args(["bench", "all", "--smoke"]));
+    // Last, because it waits for cargo while lints run.
     if is_installed("valgrind") {
         steps.step("counts", xtask().arg("counts"));
     } else {
         steps.skip("counts", "valgrind is not installed: .ci/run does it");
     }
-    steps.step("packages", xtask().args(["dist", "--smoke"]));
-    steps.step("benchmarks", xtask().args(["bench", "all", "--smoke"]));
 }
 
 /// A program as if called by hand, at a low priority.
