@@ -25,6 +25,11 @@ pub async fn holders(
             Err(problem) => return Err(HolderError::Unavailable(problem.detail().to_owned())),
         };
         let held = match (past.held, past.missing) {
+            // Its parameters are in a record that a slow disk did not return in time.
+            (Some(_), Some(Missing::TooLong)) if found.is_empty() => {
+                let problem = "the record of the allocation could not be read in time";
+                return Err(HolderError::Unavailable(problem.to_owned()));
+            }
             (Some(held), _) => held,
             (None, Some(missing)) if found.is_empty() => return Err(gap(missing)),
             (None, _) => break,

@@ -47,7 +47,8 @@ pub struct KeepAlives {
 pub struct Past {
     /// The holder of the number.
     pub held: Option<PastAllocation>,
-    /// The reason why no holder can be named although there may have been one.
+    /// The reason why no holder can be named although there may have been one, or why the one that
+    /// is named may not be the right one, or lacks its record.
     pub missing: Option<Missing>,
 }
 
@@ -333,10 +334,10 @@ impl Walk<'_> {
     /// The result without the requested record, which is no longer kept or would arrive too late.
     #[must_use]
     pub fn end(&self, missing: Missing) -> Past {
-        match self.newest_held() {
-            Some(held) => Past { held: Some(held), missing: None },
-            None => Past { held: None, missing: Some(missing) },
-        }
+        let held = self.newest_held();
+        // The record of an allocation that is known without it may be read the next time.
+        let is_reported = held.is_none() || missing == Missing::TooLong;
+        Past { held, missing: Some(missing).filter(|_| is_reported) }
     }
 
     /// The newest allocation, if its record was not read and it had happened by then.

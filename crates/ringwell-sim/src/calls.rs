@@ -6,7 +6,7 @@
 //! visitor.
 
 use ringwell_core::Millis;
-use ringwell_engine::Moment;
+use ringwell_engine::{Missing, Moment};
 
 use crate::event::Rung;
 use crate::fault::Kind;
@@ -51,8 +51,10 @@ impl World {
     /// Each call that was attributed names the visitor who was shown its number.
     pub(crate) fn check_calls(&mut self) -> Judged {
         for Rung { which, wanted, at } in std::mem::take(&mut self.rung) {
-            // Unanswered: the node was down, or ended in the meantime.
-            if let Some(Ok(found)) = self.looked.remove(&which) {
+            // Unanswered: the node was down, or ended in the meantime. If the disk was too slow for
+            // the visitor's record, the call is looked up again later.
+            let answer = self.looked.remove(&which).and_then(Result::ok);
+            if let Some(found) = answer.filter(|it| it.missing != Some(Missing::TooLong)) {
                 self.attributed_calls += u64::from(found.held.is_some());
                 self.check_attribution(&wanted, at, Ok(found))?;
             }

@@ -81,6 +81,9 @@ const ENDS: [Kind; 15] = [
     Kind::CrashAfter,
 ];
 
+/// Numbers ring while disks are slow and processes end.
+const CALLS: [Kind; 5] = [Kind::Visitor, Kind::Retry, Kind::Kill, Kind::Power, Kind::Call];
+
 /// Seeds that broke a promise once: see docs/spec/simulation.md.
 #[test]
 fn seeds_that_have_failed_hold() {
@@ -92,7 +95,7 @@ fn seeds_that_have_failed_hold() {
         Kind::BootClock,
         Kind::LargePools,
     ];
-    let cases: [(u64, &[Kind], &[Kind]); 16] = [
+    let cases: [(u64, &[Kind], &[Kind]); 18] = [
         (260_078, &[], &[]),
         (260_078, &[Kind::StandsStill, Kind::Manage], &[]),
         (260_078, &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry], &[]),
@@ -109,6 +112,8 @@ fn seeds_that_have_failed_hold() {
         (511, &[], &[]),
         (1_143, &[], &[]),
         (247, &[Kind::MapChange, Kind::ClockBack], &ENDS),
+        (6_074, &CALLS, &[]),
+        (6_074, &CALLS, &[Kind::Move]),
     ];
     for (seed, on, off) in cases {
         check(&Options { seed, on: on.to_vec(), off: off.to_vec(), ..Options::default() });

@@ -142,7 +142,8 @@ impl Allocation {
 }
 
 /// The combined state of the shards, and the shards of other nodes that could not be reached. The
-/// number's owner must be among the shards that answer.
+/// number's owner must be among the shards that answer. With a holder, [`Missing::TooLong`] means
+/// that its record could not be read in time.
 pub(crate) async fn holder(
     node: &Handle,
     number: PromoNumber,
@@ -152,7 +153,11 @@ pub(crate) async fn holder(
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(ringwell_directory::Entry::shard);
     let (answers, unreachable) = ask_all(node, number, Moment::Wall(at), owner).await?;
-    let missing = answers.iter().find_map(|(_, past)| past.missing);
+    // Of an allocation that is known without its record, the time is known.
+    let is_unread = |past: &Past| past.held.is_some() && past.missing == Some(Missing::TooLong);
+    let mut certain = answers.iter().filter(|(_, past)| !is_unread(past));
+    let missing = certain.find_map(|(_, past)| past.missing);
+    let mut took_long = answers.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
     let held = |(shard, past): (u16, Past)| past.held.map(|held| (shard, held));
     let answers: Vec<(u16, PastAllocation)> = answers.into_iter().filter_map(held).collect();
     let is_foreign =
@@ -162,6 +167,7 @@ pub(crate) async fn holder(
         // at the node where it was made, under the time of that node's clock.
         let then = Moment::Shard(foreign.allocated_at);
         let (there, _) = ask_all(node, number, then, owner).await?;
+        took_long = there.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
         let is_it = |held: &PastAllocation| {
             held.pool.is_some() && held.allocated_at == foreign.allocated_at
         };
@@ -179,7 +185,9 @@ pub(crate) async fn holder(
     };
     // A missing allocation may have been later, but not while a lockout ran.
     let held = held.filter(|held| missing.is_none() || at < held.locked_until);
-    let missing = missing.filter(|_| held.is_none());
+    let is_unread = held.as_ref().is_some_and(|held| held.pool.is_none() && took_long);
+    let unread = is_unread.then_some(Missing::TooLong);
+    let missing = if held.is_some() { unread } else { missing };
     Ok((Past { held, missing }, unreachable))
 }
 

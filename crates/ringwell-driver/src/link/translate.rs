@@ -154,6 +154,9 @@ pub(super) struct HeldJson {
     /// Only if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     keep_alives: Option<KeepAlivesJson>,
+    /// Why it may be another one, or lacks its record.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    missing: Option<MissingJson>,
 }
 
 /// The keep-alives of an allocation in the form sent between nodes: times by the wall clock.
@@ -173,28 +176,41 @@ pub(super) enum MissingJson {
 
 /// Converts to the form sent between nodes.
 pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
-    let missing = past.missing.map(|missing| PastJson::Missing {
-        missing: match missing {
-            Missing::NotKept => MissingJson::NotKept,
-            Missing::TooLong => MissingJson::TooLong,
-            Missing::Damaged => MissingJson::Damaged,
-        },
-    });
-    past.held.map(HeldJson::from).map(PastJson::Held).or(missing)
+    let missing = past.missing.map(MissingJson::from);
+    match past.held.map(HeldJson::from) {
+        Some(held) => Some(PastJson::Held(HeldJson { missing, ..held })),
+        None => missing.map(|missing| PastJson::Missing { missing }),
+    }
 }
 
 /// Converts from the form sent between nodes.
 pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
     match past {
         None => Past::default(),
-        Some(PastJson::Held(held)) => Past { held: Some(held.into()), missing: None },
-        Some(PastJson::Missing { missing }) => {
-            let missing = match missing {
-                MissingJson::NotKept => Missing::NotKept,
-                MissingJson::TooLong => Missing::TooLong,
-                MissingJson::Damaged => Missing::Damaged,
-            };
-            Past { held: None, missing: Some(missing) }
+        Some(PastJson::Held(held)) => {
+            let missing = held.missing.map(Missing::from);
+            Past { held: Some(held.into()), missing }
+        }
+        Some(PastJson::Missing { missing }) => Past { held: None, missing: Some(missing.into()) },
+    }
+}
+
+impl From<Missing> for MissingJson {
+    fn from(missing: Missing) -> Self {
+        match missing {
+            Missing::NotKept => Self::NotKept,
+            Missing::TooLong => Self::TooLong,
+            Missing::Damaged => Self::Damaged,
+        }
+    }
+}
+
+impl From<MissingJson> for Missing {
+    fn from(missing: MissingJson) -> Self {
+        match missing {
+            MissingJson::NotKept => Self::NotKept,
+            MissingJson::TooLong => Self::TooLong,
+            MissingJson::Damaged => Self::Damaged,
         }
     }
 }
@@ -213,6 +229,7 @@ impl From<PastAllocation> for HeldJson {
                 at: it.at.iter().map(|at| at.0).collect(),
                 is_part: it.is_part,
             }),
+            missing: None,
         }
     }
 }
@@ -230,6 +247,34 @@ impl From<HeldJson> for PastAllocation {
                 at: it.at.into_iter().map(Millis).collect(),
                 is_part: it.is_part,
             }),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+
+    use super::*;
+
+    #[test]
+    fn the_reason_why_a_record_was_not_read_reaches_the_other_node() {
+        let held = PastAllocation {
+            pool: None,
+            allocated_at: Millis(10),
+            allocated_wall: Millis(12),
+            locked_until: Millis(20),
+            params: Vec::new(),
+            next_allocated_at: None,
+            keep_alives: None,
+        };
+        for missing in [None, Some(Missing::TooLong), Some(Missing::NotKept)] {
+            for held in [None, Some(held.clone())] {
+                let past = Past { held, missing };
+                let text = serde_json::to_string(&past_to_json(past.clone())).unwrap();
+                assert_eq!(text.contains("missing"), missing.is_some(), "{text}");
+                assert_eq!(past_from_json(serde_json::from_str(&text).unwrap()), past);
+            }
         }
     }
 }

@@ -70,7 +70,8 @@ impl Gaps {
         let free_from = past.held.as_ref().map_or(0, |held| held.locked_until.0);
         let since = past.held.as_ref().map_or(0, |held| held.allocated_wall.0);
         let is_lost = |gap: &Gap| since < gap.to && free_from < at.min(gap.to) && gap.from < at;
-        let is_missing = past.missing.is_none() && self.0.iter().any(is_lost);
+        let is_named = past.missing.is_none() || past.held.is_some();
+        let is_missing = is_named && self.0.iter().any(is_lost);
         Past { missing: if is_missing { Some(Missing::NotKept) } else { past.missing }, ..past }
     }
 }

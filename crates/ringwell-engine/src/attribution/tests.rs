@@ -222,3 +222,21 @@ fn a_look_up_collects_the_keep_alives_until_its_time() {
     assert_eq!(rig.holder(2_999).0.as_deref(), Some("first"));
     assert_eq!(rig.holder(499_999).0.as_deref(), Some("kept"));
 }
+
+#[test]
+fn an_allocation_without_its_record_is_reported_with_the_reason() {
+    let mut rig = Rig::new();
+    rig.ask(0, "shown", None);
+    let ended = |ms: u64, missing: Missing| {
+        let at = Moment::Wall(START + Millis(ms));
+        rig.engine.attribution(rig.number, at, &rig.noted).0.end(missing)
+    };
+    let slow = ended(500, Missing::TooLong);
+    assert_eq!(slow.missing, Some(Missing::TooLong), "it may be read the next time");
+    let held = slow.held.unwrap();
+    assert_eq!((held.pool, held.allocated_at, held.params), (None, START, Vec::new()));
+    assert_eq!(ended(500, Missing::NotKept).missing, None, "all that is known");
+    let before = Moment::Wall(START - Millis(1));
+    let none = rig.engine.attribution(rig.number, before, &rig.noted).0.end(Missing::NotKept);
+    assert_eq!(none, Past { held: None, missing: Some(Missing::NotKept) });
+}

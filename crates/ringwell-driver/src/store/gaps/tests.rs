@@ -29,6 +29,8 @@ fn a_number_that_may_have_gone_out_in_the_gap_is_not_attributed() {
         assert!(is_missing(held(10, 90), at), "free since before, {at}");
     }
     assert!(is_missing(held(10, 150), 151), "it became free in the gap");
+    let unread = Past { missing: Some(Missing::TooLong), ..held(10, 90) };
+    assert!(is_missing(unread, 150), "known without its record");
 }
 
 #[test]
