@@ -77,7 +77,10 @@ impl World {
     /// A lost journal is brought back, instead of the one that was written since.
     pub(crate) fn bring_back(&mut self, lost: &Lost) {
         let Lost { node, shard, at, before, .. } = *lost;
-        let may_not = self.faults.are_over
+        let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
+        // On a new disk without a name nothing shows that it is not the journal written last.
+        let may_not = known.is_none()
+            || self.faults.are_over
             || self.is_in_between()
             || self.is_listing
             || self.nodes[node].is_refused
@@ -88,7 +91,6 @@ impl World {
         self.stop(node, false);
         let files = &self.nodes[node].files;
         files.disk().bring_back(shard, &lost.files);
-        let known = Identity::read(files, Path::new(DATA)).ok().flatten();
         let is_same = known.is_some_and(|known| known.journals.get(&shard) == lost.name.as_ref());
         self.nodes[node].older = if is_same && !is_restored(files, Path::new(DATA)) {
             // Nothing has been served without it.
