@@ -207,6 +207,27 @@ fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
     }
 }
 
+/// A server with fewer shards than before keeps the journals of the others for their history.
+#[test]
+fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
+    let lifetime = Duration::from_secs(2);
+    let site = site_of_two_shards(lifetime);
+    Server::start(site.serve(&[])).stop();
+    Server::start(site.serve(&["--shards", "1"])).stop();
+    std::fs::remove_dir_all(site.data().join("journal/1")).unwrap();
+    let server = Server::start(site.serve(&["--shards", "1"]));
+    assert!(server.log().contains("another journal of this shard"), "{}", server.log());
+    let until = std::time::Instant::now() + 15 * lifetime;
+    while overflow(&server, &site) > 0 {
+        assert!(std::time::Instant::now() < until, "held for too long");
+        std::thread::sleep(lifetime / 20);
+    }
+    server.stop();
+    let server = Server::start(site.serve(&["--shards", "1"]));
+    assert!(!server.log().contains("another journal of this shard"), "{}", server.log());
+    assert_eq!(overflow(&server, &site), 0);
+}
+
 /// It lacks what was answered while it was away.
 #[test]
 fn a_journal_that_is_brought_back_later_holds_all_pools_again() {

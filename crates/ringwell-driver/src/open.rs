@@ -117,8 +117,9 @@ impl<F: Files> Begun<F> {
         }
         let is_copy = self.copied.is_some() && !planted(Bug::CopyKeepsName);
         let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
-        let journals = self.shards.iter().filter(|_| !has_log).map(Opened::journal);
-        let identity = draw(files, data, &journals.collect())?.id;
+        // A log knows its shards itself.
+        let journals = if has_log { &[][..] } else { &self.shards };
+        let identity = draw(files, data, journals.iter().map(Opened::journal).collect())?.id;
         self.identity = if has_log { IN_LOG.to_owned() } else { identity };
         self.gaps = Gaps::read(files, data)?;
         if let Some(until) = gap_until {

@@ -6,7 +6,7 @@
 //! another journal, or of a longer one, the buckets of that shard are held like those that arrive
 //! by a new map. Source: docs/spec/cluster.md, "A lost disk".
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -283,7 +283,7 @@ async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
         return Ok(());
     }
     let (files, data) = (platform.files(), node.config.data.clone());
-    let drawn = platform.offload(move || Identity::draw(&files, &data, &BTreeMap::new())).await;
+    let drawn = platform.offload(move || Identity::rename(&files, &data)).await;
     let drawn = drawn.ok_or("the server is stopping")?.map_err(|error| error.to_string())?;
     node.set_identity(drawn.id);
     Ok(())

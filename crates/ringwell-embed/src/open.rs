@@ -74,7 +74,7 @@ pub(crate) fn open_alone(
     let opened = open::open(reads.swap_remove(0), clock.now())?;
     journals.extend([opened.journal()]);
     if durability != Durability::Memory {
-        Identity::read_or_draw(&OsFiles, &settings.data, &journals)?;
+        Identity::read_or_draw(&OsFiles, &settings.data, journals)?;
     }
     let Opened { engine, store, doubts, .. } = opened;
     Ok(Alone { engine, store, clock, doubts, boot: reading.boot })

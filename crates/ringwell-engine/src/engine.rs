@@ -288,8 +288,8 @@ impl Engine {
             // Otherwise another visitor has had it since.
             let is_the_rows = self.shard.local_at(slot) <= at;
             let is_kept = self.shard.visitor(slot) == Some(visitor);
-            // An allocation after this one may have been undone a moment ago: the lockout that is
-            // left is nobody's.
+            // An allocation after this one may have been undone a moment ago: the rest of its
+            // lockout protects no visitor.
             let is_over = self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN);
             let has_other = || {
                 let other = self.shard.slot_of(ask.pool, visitor);

@@ -330,18 +330,20 @@ fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     let journal = |shard: u16, name: &str| (shard, name.to_owned());
     let first = BTreeMap::from([journal(0, "a")]);
     let both = BTreeMap::from([journal(0, "a"), journal(1, "b")]);
-    let read_or_draw =
-        |data: &TempDir, journals| Identity::read_or_draw(&OsFiles, data.path(), journals).unwrap();
+    let read_or_draw = |data: &TempDir, journals: &BTreeMap<_, _>| {
+        Identity::read_or_draw(&OsFiles, data.path(), journals.clone()).unwrap()
+    };
     let drawn = read_or_draw(&one, &first);
     assert_eq!(read_or_draw(&one, &first), drawn);
     assert_ne!(read_or_draw(&other, &first).id, drawn.id);
     // Another shard has a journal; it is remembered under the same name, and under a new one.
     let more = read_or_draw(&one, &both);
     assert_eq!((&more.id, &more.journals), (&drawn.id, &both));
-    assert_eq!(read_or_draw(&one, &first), more);
-    let renamed = Identity::draw(&OsFiles, one.path(), &BTreeMap::new()).unwrap();
+    let renamed = Identity::rename(&OsFiles, one.path()).unwrap();
     assert_ne!(renamed.id, drawn.id);
     assert_eq!(renamed.journals, both);
+    // A journal that is not written any more is forgotten.
+    assert_eq!(read_or_draw(&one, &first).journals, first);
     // Data of an earlier release.
     fs::write(one.path().join("identity.json"), r#"{"id":"0123"}"#).unwrap();
     let earlier = Identity::read(&OsFiles, one.path()).unwrap().unwrap();

@@ -281,7 +281,7 @@ pub fn replaced_journal(files: &impl Files, data: &Path) -> Result<Option<u16>, 
     other_journal(files, data, None, &found)
 }
 
-/// Logs that the files of a start/// Logs that the files of a start are not those that were written last.
+/// Logs that the files of a start are not those that were written last.
 pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
     let data = settings.data.display();
     match copied {

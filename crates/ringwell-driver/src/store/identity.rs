@@ -41,43 +41,48 @@ impl Identity {
         read_json(files, &data.join(FILE))
     }
 
-    /// Reads the name, or draws one. Stores durably that these journals are written.
+    /// Reads the name, or draws one. Stores durably that these are the journals from now on.
     ///
     /// # Errors
     /// [`FileError`]
     pub fn read_or_draw(
         files: &impl Files,
         data: &Path,
-        journals: &BTreeMap<u16, String>,
+        journals: BTreeMap<u16, String>,
     ) -> Result<Self, FileError> {
-        let Some(mut known) = Self::read(files, data)? else {
-            return Self::draw(files, data, journals);
-        };
-        if journals.iter().any(|(shard, name)| known.journals.get(shard) != Some(name)) {
-            known.journals.extend(journals.clone());
-            write_json(files, data, FILE, &known)?;
+        match Self::read(files, data)? {
+            None => Self::draw(files, data, journals),
+            Some(known) if known.journals == journals => Ok(known),
+            Some(known) => Self { journals, ..known }.write(files, data),
         }
-        Ok(known)
     }
 
     /// Draws a new name and stores it durably: the data go on from a copy, and nothing else that
-    /// had their name is served from now on. These journals are written.
+    /// had their name is served from now on. These are the journals from now on.
     ///
     /// # Errors
     /// [`FileError`]
     pub fn draw(
         files: &impl Files,
         data: &Path,
-        journals: &BTreeMap<u16, String>,
+        journals: BTreeMap<u16, String>,
     ) -> Result<Self, FileError> {
-        let drawn = files.random(&data.join(FILE))?;
-        let id = Self::journal(drawn);
+        let id = Self::journal(files.random(&data.join(FILE))?);
+        Self { id, journals }.write(files, data)
+    }
+
+    /// As [`Self::draw`], with the same journals.
+    ///
+    /// # Errors
+    /// [`FileError`]
+    pub fn rename(files: &impl Files, data: &Path) -> Result<Self, FileError> {
         let known = Self::read(files, data)?;
-        let mut all = known.map(|known| known.journals).unwrap_or_default();
-        all.extend(journals.clone());
-        let identity = Self { id, journals: all };
-        write_json(files, data, FILE, &identity)?;
-        Ok(identity)
+        Self::draw(files, data, known.map(|known| known.journals).unwrap_or_default())
+    }
+
+    fn write(self, files: &impl Files, data: &Path) -> Result<Self, FileError> {
+        write_json(files, data, FILE, &self)?;
+        Ok(self)
     }
 }
 

@@ -228,7 +228,7 @@ fn assert_one_number_a_visitor(inputs: &[Input], replays: bool) -> Result<(), Te
         let Input::Allocate { pool, visitor, retry } = *input else {
             let before: Vec<Slot> = rig.engine.shard().slots().to_vec();
             rig.apply(input);
-            // A lockout that was ended on request, or undone, is nobody's.
+            // A lockout that was ended on request, or undone, protects no visitor.
             for (then, now) in before.iter().zip(rig.engine.shard().slots()) {
                 if now.locked_until < then.locked_until {
                     shown.retain(|_, (number, _)| *number != then.number);
