@@ -323,6 +323,11 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     if !hold_pools(platform, node, peers, &pools, rule).await {
         return;
     }
+    hold_on_all_shards(node, peers).await;
+}
+
+/// All shards of this node hold the buckets of its list.
+async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     let holds = node.bucket_holds();
     for shard in node.shards() {
         // A shard that has ended hands nothing out.
@@ -363,11 +368,7 @@ pub(crate) async fn hold_stale<P: Platform>(
     if !hold_pools(platform, node, peers, &pools, rule).await {
         return;
     }
-    let holds = node.bucket_holds();
-    for shard in node.shards() {
-        // A shard that has ended hands nothing out.
-        let _ = ask(peers, shard, Step::HoldBuckets(holds.clone())).await;
-    }
+    hold_on_all_shards(node, peers).await;
     record(platform, node, &owners, "these holds").await;
 }
 
