@@ -10,6 +10,7 @@ mod leaks;
 mod outcome;
 mod privacy;
 mod query;
+mod ringing;
 mod taps;
 mod writer;
 
@@ -28,6 +29,7 @@ pub use query::{
     CallDetail, CallFilter, CallRow, Cursor, DeliveryRow, EndpointRow, EventRow, OutcomeRow,
     TimelineRow,
 };
+pub(crate) use ringing::NO_DESTINATION;
 pub use taps::Tap;
 pub use writer::{Writer, WriterFull};
 
@@ -44,6 +46,7 @@ const SCHEMA: Schema = Schema {
         Step { both: include_str!("log/5.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/6.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/7.sql"), sqlite: "", postgres: "" },
+        Step { both: include_str!("log/8.sql"), sqlite: "", postgres: "" },
     ],
 };
 

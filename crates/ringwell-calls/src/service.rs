@@ -6,6 +6,7 @@
 
 mod attribute;
 mod blocks;
+mod ends;
 mod pools;
 mod privacy;
 mod taps;
@@ -23,8 +24,8 @@ use tokio::time::Instant;
 
 use crate::account::Account;
 use crate::attribution::{Attribution, Numbers, Serving};
-use crate::block::{Block, Blocks};
-use crate::call::{CallEvent, EventKind, Outcome};
+use crate::block::Blocks;
+use crate::call::CallEvent;
 use crate::caller::Caller;
 use crate::log::{Applied, CallChange, CallRow, Log, ReportedEvent, Tap, Writer};
 use crate::number::{called, promo_number};
@@ -35,6 +36,7 @@ use crate::webhook::Worker;
 use crate::webhook::address::Policy;
 use crate::webhook::send::{Sender, System};
 
+pub(crate) use ends::NO_RULE;
 pub use pools::Exhausting;
 
 /// A report that is not stored within this time is answered as not received.
@@ -267,7 +269,7 @@ impl Service {
         };
         let mut change = self.change(&call).await;
         if let Some(block) = &block {
-            refuse(&mut change, block, call.received);
+            ends::refuse(&mut change, block, call.received);
         }
         change.destination = plan.as_ref().map(|plan| plan.to[0].clone());
         let id = change.id();
@@ -285,6 +287,9 @@ impl Service {
                 self.routed(routing, &mut change, plan, until).await
             }
         };
+        if plan.is_none() && block.is_none() {
+            self.not_connected(&mut change, &serving, call.received);
+        }
         let attribution = change.attribution.clone();
         let is_stored = self.hand_over(change, until).await;
         if let Some(span) = &mut span {
@@ -418,18 +423,6 @@ impl Service {
             self.look_for(change, number, at);
         }
     }
-}
-
-/// A blocked caller's call is over at once, regardless of later reports by its provider.
-fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
-    let outcome = match block.answer {
-        Refusal::Rejected => Outcome::Rejected,
-        Refusal::Busy => Outcome::Busy,
-    };
-    let kind = EventKind::Ended(Some(outcome));
-    let event = CallEvent { key: "blocked".to_owned(), kind, at, talk_seconds: None };
-    change.events.push(ReportedEvent { event, received: at });
-    change.blocked = Some(block.id());
 }
 
 /// A span for a call: its reports and webhooks are one trace, even if they are far apart.

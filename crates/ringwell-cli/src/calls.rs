@@ -3,6 +3,7 @@
 //! Owns the link between the two: calls query the node for the holder of a number, and the node's
 //! management gets the paths of calls.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -11,7 +12,7 @@ use axum::Router;
 use ringwell_calls::http::{self, Tokens};
 use ringwell_calls::{FoundKeepAlives, HolderError, Holders, Log, Numbers, Service, Serving};
 use ringwell_core::{Millis, PoolId, PromoNumber};
-use ringwell_directory::{Calls, Config, Database, Fault, Listen, TokenHashes};
+use ringwell_directory::{Calls, Config, Database, Directory, Fault, Listen, TokenHashes};
 use ringwell_node::Handle;
 use ringwell_store::Location;
 use tokio::runtime::{Builder, Runtime};
@@ -175,6 +176,11 @@ impl Running {
         &self.address
     }
 
+    /// Whether the node has the ring pool; `None` before it serves.
+    pub(crate) fn has_pool(&self, pool: PoolId) -> Option<bool> {
+        self.node.has_pool(pool)
+    }
+
     /// The service, for the dashboard.
     pub(crate) fn service(&self) -> Service {
         self.service.clone()
@@ -188,6 +194,31 @@ impl Running {
             tracing::error!("the thread of calls panicked");
         }
     }
+}
+
+/// Whether the configuration's files have the ring pool; `None` if a database has the pools.
+pub(crate) fn pool_in_file(config: &Config, of_file: &Directory, pool: PoolId) -> Option<bool> {
+    config.database.is_none().then(|| of_file.pool(pool).is_some())
+}
+
+/// The warning about destinations for ring pools that do not exist. Pools of a database may be
+/// created later, so it is no fault. `exists` returns `None` if that is unknown.
+pub(crate) fn warn_of_unknown_pools(
+    config: &Config,
+    exists: impl Fn(PoolId) -> Option<bool>,
+) -> Option<String> {
+    let rules = config.calls.iter().flat_map(|calls| &calls.destinations);
+    let named: BTreeSet<PoolId> = rules.flat_map(|rule| rule.ring_pools.iter().copied()).collect();
+    let unknown =
+        named.into_iter().filter(|pool| exists(*pool) == Some(false)).map(|pool| pool.to_string());
+    let unknown: Vec<String> = unknown.collect();
+    (!unknown.is_empty()).then(|| {
+        format!(
+            "calls.destination: ring_pools names pools that do not exist: {}; until they are \
+             created, this applies to no call",
+            unknown.join(", ")
+        )
+    })
 }
 
 fn run(

@@ -1,7 +1,7 @@
 //! `ringwell demo`: ring pools to play with, and a server for them.
 //!
-//! Writes `demo-pools.csv`, `load-pools.csv` and `demo-token` into the data directory. An existing
-//! token is kept, so that earlier commands still work. Invariant: `ringwell load` uses no number of
+//! Writes `demo-pools.csv`, `load-pools.csv`, `demo-token` and, for `ringwell call`,
+//! `demo-calls.toml` with its secret into the data directory. An existing token is kept, so that earlier commands still work. Invariant: `ringwell load` uses no number of
 //! the pools for manual trials.
 
 mod inbox;
@@ -111,9 +111,10 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         }
         of_server(node)
     });
+    let takes_calls = calls.is_some();
     let introduce = move |addresses: &[String]| {
         // The server is running; a closed output does not stop it.
-        let introduction = story.introduction(addresses, &front.url);
+        let introduction = story.introduction(addresses, &front.url, takes_calls);
         let _ = io::stdout().lock().write_all(introduction.as_bytes());
         front.serve(addresses);
     };
@@ -205,6 +206,7 @@ impl Front {
         let start = |port| Running::start(&settings(port)?, config, TokenHashes::default());
         let running = start(port).or_else(|_| start(0))?;
         self.dashboard.attach_calls(running.service());
+        phone::keep_settings(&config.data, running.address(), secret.reveal())?;
         let phone = phone::phone(running.address(), secret.reveal());
         shop.has(phone.map_err(anyhow::Error::msg)?, &running.service())?;
         Ok(Some(running))

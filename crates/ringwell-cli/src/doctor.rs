@@ -23,6 +23,7 @@ use ringwell_node::disk::{self, LockError};
 use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, Url};
+use crate::calls::{pool_in_file, warn_of_unknown_pools};
 use crate::environment::{check_variables, cores, variable};
 use crate::print::print;
 use crate::serve::TOKEN_VARIABLE;
@@ -188,6 +189,10 @@ fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
     }
     if config.management.token_variable_wins {
         findings.note("tokens", TOKEN_VARIABLE);
+    }
+    let exists = |pool| pool_in_file(&config, &directory, pool);
+    if let Some(warning) = warn_of_unknown_pools(&config, exists) {
+        findings.note("calls", warning);
     }
     secrets(path, findings);
     descriptors(&config, findings);

@@ -8,6 +8,7 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use ringwell_admin::{Dashboard, SharedLoads};
+use ringwell_core::PoolId;
 use ringwell_directory::{
     Cluster, Config, Directory, Fault, Overrides, RingPoolKey, Site, TokenHashes, load,
 };
@@ -15,7 +16,7 @@ use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel};
 use signal_hook::consts::SIGHUP;
 
 use crate::args::Serve;
-use crate::calls::Running;
+use crate::calls::{Running, pool_in_file, warn_of_unknown_pools};
 use crate::directory::{Following, step_back};
 use crate::environment::{check_variables, cores, variable};
 use crate::{directory, journal, logs, management};
@@ -72,17 +73,15 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
     }
     prepare(&config.data, args.restored)?;
     warn(member.iter().flat_map(|member| member.cluster().warnings()));
-    warn(warnings(&config, &directory));
+    warn(warnings(&config, &directory, |pool| Some(directory.pool(pool).is_some())));
     let hashes = config.management.token_sha256.clone();
     let lookup_hashes = config.management.lookup_sha256.clone();
     let running = Arc::<OnceLock<Arc<Running>>>::default();
     let calls = Arc::clone(&running);
     let reload = move || {
-        let (config, directory) = load(&args.config, variable, flags.clone(), cores())?;
-        reload_calls(calls.get(), &config).map_err(|fault| vec![fault])?;
+        let (config, directory) = read_again(&args.config, flags.clone(), calls.get())?;
         hashes.replace(&config.management.token_sha256.current());
         lookup_hashes.replace(&config.management.lookup_sha256.current());
-        warn(warnings(&config, &directory));
         Ok((directory, config.sites))
     };
     let (loads, lookup) = (SharedLoads::default(), TokenHashes::default());
@@ -120,6 +119,21 @@ fn warn(warnings: impl IntoIterator<Item = impl Display>) {
     }
 }
 
+/// Reads the configuration of a running server, and applies its section of calls.
+fn read_again(
+    path: &Path,
+    flags: Overrides,
+    running: Option<&Arc<Running>>,
+) -> Result<(Config, Directory), Vec<Fault>> {
+    let (config, directory) = load(path, variable, flags, cores())?;
+    reload_calls(running, &config).map_err(|fault| vec![fault])?;
+    let in_database = |pool| running.and_then(|calls| calls.has_pool(pool));
+    warn(warnings(&config, &directory, |pool| {
+        pool_in_file(&config, &directory, pool).or_else(|| in_database(pool))
+    }));
+    Ok((config, directory))
+}
+
 /// Applies new settings to the running calls.
 fn reload_calls(running: Option<&Arc<Running>>, config: &Config) -> Result<(), Fault> {
     match (running, &config.calls) {
@@ -142,8 +156,13 @@ fn prepare(data: &Path, is_restored: bool) -> anyhow::Result<()> {
 }
 
 /// Warns of settings that have no effect, or a dangerous one.
-fn warnings(config: &Config, directory: &Directory) -> Vec<String> {
+fn warnings(
+    config: &Config,
+    directory: &Directory,
+    pool_exists: impl Fn(PoolId) -> Option<bool>,
+) -> Vec<String> {
     let mut found = warn_of_sites(&config.sites, directory);
+    found.extend(warn_of_unknown_pools(config, pool_exists));
     if config.management.token_variable_wins {
         found.push(TOKEN_VARIABLE.to_owned());
     }
@@ -174,7 +193,7 @@ fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
         eprintln!("warning: {warning}");
     }
-    for warning in warnings(config, directory) {
+    for warning in warnings(config, directory, |pool| pool_in_file(config, directory, pool)) {
         eprintln!("warning: {warning}");
     }
     let (pools, numbers) = (directory.pool_count(), directory.number_count());

@@ -27,6 +27,7 @@ key must be a secret of the account; the command prints it if it is not.
 Exit codes: 0 the call was connected; 1 it was not, or the server was not reached.
 
 Examples:
+  ringwell call --config demo-data/demo-calls.toml --to 2000000000    calls the demo
   ringwell call --config ringwell.toml --to 2000000000
   ringwell call --config ringwell.toml --to 2000000000 --provider plivo
   ringwell call --config ringwell.toml --to +493012345678 --answer-after 3s --talk 20s";

@@ -5,9 +5,10 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
-use std::process::Output;
+use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
@@ -303,4 +304,72 @@ fn small_mistakes_are_named() {
         assert!(!output.status.success(), "{}", stdout(&output));
         assert!(stderr(&output).contains("without the feature `nats`"), "{}", stderr(&output));
     }
+}
+
+/// A demo on its own ports. Killed when dropped.
+struct Demo {
+    child: Child,
+    /// Its introduction.
+    said: String,
+}
+
+impl Demo {
+    fn start(data: &Path) -> Self {
+        let args = ["demo", "--listen", "127.0.0.1:0", "--durability", "memory", "--shards", "1"];
+        let mut command = ringwell(&args);
+        command.arg("--data").arg(data).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let lines: Vec<_> = lines.take_while(|line| line != "Ctrl-C ends it.").collect();
+        Self { child, said: lines.join("\n") }
+    }
+
+    /// The command of the introduction that contains this text, with more arguments.
+    fn run(&self, text: &str, more: &str) -> Output {
+        let line = self.said.lines().find(|line| line.contains(text));
+        let line = line.unwrap_or_else(|| panic!("no {text:?} in {}", self.said));
+        Command::new("sh").args(["-c", &format!("{line} {more}")]).output().unwrap()
+    }
+}
+
+impl Drop for Demo {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn the_demo_prints_a_command_that_calls_its_number() {
+    let folder = TempDir::new().unwrap();
+    let demo = Demo::start(&folder.path().join("demo's data"));
+    let allocated = demo.run("/bulk.json", "-s");
+    assert!(stdout(&allocated).contains("2000000000"), "{allocated:?}");
+    let called = demo.run(" call --config ", "--answer-after 50ms --talk 1s");
+    assert_eq!(called.status.code(), Some(0), "{called:?}");
+    assert!(stdout(&called).contains("ended after 1 s of talk"), "{called:?}");
+    let shown = demo.run("/v1/attributions", "-s");
+    assert!(stdout(&shown).contains("ford"), "{shown:?}");
+}
+
+#[test]
+fn a_destination_for_a_missing_ring_pool_is_reported() {
+    let settings = "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.destination]]\n\
+                    ring_pools = [1, 16]\nto = [\"+18005550199\"]\n";
+    let site = Site::new(vec![Pool::new(1, 5, LONG)], settings);
+    let config = text(&site.config());
+    let wanted = "calls.destination: ring_pools names pools that do not exist: 16;";
+    let checked = run(&["serve", "--check", "--config", &config]);
+    assert_eq!(checked.status.code(), Some(0), "{checked:?}");
+    assert!(stderr(&checked).contains(wanted), "{checked:?}");
+    let examined = run(&["doctor", "--config", &config]);
+    assert!(stdout(&examined).contains(wanted), "{examined:?}");
+    let server = Server::start(site.serve(&[]));
+    server.says(wanted);
+    // Pools of a database may be created while the server runs.
+    let file = fs::read_to_string(&config).unwrap();
+    let database = "[directory]\ndatabase = \"sqlite:directory.sqlite\"\n";
+    fs::write(&config, format!("{file}{database}")).unwrap();
+    let checked = run(&["serve", "--check", "--config", &config]);
+    assert_eq!(stderr(&checked), "");
 }

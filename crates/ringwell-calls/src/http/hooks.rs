@@ -16,7 +16,7 @@ use crate::provider::{
     self, Connect, Hook, Incoming, Instruction, Leg, Refusal, Report, Shown, Unsigned,
 };
 use crate::route::RoutePlan;
-use crate::service::{IncomingCall, Service, now};
+use crate::service::{IncomingCall, NO_RULE, Service, now};
 
 /// The largest body. Providers send a few kilobytes.
 const BODY_BYTES_MAX: usize = 64 * 1024;
@@ -40,8 +40,8 @@ enum Refused {
     Unreadable(String),
     /// The report could not be stored: the provider may send it again.
     NotStored,
-    /// The number is unknown, so the provider's own fallback must act.
-    NoDestination,
+    /// The number has no destination, so the provider's own fallback must act.
+    NoDestination(String),
 }
 
 impl IntoResponse for Refused {
@@ -57,8 +57,8 @@ impl IntoResponse for Refused {
             }
             Self::Unreadable(text) => (StatusCode::BAD_REQUEST, text),
             Self::NotStored => (StatusCode::SERVICE_UNAVAILABLE, "not stored yet".to_owned()),
-            Self::NoDestination => {
-                (StatusCode::SERVICE_UNAVAILABLE, "the number has no destination".to_owned())
+            Self::NoDestination(number) => {
+                (StatusCode::SERVICE_UNAVAILABLE, format!("{number} has no destination: {NO_RULE}"))
             }
         };
         (status, [(header::CONTENT_TYPE, "text/plain; charset=utf-8")], text).into_response()
@@ -225,7 +225,7 @@ fn connect(
 /// The account's rule for numbers without a destination.
 fn unknown(account: &Account, call: String, number: &str) -> Result<Instruction, Refused> {
     match &account.unknown_number {
-        UnknownNumber::Unavailable => Err(Refused::NoDestination),
+        UnknownNumber::Unavailable => Err(Refused::NoDestination(number.to_owned())),
         UnknownNumber::Reject => Ok(Instruction::Refuse(Refusal::Rejected)),
         UnknownNumber::Busy => Ok(Instruction::Refuse(Refusal::Busy)),
         UnknownNumber::Connect(to) => {

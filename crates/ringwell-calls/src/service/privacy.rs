@@ -49,9 +49,13 @@ impl Service {
         Some(key)
     }
 
-    /// Redacts and removes calls at their configured ages, until the process ends.
+    /// Ends calls without a destination, and redacts and removes calls at their configured ages,
+    /// until the process ends.
     pub(super) async fn forget(self) {
         loop {
+            if let Err(error) = self.end_unreported(now()).await {
+                tracing::error!(%error, "calls without a destination are not ended");
+            }
             if let Err(error) = self.forget_due(now()).await {
                 tracing::error!(%error, "calls are kept longer than they should be");
             }

@@ -2,13 +2,13 @@ use std::time::Duration;
 
 use ringwell_core::PoolId;
 use ringwell_core::PromoNumber;
-use ringwell_directory::DestinationRule;
+use ringwell_directory::{CallAccount, CallProvider, DestinationRule, Secret, UnknownNumber};
 use ringwell_store::Location;
 use tokio::sync::watch;
 
 use super::*;
 use crate::attribution::{Attributed, FoundKeepAlives, Holders, ReportedAllocation};
-use crate::call::EventKind;
+use crate::call::{EventKind, Outcome};
 use crate::log::{CallFilter, Whom};
 
 /// A node that answers questions about holders only when the test allows it.
@@ -187,4 +187,65 @@ async fn calls_are_redacted_and_removed_by_their_age() {
     assert_eq!(log.remove_before(later, later).await.unwrap(), 1);
     assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap(), []);
     assert!(log.events(0, 10).await.unwrap().is_empty());
+}
+
+/// An account that answers callers of numbers without a destination by `unknown_number`.
+fn without_destinations(unknown_number: UnknownNumber) -> Calls {
+    let account = CallAccount {
+        name: "main".to_owned(),
+        provider: CallProvider::Twilio,
+        public_url: "https://calls.example".to_owned(),
+        secrets: vec![Secret::parse("0123456789abcdef").unwrap()],
+        shared_keys: Vec::new(),
+        unknown_number,
+    };
+    Calls { accounts: vec![account], ..Calls::default() }
+}
+
+#[tokio::test]
+async fn a_refused_call_to_a_number_without_a_destination_is_over() {
+    let refusals =
+        [(UnknownNumber::Reject, Outcome::Rejected), (UnknownNumber::Busy, Outcome::Busy)];
+    for (unknown_number, outcome) in refusals {
+        let settings = without_destinations(unknown_number);
+        let (service, _folder) = service(&settings, watch::channel(true).1).await;
+        let decision = service.incoming(ring("CA1", "+14155551234")).await;
+        let call = service.log().call(&decision.call).await.unwrap().unwrap().call;
+        assert_eq!(call.facts.outcome(), Some(outcome));
+    }
+    let to = UnknownNumber::Connect("+18005550111".to_owned());
+    let (service, _folder) = service(&without_destinations(to), watch::channel(true).1).await;
+    let decision = service.incoming(ring("CA1", "+14155551234")).await;
+    let call = service.log().call(&decision.call).await.unwrap().unwrap().call;
+    assert_eq!((call.facts.outcome(), call.destination.as_deref()), (None, Some("+18005550111")));
+}
+
+#[tokio::test]
+async fn a_call_without_a_destination_has_failed_unless_the_provider_reports_otherwise() {
+    let settings = without_destinations(UnknownNumber::Unavailable);
+    let (service, _folder) = service(&settings, watch::channel(true).1).await;
+    let mut ids = Vec::new();
+    for id in ["silent", "ended", "answered"] {
+        ids.push(service.incoming(ring(id, "+14155551234")).await.call);
+    }
+    let ended = |outcome| {
+        let kind = EventKind::Ended(outcome);
+        CallEvent { key: "end".to_owned(), kind, at: now(), talk_seconds: None }
+    };
+    for (id, outcome) in [("ended", None), ("answered", Some(Outcome::Answered))] {
+        let events = vec![ended(outcome)];
+        service.report(IncomingCall { events, ..ring(id, "+14155551234") }).await.unwrap();
+    }
+    let mut outcomes = Vec::new();
+    for later in [Duration::from_hours(3), Duration::from_hours(5)] {
+        let later = u64::try_from(later.as_millis()).unwrap();
+        service.end_unreported(now() + Millis(later)).await.unwrap();
+        for id in &ids {
+            let call = service.log().call(id).await.unwrap().unwrap().call;
+            outcomes.push(call.facts.outcome());
+            assert!(call.facts.ring().is_none_or(|ring| ring < Millis(60_000)), "{call:?}");
+        }
+    }
+    let (failed, answered) = (Some(Outcome::Failed), Some(Outcome::Answered));
+    assert_eq!(outcomes, [None, failed, answered, failed, failed, answered]);
 }

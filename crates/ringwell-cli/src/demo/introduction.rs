@@ -31,6 +31,8 @@ pub(super) struct Introduction {
     /// The first number of the first pool, which the first row of a new demo gets.
     number: String,
     token_file: String,
+    /// The command that calls the number.
+    call: String,
 }
 
 impl Introduction {
@@ -70,15 +72,32 @@ impl Introduction {
             body: body(pools),
             number: number.map_or(String::new(), |range| range.first().to_string()),
             token_file: quoted(&config.data.join("demo-token").display().to_string()),
+            call: format!(
+                "{} call --config {}",
+                quoted(&program()),
+                quoted(&config.data.join(super::phone::SETTINGS).display().to_string())
+            ),
         }
     }
 
     /// The text, with a final newline.
-    pub(super) fn introduction(&self, addresses: &[String], url: &str) -> String {
+    pub(super) fn introduction(
+        &self,
+        addresses: &[String],
+        url: &str,
+        takes_calls: bool,
+    ) -> String {
         let (options, base) = curl_target(addresses.first().map_or("", String::as_str));
-        let Self { pools, kept, load, shards, body, number, token_file } = self;
+        let Self { pools, kept, load, shards, body, number, token_file, call } = self;
         let shards = if *shards == 1 { "1 shard".to_owned() } else { format!("{shards} shards") };
         let addresses = addresses.join(", ");
+        let call = if takes_calls {
+            format!(
+                "Call number {number}; the dashboard shows the call:\n  {call} --to {number}\n\n"
+            )
+        } else {
+            String::new()
+        };
         format!(
             "\
 Ringwell demo
@@ -96,10 +115,15 @@ Who got number {number}?
   curl -w '\\n' {options}-H \"Authorization: Bearer $(cat {token_file})\" \
 '{base}/v1/attributions?number={number}'
 
-Ctrl-C ends it.
+{call}Ctrl-C ends it.
 "
         )
     }
+}
+
+/// This program, as it was started.
+fn program() -> String {
+    std::env::args().next().unwrap_or_else(|| "ringwell".to_owned())
 }
 
 /// A batch of two rows, for the first two pools.

@@ -1,5 +1,7 @@
 //! The demo's telephone: an account at a provider that exists only in the demo, and its calls.
 
+use std::io::Write as _;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::bail;
@@ -16,6 +18,9 @@ const ACCOUNT: &str = "demo";
 const CALLER: &str = "+12005550177";
 /// The shop's real telephone.
 const SHOP: &str = "+18005550100";
+/// The configuration for `ringwell call`, in the data directory, and the secret beside it.
+pub(super) const SETTINGS: &str = "demo-calls.toml";
+const SECRET: &str = "demo-calls.secret";
 const RINGS: Duration = Duration::from_secs(2);
 const TALKS: Duration = Duration::from_secs(5);
 
@@ -49,6 +54,23 @@ pub(super) fn settings(secret: &str, port: u16) -> Result<Calls, String> {
         accounts: vec![account],
         destinations: vec![destination],
         ..Calls::default()
+    })
+}
+
+/// Writes a configuration by which `ringwell call` reaches the account.
+///
+/// # Errors
+/// If a file cannot be written.
+pub(super) fn keep_settings(data: &Path, address: &str, secret: &str) -> anyhow::Result<()> {
+    super::write_whole(&data.join(SECRET), 0o600, |out| writeln!(out, "{secret}"))?;
+    super::write_whole(&data.join(SETTINGS), 0o644, |out| {
+        write!(
+            out,
+            "# The account of `ringwell demo` for `ringwell call --config`. Written at each start.\n\
+             ring_pools = \"demo-pools.csv\"\n\n[calls]\nlisten = \"{address}\"\n\n[[calls.account]]\nname = \"{ACCOUNT}\"\n\
+             provider = \"twilio\"\npublic_url = \"{PUBLIC_URL}\"\n\
+             secret_files = [\"{SECRET}\"]\n"
+        )
     })
 }
 

@@ -1,0 +1,53 @@
+//! Calls without a destination whose end has not been reported.
+
+use ringwell_core::Millis;
+use sqlx::Row;
+use sqlx::any::AnyRow;
+
+use super::{Log, LogError, from_ms, ms};
+
+/// The key of the event which says that Ringwell had no destination for a call.
+pub(crate) const NO_DESTINATION: &str = "no_destination";
+
+/// A call that rings although Ringwell has not connected it.
+pub(crate) struct RingingCall {
+    pub(crate) account: String,
+    pub(crate) provider: String,
+    pub(crate) provider_call: String,
+    /// The newest report about it.
+    pub(crate) last: Millis,
+}
+
+impl RingingCall {
+    fn read(row: &AnyRow) -> Result<Self, LogError> {
+        Ok(Self {
+            account: row.try_get("account")?,
+            provider: row.try_get("provider")?,
+            provider_call: row.try_get("provider_call_id")?,
+            last: from_ms(row.try_get("last_ms")?),
+        })
+    }
+}
+
+impl Log {
+    /// At most `most` calls without a destination that began before `before` and still ring.
+    ///
+    /// # Errors
+    /// [`LogError`].
+    pub(crate) async fn ringing_without_destination(
+        &self,
+        before: Millis,
+        most: u32,
+    ) -> Result<Vec<RingingCall>, LogError> {
+        let mut tx = self.database().read().await?;
+        let query = sqlx::query(
+            "SELECT account, provider, provider_call_id, \
+             (SELECT MAX(at_ms) FROM call_timeline WHERE call = id) AS last_ms \
+             FROM calls WHERE state = 'ringing' AND started_ms < $1 AND EXISTS \
+             (SELECT 1 FROM call_timeline WHERE call = id AND report = $2) \
+             ORDER BY started_ms LIMIT $3",
+        );
+        let query = query.bind(ms(before)).bind(NO_DESTINATION).bind(i64::from(most));
+        query.fetch_all(&mut *tx).await?.iter().map(RingingCall::read).collect()
+    }
+}

@@ -1,0 +1,103 @@
+//! Ends of calls that Ringwell knows without a provider: blocked callers, numbers without a
+//! destination, calls about which no report arrives any more.
+//!
+//! Source: docs/spec/calls.md, "One call".
+
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_directory::UnknownNumber;
+use ringwell_store::Repeated;
+
+use super::Service;
+use crate::attribution::Serving;
+use crate::block::Block;
+use crate::call::{CallEvent, EventKind, Outcome};
+use crate::log::{CallChange, LogError, NO_DESTINATION, ReportedEvent};
+use crate::provider::Refusal;
+
+/// A call that the provider's fallback has taken over is over after this time. Twilio's limit for a
+/// call is four hours.
+const UNREPORTED_MAX: Duration = Duration::from_hours(4);
+/// The most calls that are ended in one pass.
+const CALLS_MAX: u32 = 1_000;
+
+/// What to change if a call has no destination.
+pub(crate) const NO_RULE: &str = "no [[calls.destination]] of the configuration applies to the \
+    number now; add one with the number, with its ring pool, or with neither for all calls";
+
+static NO_DESTINATION_WARNING: Repeated = Repeated::new();
+
+/// A blocked caller's call is over at once, regardless of later reports by its provider.
+pub(super) fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
+    add(change, "blocked", EventKind::Ended(Some(outcome(block.answer))), at);
+    change.blocked = Some(block.id());
+}
+
+/// A call that the account refuses is over; any other is in the hands of the provider's fallback,
+/// whose reports count more than this one.
+fn not_connected(change: &mut CallChange, unknown: &UnknownNumber, at: Millis) {
+    let kind = match unknown {
+        UnknownNumber::Unavailable => EventKind::LegEnded(Outcome::Failed),
+        UnknownNumber::Reject => EventKind::Ended(Some(outcome(Refusal::Rejected))),
+        UnknownNumber::Busy => EventKind::Ended(Some(outcome(Refusal::Busy))),
+        UnknownNumber::Connect(to) => {
+            change.destination = Some(to.clone());
+            return;
+        }
+    };
+    add(change, NO_DESTINATION, kind, at);
+}
+
+const fn outcome(refusal: Refusal) -> Outcome {
+    match refusal {
+        Refusal::Rejected => Outcome::Rejected,
+        Refusal::Busy => Outcome::Busy,
+    }
+}
+
+fn add(change: &mut CallChange, key: &str, kind: EventKind, at: Millis) {
+    let event = CallEvent { key: key.to_owned(), kind, at, talk_seconds: None };
+    change.events.push(ReportedEvent { event, received: at });
+}
+
+impl Service {
+    /// Records and logs that no rule of the configuration connects the call.
+    pub(super) fn not_connected(&self, change: &mut CallChange, serving: &[Serving], at: Millis) {
+        let account = self.account(&change.account);
+        let unknown = account.as_ref().map(|account| &account.unknown_number);
+        not_connected(change, unknown.unwrap_or(&UnknownNumber::Unavailable), at);
+        if change.destination.is_some() {
+            return;
+        }
+        let Some(left_out) = NO_DESTINATION_WARNING.pass() else { return };
+        let pools: Vec<u64> = serving.iter().map(|serving| serving.pool.0).collect();
+        tracing::warn!(
+            call = change.id(),
+            number = change.number,
+            ?pools,
+            left_out,
+            "a call has no destination: {NO_RULE}"
+        );
+    }
+
+    /// Ends calls without a destination whose ends have not been reported for hours.
+    pub(super) async fn end_unreported(&self, now: Millis) -> Result<(), LogError> {
+        let age = u64::try_from(UNREPORTED_MAX.as_millis()).unwrap_or(u64::MAX);
+        let before = Millis(now.0.saturating_sub(age));
+        for call in self.inner.log.ringing_without_destination(before, CALLS_MAX).await? {
+            let mut change = CallChange {
+                account: call.account,
+                provider: call.provider,
+                provider_call: call.provider_call,
+                ..CallChange::default()
+            };
+            add(&mut change, "unreported", EventKind::Ended(None), call.last);
+            // If the writer is full or ends, a later pass finds the call again.
+            if let Ok(stored) = self.inner.writer.submit(change) {
+                let _ = stored.await;
+            }
+        }
+        Ok(())
+    }
+}
