@@ -10,7 +10,6 @@ use ringwell_engine::{Missing, Moment};
 
 use crate::event::Rung;
 use crate::fault::Kind;
-use crate::inject::DATED_WITHIN_US;
 use crate::model::{Grant, Judged, Wanted};
 use crate::world::{ORIGIN_US, World};
 
@@ -21,7 +20,7 @@ impl World {
     /// Calls a number that no other visitor has been given since its visitor saw it.
     pub(crate) fn ring(&mut self) {
         // The call began slightly earlier, because owners' clocks may differ by that much.
-        let Some(began_us) = self.now().checked_sub(DATED_WITHIN_US) else { return };
+        let Some(began_us) = self.now().checked_sub(self.dated_within_us()) else { return };
         let counts = |grant: &Grant| {
             let home = self.cluster.home(grant.shard);
             // Its clock may be set before it goes on and answers.
@@ -30,7 +29,7 @@ impl World {
         };
         let dated = self.shared.model.borrow().dated_attributions(counts);
         let can_ring = |wanted: &Wanted, next: Option<u64>| {
-            next.is_none() && wanted.true_us + DATED_WITHIN_US < began_us
+            next.is_none() && wanted.true_us + self.dated_within_us() < began_us
         };
         let mut seen: Vec<Wanted> = dated
             .into_iter()

@@ -20,6 +20,7 @@ use crate::event::Event;
 use crate::fault::Kind;
 use crate::machine::{self, RowAnswer, Sent, Sim, micros};
 use crate::model::{Judged, Model, Row, Shown, Violation};
+use crate::pace::Pace;
 use crate::random::{Random, mix};
 use crate::run::Options;
 use crate::world::{MS, SECOND, World};
@@ -111,7 +112,7 @@ fn index(id: u64) -> u32 {
 }
 
 impl Clients {
-    pub(crate) fn draw(options: &Options, cluster: &Cluster) -> Self {
+    pub(crate) fn draw(options: &Options, cluster: &Cluster, pace: &Pace) -> Self {
         let mut random = Random::new(options.seed, 5);
         let length_us = random.between(20, 60) * SECOND;
         let batches = random.between(200, 900) * cluster.homes.len() as u64 / 3;
@@ -121,7 +122,7 @@ impl Clients {
             batches: BTreeMap::new(),
             next: 0,
             gap_us: length_us / batches.max(1),
-            length_us,
+            length_us: pace.length_us(length_us),
             only: options.only_batches.clone(),
             again: Vec::new(),
             probes: PROBES,
@@ -159,6 +160,7 @@ impl World {
     /// The next client sends a batch.
     pub(crate) fn next_batch(&mut self) {
         let gap = self.clients.random.between(1, 2 * self.clients.gap_us);
+        let gap = self.pace.until_batch_us(self.now(), gap);
         if self.now() + gap < self.clients.length_us {
             self.queue.add(self.now() + gap, Event::Client);
         }
@@ -295,6 +297,7 @@ impl World {
     pub(crate) fn clients_go_on(&mut self) {
         for index in std::mem::take(&mut self.clients.again) {
             let pause = self.clients.pause(index, 3 * SECOND);
+            let pause = self.pace.again_us(pause);
             self.queue.add(self.now() + pause, Event::Again(index));
         }
     }

@@ -54,7 +54,8 @@ pub(crate) struct Cluster {
 }
 
 impl Cluster {
-    pub(crate) fn draw(random: &mut Random, are_large: bool) -> Self {
+    /// Pools get one of these lifetimes, in milliseconds.
+    pub(crate) fn draw(random: &mut Random, lifetimes: [u64; 5], are_large: bool) -> Self {
         let nodes = [1, 2, 2, 3][random.index(4)];
         let mut homes = Vec::new();
         for node in 0..nodes {
@@ -64,7 +65,7 @@ impl Cluster {
         let mut owners = BTreeMap::new();
         for index in 0..random.between(2, 8) {
             let id = 100 + index * 7;
-            let lifetime_ms = [300, 500, 1_000, 2_000, 5_000][random.index(5)];
+            let lifetime_ms = lifetimes[random.index(5)];
             // Codes of numbers; every third pool has numbers of another country.
             let plan = if index % 3 == 2 { 1_000_493_012_000_000 } else { 2_005_550_000 };
             let first = plan + index * 1000;

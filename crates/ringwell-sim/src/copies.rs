@@ -93,8 +93,9 @@ impl World {
         files.disk().bring_back(shard, &lost.files);
         let is_same = known.is_some_and(|known| known.journals.get(&shard) == lost.name.as_ref());
         self.nodes[node].older = if is_same && !is_restored(files, Path::new(DATA)) {
-            // Nothing has been served without it.
-            before
+            // Nothing has been served without it. A copy may have been put back meanwhile.
+            let since = self.nodes[node].older.filter(|older| !older.is_marked);
+            since.or(before)
         } else {
             let since_us = self.nodes[node].older.map_or(at, |older| older.since_us.min(at));
             Some(Older { is_marked: true, since_us })

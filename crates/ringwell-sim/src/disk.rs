@@ -499,6 +499,11 @@ impl Disk {
                 file.cached[byte] ^= mask;
             }
         }
+        self.can_mend()
+    }
+
+    /// Whether a copy has what is damaged.
+    pub(crate) fn can_mend(&self) -> bool {
         self.lies == 0 && !self.lost_groups
     }
 }

@@ -25,18 +25,14 @@ const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
 const STEP_ALLOWED_US: (u64, u64) = (500 * MS, 1_900 * MS);
 const STEP_DOUBTED_US: (u64, u64) = (26 * 3600 * SECOND, 20_000 * 3600 * SECOND);
 
-/// The precision with which look-ups date an allocation. Shard time rejoins the wall clock by half
-/// a millisecond a second, and reports of other shards are dated by the clocks of this one: 30 ms
-/// in the longest run.
-pub(crate) const DATED_WITHIN_US: u64 = 30 * MS;
-
 impl World {
     /// One second has passed.
     pub(crate) fn inject(&mut self) {
         if self.faults.are_over {
             return;
         }
-        self.queue.add(self.now() + SECOND, Event::Second);
+        let next = self.pace.until_faults_us(self.now());
+        self.queue.add(self.now() + next, Event::Second);
         for node in 0..self.nodes.len() {
             self.inject_into_machine(node);
             if self.nodes[node].running.is_some() {
@@ -180,6 +176,7 @@ impl World {
             for to in (0..self.nodes.len()).filter(|to| *to != from) {
                 if self.faults.strikes(Kind::Partition) {
                     let length = self.faults.stream(Kind::Partition).between(50 * MS, 5 * SECOND);
+                    let length = self.pace.cut_us(length);
                     self.cuts.insert((from, to), self.now() + length);
                     self.tell(from, &[], || format!("reaches node {to} no more for {length} us"));
                 }
@@ -400,18 +397,24 @@ impl World {
         let counts = |grant: &Grant| self.is_dated(homes.home(grant.shard), grant.true_us);
         for (wanted, next_us) in model.dated_attributions(counts) {
             let room_us = next_us.map_or(u64::MAX, |next| next - wanted.true_us);
-            if room_us < 4 * DATED_WITHIN_US {
+            let within_us = self.dated_within_us();
+            if room_us < 4 * within_us {
                 continue;
             }
             // At once, and as late as a visitor who has seen the number may call.
-            let first = wanted.true_us + DATED_WITHIN_US;
-            let last = next_us.map_or(self.now(), |next| next - DATED_WITHIN_US);
+            let first = wanted.true_us + within_us;
+            let last = next_us.map_or(self.now(), |next| next - within_us);
             for true_us in [first, last] {
                 let wall = Millis((ORIGIN_US + true_us) / 1000);
                 look_ups.push((wanted.clone(), Moment::Wall(wall)));
             }
         }
         look_ups
+    }
+
+    /// The precision with which look-ups by the wall clock find an allocation.
+    pub(crate) fn dated_within_us(&self) -> u64 {
+        self.pace.dated_within_us(self.clients.length_us)
     }
 
     pub(crate) fn begin_look_up(&mut self, which: usize, wanted: &Wanted, at: Moment) {

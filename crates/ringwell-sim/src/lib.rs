@@ -21,6 +21,7 @@ mod manage;
 mod model;
 mod net;
 mod older;
+mod pace;
 mod process;
 mod random;
 mod run;

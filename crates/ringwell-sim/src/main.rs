@@ -45,6 +45,9 @@ struct Cli {
     /// Only these batches are sent
     #[arg(long, value_name = "BATCH,…")]
     only_batches: Option<String>,
+    /// Runs take hours, with quiet time between bursts of requests
+    #[arg(long)]
+    hours: bool,
     /// A bug to plant
     #[arg(long, value_parser = bug)]
     bug: Option<Bug>,
@@ -116,6 +119,7 @@ fn work(cli: &Cli) -> Result<bool, String> {
         off: cli.off.clone(),
         only_faults: cli.only_faults.as_deref().map(faults).transpose()?,
         only_batches: cli.only_batches.as_deref().map(batches).transpose()?,
+        has_hours: cli.hours,
         bug: cli.bug,
         keeps_tale: false,
     };
@@ -213,6 +217,9 @@ fn command(options: &Options) -> String {
     }
     if !options.off.is_empty() {
         command += &list("off", options.off.iter().map(Kind::to_string).collect());
+    }
+    if options.has_hours {
+        command += " --hours";
     }
     if let Some(only) = &options.only_faults {
         let items = only.iter().map(|(kind, which)| format!("{kind}:{which}"));

@@ -1,7 +1,8 @@
 //! An operator changes the list of pools: lifetimes, numbers, pools that are removed and return.
 //!
-//! Numbers move between pools of any nodes, at any time. Follows one rule for operators: while a
-//! longer lifetime's lockouts may run, no pool gets another owner by a new map.
+//! Numbers move between pools of any nodes, at any time. Follows one rule for operators: while
+//! lockouts may run that are longer than their pool's lifetime, because that was shortened or the
+//! number has come from another pool, no pool gets another owner by a new map.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -16,10 +17,6 @@ use crate::model::{PoolRule, Violation};
 use crate::random::Random;
 use crate::world::{MS, Node, SECOND, World};
 
-/// The time after which no lockout of the previous lifetime runs: the longest lifetime, and the
-/// longest pause in which a node may miss the new one.
-const SHORTENED_US: u64 = 8 * SECOND;
-
 /// The time in which a list reaches all nodes: with a pause, less than the ten seconds that it may
 /// take.
 const SPREAD_US: u64 = 6 * SECOND;
@@ -27,7 +24,8 @@ const SPREAD_US: u64 = 6 * SECOND;
 /// The pools that are not in the list at the moment.
 #[derive(Debug, Default)]
 pub(crate) struct Away {
-    numbers: BTreeSet<u64>,
+    /// Each with the lifetime of its pool.
+    numbers: BTreeMap<u64, u64>,
     pools: BTreeMap<u64, PoolRule>,
 }
 
@@ -158,7 +156,7 @@ impl World {
     }
 
     fn change_lifetime(&mut self, pool: u64, mut drawn: Random) {
-        let lifetime_ms = [300, 500, 1_000, 2_000, 5_000][drawn.index(5)];
+        let lifetime_ms = self.pace.lifetimes_ms()[drawn.index(5)];
         let (is_map_new, now) = (self.is_map_new(), self.now());
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
         let is_shorter = lifetime_ms < rule.lifetime_ms;
@@ -170,7 +168,8 @@ impl World {
             if is_map_new {
                 return;
             }
-            self.shortened_until = self.shortened_until.max(now + SHORTENED_US);
+            let before_us = self.pace.shortened_us(rule.lifetime_ms);
+            self.shortened_until = self.shortened_until.max(now + before_us);
         }
         rule.lifetime_ms = lifetime_ms;
         self.tell(0, &[], || format!("pool {pool} gets another lifetime"));
@@ -192,11 +191,12 @@ impl World {
 
     fn shrink_pool(&mut self, pool: u64, mut drawn: Random) {
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
+        let rule_ms = rule.lifetime_ms;
         let count = drawn.index(rule.numbers.len());
         let at = drawn.index(rule.numbers.len() - count + 1);
         let gone: Vec<u64> = rule.numbers.drain(at..at + count).collect();
         self.tell(0, &gone, || format!("numbers leave pool {pool}"));
-        self.pools_away.numbers.extend(gone);
+        self.pools_away.numbers.extend(gone.into_iter().map(|number| (number, rule_ms)));
     }
 
     /// Whether each node has served: at its first start a node has no earlier list, and cannot wait
@@ -206,13 +206,31 @@ impl World {
         is_memory || self.nodes.iter().all(|node| node.files.served().is_some())
     }
 
+    /// Whether numbers may come to a pool from one with this lifetime. If that is longer, their
+    /// lockouts may be longer than those of the pool.
+    fn may_come(&mut self, pool: u64, before_ms: u64) -> bool {
+        let lifetime_ms = self.cluster.pools.get(&pool).map_or(0, |rule| rule.lifetime_ms);
+        if before_ms > lifetime_ms {
+            if self.is_map_new() || self.nodes.iter().any(|node| node.older.is_some()) {
+                return false;
+            }
+            let until = self.now() + self.pace.shortened_us(before_ms);
+            self.shortened_until = self.shortened_until.max(until);
+        }
+        true
+    }
+
     /// Absent numbers arrive.
     fn grow_pool(&mut self, pool: u64) {
         if !self.have_all_served() {
             return;
         }
+        let before = self.pools_away.numbers.values().copied().max();
+        if !self.may_come(pool, before.unwrap_or(0)) {
+            return;
+        }
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
-        let come: Vec<u64> = std::mem::take(&mut self.pools_away.numbers).into_iter().collect();
+        let come: Vec<u64> = std::mem::take(&mut self.pools_away.numbers).into_keys().collect();
         rule.numbers.extend(&come);
         rule.numbers.sort_unstable();
         self.tell(0, &come, || format!("numbers come to pool {pool}"));
@@ -220,7 +238,8 @@ impl World {
 
     /// Numbers move from one pool to another.
     pub(crate) fn lend_numbers(&mut self, from: u64, to: u64, mut drawn: Random) {
-        if from == to || !self.have_all_served() {
+        let before_ms = self.cluster.pools.get(&from).map_or(0, |rule| rule.lifetime_ms);
+        if from == to || !self.have_all_served() || !self.may_come(to, before_ms) {
             return;
         }
         let Some(rule) = self.cluster.pools.get_mut(&from) else { return };

@@ -16,7 +16,7 @@ mod losses;
 mod tests;
 
 pub(crate) use clocks::SKEW_MAX_MS;
-use clocks::{BELIEVED_MS, lockout_ms};
+use clocks::{BELIEVED_MS, lifetime_ms, lockout_ms};
 use holders::Holder;
 pub(crate) use holders::Wanted;
 pub(crate) use losses::Loss;
@@ -352,10 +352,10 @@ impl Model {
     }
 
     /// The true time until which no other visitor may get a number. If it was handed out now: a
-    /// lifetime; if it was kept: until the time given by its owner, whose milliseconds are rounded
-    /// down.
+    /// lifetime; if it was kept: until the time given by its owner, whose clock may run ahead while
+    /// it approaches the wall clock.
     fn promised_until(grant: &Grant) -> u64 {
-        let left_ms = (grant.until_ms - grant.at_ms).saturating_sub(1);
+        let left_ms = lifetime_ms(grant.until_ms - grant.at_ms);
         let fresh_ms = grant.lifetime_ms;
         let promised_ms = if grant.is_fresh { fresh_ms } else { left_ms.min(grant.lifetime_ms) };
         grant.true_us + promised_ms * 1000

@@ -24,6 +24,8 @@ pub struct Options {
     pub only_faults: Option<BTreeSet<(Kind, u64)>>,
     /// Only these batches are sent.
     pub only_batches: Option<BTreeSet<u32>>,
+    /// Whether the run takes hours, with quiet time between bursts of requests.
+    pub has_hours: bool,
     /// A bug to plant.
     pub bug: Option<Bug>,
     /// Whether the story for a person is kept.

@@ -168,11 +168,26 @@ impl World {
             recovery.holds = pool_holds(opened.engine.shard(), now);
         }
         let process =
-            Process::new(config(self.bug), directory, durability, &own, Some(membership), opened);
+            Process::new(self.config(), directory, durability, &own, Some(membership), opened);
         let clock = Clock::going_on(clocks, reading.since_boot);
         self.begin(node, process, shards, (clock, known));
         let judged = self.shared.model.borrow_mut().recovered_all(&recoveries);
         Ok(judged)
+    }
+
+    fn config(&self) -> Config {
+        let mut config = Config::new(PathBuf::from(DATA), 1);
+        config.journal.segment_bytes = SEGMENT_BYTES;
+        // There is nearly always one then, so that changes happen during it.
+        let is_often = matches!(self.bug, Some(Bug::SnapshotMissesMoved | Bug::ThroughTooEarly));
+        config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
+        config.journal.history_bytes = 6 * SEGMENT_BYTES;
+        if let Some(age_us) = self.pace.history_age_us() {
+            config.journal.history_age = Millis(age_us / MS);
+        }
+        config.limits.idempotency_rows = ANSWER_ROWS_MAX;
+        config.clock_skew_max = Duration::from_millis(SKEW_MAX_MS);
+        config
     }
 
     /// A process begins, with these shards.
@@ -398,12 +413,14 @@ impl World {
         self.break_calls(node, is_power);
         let life = self.nodes[node].life;
         let down = self.chance.between(20 * MS, 3 * SECOND);
+        let down = self.pace.down_us(self.now(), down, self.clients.length_us);
         self.queue.add(self.now() + down, Event::Start(node, life));
     }
 
     /// An operator restores damaged data, or discards the node's data.
     pub(crate) fn repair(&mut self, node: usize) {
-        if self.now() < self.shortened_until && self.nodes[node].files.disk().lies > 0 {
+        let can_mend = self.nodes[node].files.disk().can_mend() && self.nodes[node].older.is_none();
+        if self.now() < self.shortened_until && !can_mend {
             // Numbers that were locked longer must be free before a new map.
             let life = self.nodes[node].life;
             return self.queue.add(self.shortened_until, Event::Repair(node, life));
@@ -474,18 +491,6 @@ fn bury(running: Running) {
         let others = Rc::strong_count(&thread.shard) - 1;
         assert_eq!(others, 0, "something refers to shard {id} of a process that has ended");
     }
-}
-
-fn config(bug: Option<Bug>) -> Config {
-    let mut config = Config::new(PathBuf::from(DATA), 1);
-    config.journal.segment_bytes = SEGMENT_BYTES;
-    // There is nearly always one then, so that changes happen during it.
-    let is_often = matches!(bug, Some(Bug::SnapshotMissesMoved | Bug::ThroughTooEarly));
-    config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
-    config.journal.history_bytes = 6 * SEGMENT_BYTES;
-    config.limits.idempotency_rows = ANSWER_ROWS_MAX;
-    config.clock_skew_max = Duration::from_millis(SKEW_MAX_MS);
-    config
 }
 
 fn settings(durability: Durability) -> Settings {

@@ -21,6 +21,8 @@ use crate::files::SimFiles;
 use crate::machine::{Sent, Shared};
 use crate::model::{Judged, Violation};
 use crate::older::Older;
+use crate::pace::Pace;
+pub(crate) use crate::pace::{MS, SECOND};
 use crate::process::{Running, Thread};
 use crate::random::{Random, mix};
 use crate::run::Options;
@@ -81,6 +83,7 @@ pub(crate) struct World {
     pub(crate) queue: Queue,
     pub(crate) nodes: Vec<Node>,
     pub(crate) cluster: Cluster,
+    pub(crate) pace: Pace,
     pub(crate) clients: Clients,
     pub(crate) faults: Faults,
     pub(crate) bug: Option<Bug>,
@@ -111,6 +114,16 @@ pub(crate) struct World {
     pub(crate) is_beyond: bool,
 }
 
+fn draw_durability(faults: &mut Faults) -> Durability {
+    if faults.note_if_on(Kind::Memory) {
+        Durability::Memory
+    } else if faults.note_if_on(Kind::Os) {
+        Durability::Os
+    } else {
+        Durability::Disk
+    }
+}
+
 impl Drop for World {
     fn drop(&mut self) {
         for running in self.nodes.iter().filter_map(|node| node.running.as_ref()) {
@@ -124,15 +137,11 @@ impl World {
         let mut random = Random::new(options.seed, 2);
         let only = options.only_faults.clone();
         let mut faults = Faults::draw(options.seed, &options.on, &options.off, only.clone());
-        let cluster = Cluster::draw(&mut random, faults.note_if_on(Kind::LargePools));
+        let pace = Pace::new(options.seed, options.has_hours);
+        let are_large = faults.note_if_on(Kind::LargePools);
+        let cluster = Cluster::draw(&mut random, pace.lifetimes_ms(), are_large);
         let map = cluster.newest();
-        let is_memory = faults.note_if_on(Kind::Memory);
-        let is_os = !is_memory && faults.note_if_on(Kind::Os);
-        let durability = match (is_memory, is_os) {
-            (true, _) => Durability::Memory,
-            (_, true) => Durability::Os,
-            _ => Durability::Disk,
-        };
+        let durability = draw_durability(&mut faults);
         let call_faults = Faults::draw(options.seed, &options.on, &options.off, only);
         let shared =
             Rc::new(Shared::new(options.seed, cluster.nodes, call_faults, options.keeps_tale));
@@ -151,13 +160,14 @@ impl World {
         };
         let nodes: Vec<Node> = (0..cluster.nodes).map(|_| node()).collect();
         for node in &nodes {
-            node.files.disk().is_os = is_os;
+            node.files.disk().is_os = durability == Durability::Os;
         }
         let mut world = Self {
             queue: Queue::default(),
             nodes,
-            clients: Clients::draw(options, &cluster),
+            clients: Clients::draw(options, &cluster, &pace),
             cluster,
+            pace,
             bug: options.bug,
             durability,
             shared,
@@ -198,7 +208,7 @@ impl World {
 
     /// The time from the last fault to the first probe.
     fn calm_us(&self) -> u64 {
-        self.cluster.lifetime_max_ms() * MS + 15 * SECOND
+        self.pace.calm_us(self.cluster.lifetime_max_ms())
     }
 
     /// Runs to the end, or to the first broken promise.

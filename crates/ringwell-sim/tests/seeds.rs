@@ -43,6 +43,21 @@ fn the_same_seed_is_the_same_run_to_the_last_bit() {
     }
 }
 
+/// Bursts of requests with quiet hours between them, and lifetimes of up to twenty minutes.
+#[test]
+fn no_seed_of_many_hours_breaks_a_promise() {
+    let mut hours = 0;
+    for seed in 0..5 {
+        let options = Options { seed, has_hours: true, ..Options::default() };
+        let report = check(&options);
+        hours += report.length_us / 3_600_000_000;
+        if seed == 0 {
+            assert_eq!(check(&options).hash, report.hash);
+        }
+    }
+    assert!(hours > 25, "only {hours} hours");
+}
+
 /// Calls while nodes crash, buckets move and clocks step. Not in every run: the look-ups change the
 /// order of all other events, and planted bugs are known to be found by the seeds without them.
 #[test]

@@ -16,6 +16,11 @@ pub(super) fn lockout_ms(lifetime_ms: u64) -> u64 {
     lifetime_ms + lifetime_ms.div_ceil(2_000) + 1
 }
 
+/// The true time that certainly passes while this much shard time does: the inverse.
+pub(super) fn lifetime_ms(lockout_ms: u64) -> u64 {
+    lockout_ms.saturating_sub(1) * 2_000 / 2_001
+}
+
 impl Model {
     /// Records by how much a restart's clock ran ahead of true time undetected.
     pub(super) fn believe(&mut self, recovery: &Recovery) {

@@ -46,7 +46,15 @@ impl Model {
             grant.is_lost = true;
         }
         for held in self.held.values_mut().flatten() {
-            if !is_gone(&held.grant) || held.is_lost || held.is_forgotten {
+            // The reports of the owner before may be lost.
+            let is_reported = held.keeper == shard && held.grant.shard != shard;
+            held.is_unreported |= is_reported && loss != Loss::Nothing;
+            if !is_gone(&held.grant) || held.is_lost {
+                continue;
+            }
+            if held.is_forgotten {
+                // The hold of an earlier start is lost too.
+                held.is_newer |= loss == Loss::Older;
                 continue;
             }
             match loss {
@@ -102,8 +110,10 @@ impl Model {
 
     /// A node's files were discarded: only holds protect their state.
     pub(crate) fn wiped(&mut self, shard: u16) {
-        for held in self.held.values_mut().flatten().filter(|held| held.grant.shard == shard) {
-            held.is_forgotten = true;
+        for held in self.held.values_mut().flatten() {
+            held.is_forgotten |= held.grant.shard == shard;
+            // So is the report of the owner before.
+            held.is_unreported |= held.keeper == shard;
         }
         for grant in self.granted.values_mut().flatten().filter(|grant| grant.shard == shard) {
             grant.is_lost = true;
