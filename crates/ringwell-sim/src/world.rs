@@ -30,9 +30,6 @@ use crate::run::Options;
 /// True time starts here, in microseconds.
 pub(crate) const ORIGIN_US: u64 = 1_700_000_000_000_000;
 
-pub(crate) const MS: u64 = 1_000;
-pub(crate) const SECOND: u64 = 1_000_000;
-
 /// The longest duration of a poll on a thread that is not slow.
 const POLL_US: u64 = 20;
 
