@@ -4,8 +4,6 @@
 //! Owns the paths there. Everything under `/v1/` needs a token of the configuration file; pushes of
 //! the main application are signed instead.
 
-use std::sync::Arc;
-
 use axum::body::Bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
@@ -25,10 +23,10 @@ use crate::{Dashboard, access, health, metrics};
 /// Tokens of `hashes` may use all of them, those of `lookup` only attributions.
 pub fn data_port(
     node: Handle,
-    (hashes, lookup): (TokenHashes, Vec<TokenHashes>),
+    (hashes, lookup, of_database): (TokenHashes, TokenHashes, DatabaseTokens),
     dashboard: Dashboard,
 ) -> Router {
-    let keys = Keys { hashes, lookup: lookup.into() };
+    let keys = Keys { hashes, lookup, of_database };
     let v1 = of_the_shards()
         .fallback(not_found)
         .method_not_allowed_fallback(async || Problem::wrong_method())
@@ -63,11 +61,24 @@ fn of_the_shards() -> Router<Handle> {
         .route("/shards/moves", post(moves::post).delete(moves::delete))
 }
 
+/// The tokens of the directory's database, which may only read here. The directory's thread keeps
+/// them current.
+#[derive(Clone, Debug, Default)]
+pub struct DatabaseTokens {
+    /// May read attributions and calls.
+    pub lookup: TokenHashes,
+    /// May read everything but callers: those with the role `admin`, which `lookup` contains too.
+    pub admin: TokenHashes,
+}
+
 /// The tokens that are known here.
 #[derive(Clone)]
 struct Keys {
+    /// Tokens of the configuration.
     hashes: TokenHashes,
-    lookup: Arc<[TokenHashes]>,
+    /// Tokens of the configuration that may only look up.
+    lookup: TokenHashes,
+    of_database: DatabaseTokens,
 }
 
 /// Admits a request that carries `Authorization: Bearer TOKEN`.
@@ -77,14 +88,21 @@ async fn require_token(State(keys): State<Keys>, request: Request, next: Next) -
     if keys.hashes.accept(token) {
         return next.run(request).await;
     }
-    if !keys.lookup.iter().any(|hashes| hashes.accept(token)) {
+    let is_admin = keys.of_database.admin.accept(token);
+    if !is_admin && !keys.of_database.lookup.accept(token) && !keys.lookup.accept(token) {
         return unknown_token();
     }
     // A nested router sees the path behind /v1.
-    if request.method() == Method::GET && request.uri().path() == "/attributions" {
+    let reads = request.method() == Method::GET;
+    if reads && (is_admin || request.uri().path() == "/attributions") {
         return next.run(request).await;
     }
-    let detail = "this token may read attributions and calls, and nothing else here";
+    let detail = if is_admin {
+        "tokens of the database may only read here; use a token of management.token_sha256"
+    } else {
+        "this token may only read attributions and calls here; use one with the role admin, or a \
+         token of management.token_sha256"
+    };
     Problem::new(StatusCode::FORBIDDEN, detail).into_response()
 }
 

@@ -35,7 +35,7 @@ use ringwell_store::Store;
 
 use access::Door;
 pub use dashboard::Dashboard;
-pub use data_port::{data_port, whole_bodies};
+pub use data_port::{DatabaseTokens, data_port, whole_bodies};
 use gate::Gate;
 pub use gate::Recognized;
 pub use holders::{holders, keep_alives};

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use ringwell_admin::{Dashboard, SharedLoads};
+use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_core::Millis;
 use ringwell_directory::{
     Calls, Config, Directory, Listen, Overrides, RingPool, Token, TokenHashes, demo_pools,
@@ -100,7 +100,8 @@ pub(crate) fn run(args: Demo) -> anyhow::Result<ExitCode> {
         let shard = directory.lookup(busy.id()).map_or(0, ringwell_directory::Entry::shard);
         (shop.controls(), format!("shard-{shard}"))
     });
-    let of_server = crate::serve::routes(&config, front.dashboard.clone(), TokenHashes::default());
+    let of_server =
+        crate::serve::routes(&config, front.dashboard.clone(), DatabaseTokens::default());
     let of_server = with_calls(of_server, calls.clone());
     let routes: Routes = Arc::new(move |node| {
         // Called on each shard's thread, which is the thread to slow down.

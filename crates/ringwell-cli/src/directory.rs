@@ -16,9 +16,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
-use ringwell_admin::{Dashboard, SharedLoads};
+use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Database, RingPool, Site, TokenHashes};
+use ringwell_directory::{Config, Database, RingPool, Site};
 use ringwell_node::RunningNode;
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
@@ -157,7 +157,7 @@ impl Directory {
         live: RunningNode,
         config: &Config,
         dashboard: &Dashboard,
-        (loads, lookup): (SharedLoads, TokenHashes),
+        (loads, tokens): (SharedLoads, DatabaseTokens),
     ) -> anyhow::Result<Following> {
         let Self { runtime, store, node, version, sites_of_file, sites, naming, claim } = self;
         let sites_of_file = sites_of_file.subscribe();
@@ -192,7 +192,7 @@ impl Directory {
                 version,
                 live,
                 (sites_of_file, sites),
-                (changed, lookup),
+                (changed, tokens),
                 naming,
             );
             let serve_ring_pools = async {

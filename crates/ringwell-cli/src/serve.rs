@@ -7,11 +7,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
-use ringwell_admin::{Dashboard, SharedLoads};
+use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_core::PoolId;
-use ringwell_directory::{
-    Cluster, Config, Directory, Fault, Overrides, RingPoolKey, Site, TokenHashes, load,
-};
+use ringwell_directory::{Cluster, Config, Directory, Fault, Overrides, RingPoolKey, Site, load};
 use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel};
 use signal_hook::consts::SIGHUP;
 
@@ -84,7 +82,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         lookup_hashes.replace(&config.management.lookup_sha256.current());
         Ok((directory, config.sites))
     };
-    let (loads, lookup) = (SharedLoads::default(), TokenHashes::default());
+    let (loads, tokens) = (SharedLoads::default(), DatabaseTokens::default());
     let dashboard = Dashboard::new(loads.clone());
     let (mut directories, mut thread) = (Directories { hung_up, ..Directories::default() }, None);
     if let Some(kept) = kept {
@@ -93,14 +91,14 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         let sites_of_file = kept.sites_of_file();
         let take = move |(_, sites)| drop(sites_of_file.send_replace(sites));
         directories.reload_settings = Some(Box::new(move || reload().map(&take)));
-        thread = Some(kept.follow(handle, &config, &dashboard, (loads, lookup.clone()))?);
+        thread = Some(kept.follow(handle, &config, &dashboard, (loads, tokens.clone()))?);
     } else {
         directories.reload = Some(Box::new(reload));
         if config.management.dashboard {
             management::serve(&config, &dashboard)?;
         }
     }
-    serve(config, directory, member, directories, (dashboard, lookup, thread), &running)
+    serve(config, directory, member, directories, (dashboard, tokens, thread), &running)
         .map(|()| ExitCode::SUCCESS)
 }
 
@@ -207,18 +205,19 @@ fn serve(
     directory: Directory,
     member: Option<Membership>,
     directories: Directories,
-    (dashboard, lookup, mut following): (Dashboard, TokenHashes, Option<Following>),
+    (dashboard, tokens, mut following): (Dashboard, DatabaseTokens, Option<Following>),
     running: &OnceLock<Arc<Running>>,
 ) -> anyhow::Result<()> {
     export_traces(&config)?;
     let calls = config.calls.as_ref();
-    let calls = calls.map(|calls| Running::start(calls, &config, lookup.clone())).transpose()?;
+    let calls =
+        calls.map(|calls| Running::start(calls, &config, tokens.lookup.clone())).transpose()?;
     if let Some(calls) = &calls {
         // No other code sets it.
         let _ = running.set(Arc::clone(calls));
         dashboard.attach_calls(calls.service());
     }
-    let mut routes = with_calls(routes(&config, dashboard, lookup), calls.clone());
+    let mut routes = with_calls(routes(&config, dashboard, tokens), calls.clone());
     if let Some(way) = following.as_mut().and_then(|following| following.way.take()) {
         routes = way.beside(routes);
     }
@@ -272,13 +271,13 @@ fn export_traces(config: &Config) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The operators' paths at the addresses of clients. Tokens of `lookup` may read attributions.
-pub(crate) fn routes(config: &Config, dashboard: Dashboard, lookup: TokenHashes) -> Routes {
+/// The operators' paths at the addresses of clients.
+pub(crate) fn routes(config: &Config, dashboard: Dashboard, tokens: DatabaseTokens) -> Routes {
     let hashes = config.management.token_sha256.clone();
-    let lookup = vec![config.management.lookup_sha256.clone(), lookup];
+    let lookup = config.management.lookup_sha256.clone();
     Arc::new(move |node| {
         dashboard.attach(node.clone());
-        let tokens = (hashes.clone(), lookup.clone());
+        let tokens = (hashes.clone(), lookup.clone(), tokens.clone());
         ringwell_admin::data_port(node, tokens, dashboard.clone())
     })
 }

@@ -159,7 +159,21 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`].
     pub async fn lookup_hashes(&self) -> Result<Vec<TokenHash>, StoreError> {
-        let query = sqlx::query("SELECT hash FROM tokens WHERE network IS NULL ORDER BY id");
+        self.hashes("SELECT hash FROM tokens WHERE network IS NULL ORDER BY id").await
+    }
+
+    /// The hashes of tokens of all networks with the role `admin`, which may also read overflow
+    /// rows, shards and the states of pools.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn admin_hashes(&self) -> Result<Vec<TokenHash>, StoreError> {
+        self.hashes("SELECT hash FROM tokens WHERE network IS NULL AND role = 'admin' ORDER BY id")
+            .await
+    }
+
+    async fn hashes(&self, statement: &'static str) -> Result<Vec<TokenHash>, StoreError> {
+        let query = sqlx::query(statement);
         let rows = query.fetch_all(&mut *self.database.read().await?).await?;
         let hashes = rows.iter().map(|row| Columns::of(row).take::<String>());
         let hashes = hashes.collect::<Result<Vec<_>, StoreError>>()?;

@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringwell_directory::{Site, TokenHashes};
+use ringwell_admin::DatabaseTokens;
+use ringwell_directory::Site;
 use ringwell_node::{OrderError, RunningNode};
 use ringwell_store::{Delta, Store, StoreError};
 use tokio::sync::{Notify, watch};
@@ -36,8 +37,8 @@ pub(super) struct Follower {
     sites_of_file: watch::Receiver<Vec<Site>>,
     /// The web sites of the database, as of `version`.
     sites: Vec<Site>,
-    /// Tokens of the database with the role `lookup`.
-    lookup: TokenHashes,
+    /// The database's tokens, for the addresses of clients.
+    tokens: DatabaseTokens,
     /// Notified when this process itself has changed the directory.
     changed: Arc<Notify>,
     /// Whether the database failed to answer the last time.
@@ -66,7 +67,7 @@ impl Follower {
         version: u64,
         live: RunningNode,
         (sites_of_file, sites): (watch::Receiver<Vec<Site>>, Vec<Site>),
-        (changed, lookup): (Arc<Notify>, TokenHashes),
+        (changed, tokens): (Arc<Notify>, DatabaseTokens),
         naming: Naming,
     ) -> Self {
         let (confirmed, is_lost, refused) = (version, false, None);
@@ -78,7 +79,7 @@ impl Follower {
             live,
             sites_of_file,
             sites,
-            lookup,
+            tokens,
             changed,
             is_lost,
             refused,
@@ -115,7 +116,8 @@ impl Follower {
     async fn now_and_then(&mut self) -> Result<(), StoreError> {
         self.naming.note(&self.store, &self.node).await?;
         self.store.due(now()).await?;
-        self.lookup.replace(&self.store.lookup_hashes().await?);
+        self.tokens.lookup.replace(&self.store.lookup_hashes().await?);
+        self.tokens.admin.replace(&self.store.admin_hashes().await?);
         Ok(())
     }
 
