@@ -19,22 +19,29 @@ use crate::database_lock::claim;
 use crate::journal::BACKUP_LIST;
 
 pub(crate) const HELP: &str = "\
-With --config, the SQLite databases of the copy (directory.sqlite, calls.sqlite) replace those of
-the configuration. The replaced files get names that end in .before-restore. Without --config the
+With --config, the SQLite databases of the copy (directory.sqlite, calls.sqlite) replace those of \
+the configuration. The replaced files get names that end in .before-restore. Without --config the \
 databases are only copied into the data directory.
 
-The copy must be of a stopped server, or of one moment (`ringwell backup`, a snapshot of the file
-system). It is checked before anything is copied. The next
-`ringwell serve` answers all rows with overflow numbers until every lockout that is missing in the
-copy is over: for the longest lifetime of the pools.
+The copy must be of a stopped server, or of one moment (`ringwell backup`, a snapshot of the file \
+system). It is checked before anything is copied. The next `ringwell serve` answers all rows with \
+overflow numbers until every lockout that is missing in the copy is over: for the longest \
+lifetime of the pools.
 
 Examples:
-  ringwell restore --config /etc/ringwell/ringwell.toml /backup/ringwell-2026-11-22
+  ringwell restore --config /etc/ringwell/ringwell.toml \\
+    /backup/ringwell-2026-11-22
   ringwell restore /backup/ringwell-2026-11-22 ./restored-data
   ringwell journal verify ./restored-data";
 
 /// The ending of the names of replaced files.
 const REPLACED: &str = ".before-restore";
+
+/// Has the files until all are copied: a directory in the data directory, and the ending of databases.
+const UNFINISHED: &str = ".restoring";
+
+/// The part of a data directory without which nothing was ever served from it. Renamed last.
+const JOURNAL: &str = "journal";
 
 /// Endings of the files that SQLite keeps next to a database. The first has changes that are not
 /// yet in the database.
@@ -69,22 +76,20 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     let data = data.as_path();
     let databases = if config.is_some() { databases } else { [None, None] };
+    ensure!(copy.is_dir(), "there is no directory {}", copy.display());
     if !copy.join("journal").is_dir() {
         bail!("{} is not a copy of a data directory: it has no journal", copy.display());
     }
     if place(data)?.starts_with(place(copy)?) {
         bail!("{} is inside the copy: name a directory outside of it", data.display());
     }
-    let is_empty = match fs::read_dir(data) {
-        Ok(mut entries) => entries.next().is_none(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", data.display())),
-    };
-    if !is_empty {
-        bail!("{} is not empty: move its files away first", data.display());
-    }
+    check_empty(data)?;
     let _no_server = ReadLock::acquire(copy)?;
     let targets = targets(copy, data, &databases)?;
+    // A database may belong into the data directory, under another name.
+    if targets.iter().any(|(_, target)| target.starts_with(data)) {
+        create_directory(data)?;
+    }
     let claims = targets.iter().map(|(_, target)| claim(target, "ring pools or calls"));
     let _claims = claims.collect::<anyhow::Result<Vec<_>>>()?;
     verify_copy(copy).context(
@@ -92,11 +97,17 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             by other means and start once with serve --restored",
     )?;
     mark_restored(&OsFiles, data)?;
-    let files = copy_all(copy, data)?;
-    for (source, target) in &targets {
-        replace(source, target)?;
+    let unfinished = data.join(UNFINISHED);
+    begin(&unfinished)?;
+    let files = copy_all(copy, &unfinished)?;
+    for (name, target) in &targets {
+        set_aside(&unfinished.join(name), target)?;
+    }
+    for (_, target) in &targets {
+        replace(target)?;
         println!("{}: restored", target.display());
     }
+    finish(&unfinished, data)?;
     for path in DATABASES.map(|name| data.join(name)).into_iter().filter(|path| path.is_file()) {
         if config.is_none() {
             let path = path.display();
@@ -110,30 +121,102 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The databases that the configuration keeps elsewhere: where they are after the data directory
-/// was copied, and where they belong.
+/// Checks that the directory has no files, except those of a restore that has failed.
+fn check_empty(data: &Path) -> anyhow::Result<()> {
+    if data.join(UNFINISHED).is_dir() && !data.join(JOURNAL).exists() {
+        return Ok(());
+    }
+    let cannot_read = || format!("cannot read {}", data.display());
+    let entries = match fs::read_dir(data) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.with_context(cannot_read)?,
+    };
+    for entry in entries {
+        // The lock of a database that belongs here.
+        let is_lock = Path::new(&entry.with_context(cannot_read)?.file_name())
+            .extension()
+            .is_some_and(|ending| ending == "lock");
+        ensure!(is_lock, "{} is not empty: move its files away first", data.display());
+    }
+    Ok(())
+}
+
+/// Makes the directory for the copied files, without those of a restore that has failed.
+fn begin(unfinished: &Path) -> anyhow::Result<()> {
+    if unfinished.exists() {
+        let removed = fs::remove_dir_all(unfinished);
+        removed.with_context(|| format!("cannot remove {}", unfinished.display()))?;
+    }
+    create_directory(unfinished)?;
+    Ok(())
+}
+
+/// Moves the copied files into the data directory.
+fn finish(unfinished: &Path, data: &Path) -> anyhow::Result<()> {
+    let failed = |path: &Path| format!("cannot move {}", path.display());
+    let entries = fs::read_dir(unfinished).with_context(|| failed(unfinished))?;
+    let names = entries.map(|entry| Ok(entry?.file_name())).collect::<io::Result<Vec<_>>>();
+    let mut names = names.with_context(|| failed(unfinished))?;
+    names.sort_by_key(|name| name == JOURNAL);
+    for name in names {
+        let (from, to) = (unfinished.join(&name), data.join(&name));
+        if to.is_dir() {
+            fs::remove_dir_all(&to).with_context(|| failed(&from))?;
+        }
+        fs::rename(&from, &to).with_context(|| failed(&from))?;
+    }
+    fs::remove_dir(unfinished).with_context(|| failed(unfinished))?;
+    File::open(data).and_then(|data| data.sync_all()).with_context(|| failed(unfinished))
+}
+
+/// The databases that the configuration keeps elsewhere: their names in the copy, and their places.
 fn targets(
     copy: &Path,
     data: &Path,
     databases: &[Option<Database>; 2],
-) -> anyhow::Result<Vec<(PathBuf, PathBuf)>> {
+) -> anyhow::Result<Vec<(&'static str, PathBuf)>> {
     let mut targets = Vec::new();
     for (name, database) in DATABASES.into_iter().zip(databases) {
         let Some(Database::File(target)) = database else { continue };
-        let source = data.join(name);
-        if !copy.join(name).is_file() || place(target)? == place(&source)? {
+        if !copy.join(name).is_file() || place(target)? == place(&data.join(name))? {
             continue;
         }
         let replaced = with_ending(target, REPLACED);
-        ensure!(!replaced.exists(), "{} is there already: move it away first", replaced.display());
-        targets.push((source, target.clone()));
+        ensure!(
+            !replaced.exists() || !target.exists(),
+            "{} is there already: move it away first",
+            replaced.display()
+        );
+        targets.push((name, target.clone()));
     }
     Ok(targets)
 }
 
-/// Moves the database at `source` to `target`. A database there gets another name, with the files
-/// next to it: SQLite would write the changes in them into the restored one.
-fn replace(source: &Path, target: &Path) -> anyhow::Result<()> {
+/// Moves the database at `source` next to `target`, which stays as it is.
+fn set_aside(source: &Path, target: &Path) -> anyhow::Result<()> {
+    let target = with_ending(target, UNFINISHED);
+    for ending in BESIDE.into_iter().chain([""]) {
+        let (from, to) = (with_ending(source, ending), with_ending(&target, ending));
+        if to.exists() {
+            fs::remove_file(&to).with_context(|| format!("cannot replace {}", to.display()))?;
+        }
+        // SQLite makes the file of shared memory again.
+        if from.is_file() && ending != BESIDE[1] {
+            fs::copy(&from, &to)
+                .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o600)))
+                .and_then(|()| File::open(&to)?.sync_all())
+                .with_context(|| format!("cannot write {}", to.display()))?;
+        }
+        if from.exists() {
+            fs::remove_file(&from).with_context(|| format!("cannot remove {}", from.display()))?;
+        }
+    }
+    Ok(())
+}
+
+/// Puts the copied database in the place of `target`. A database there gets another name, with the
+/// files next to it: SQLite would write the changes in them into the restored one.
+fn replace(target: &Path) -> anyhow::Result<()> {
     let failed = |path: &Path| format!("cannot replace {}", path.display());
     for ending in BESIDE.into_iter().chain([""]) {
         let (old, kept) =
@@ -142,25 +225,16 @@ fn replace(source: &Path, target: &Path) -> anyhow::Result<()> {
             fs::rename(&old, kept).with_context(|| failed(&old))?;
         }
     }
-    for ending in ["", BESIDE[0]] {
-        let (from, to) = (with_ending(source, ending), with_ending(target, ending));
+    let copied = with_ending(target, UNFINISHED);
+    for ending in [BESIDE[0], ""] {
+        let (from, to) = (with_ending(&copied, ending), with_ending(target, ending));
         if from.is_file() {
-            fs::copy(&from, &to)
-                .and_then(|_| fs::set_permissions(&to, fs::Permissions::from_mode(0o600)))
-                .and_then(|()| File::open(&to)?.sync_all())
-                .with_context(|| failed(&to))?;
+            fs::rename(&from, &to).with_context(|| failed(&to))?;
         }
     }
     let folder = target.parent().filter(|folder| !folder.as_os_str().is_empty());
     let folder = folder.unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| failed(target))?;
-    for ending in BESIDE.into_iter().chain([""]) {
-        let from = with_ending(source, ending);
-        if from.exists() {
-            fs::remove_file(&from).with_context(|| failed(&from))?;
-        }
-    }
-    Ok(())
+    File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| failed(target))
 }
 
 /// `path` with `ending` added to its name.

@@ -131,6 +131,31 @@ fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
 }
 
 #[test]
+fn a_restore_that_fails_at_a_database_can_be_run_again() {
+    let kept = Kept::new();
+    let copy = kept.backup();
+    let server = kept.start();
+    done(&["pools", "remove", "1", "--yes", "--url", &Kept::url(&server)]);
+    server.kill();
+    fs::remove_dir_all(kept.site.data()).unwrap();
+    let config = kept.site.config();
+    let restore = ["restore", "--config", text(&config), text(&copy)];
+    let in_the_way = kept.beside(".before-restore-wal");
+    fs::create_dir(&in_the_way).unwrap();
+    let (code, said) = run(&restore);
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.contains("cannot replace"), "{said}");
+    fs::remove_dir(&in_the_way).unwrap();
+    done(&restore);
+    let server = kept.start();
+    assert!(Kept::pools(&server).contains("Ring pool 1"));
+    for left in [".restoring", ".restoring-wal"] {
+        assert!(!kept.beside(left).exists(), "{left}");
+    }
+    assert!(!kept.site.data().join(".restoring").exists());
+}
+
+#[test]
 fn a_database_in_use_is_not_replaced() {
     let kept = Kept::new();
     let copy = kept.backup();

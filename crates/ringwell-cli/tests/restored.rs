@@ -68,6 +68,26 @@ fn ringwell_restore_prepares_a_copy_so_that_the_next_start_holds_all_pools() {
     assert_eq!(again.status.code(), Some(1), "existing files are not replaced");
 }
 
+#[test]
+fn a_restore_that_was_killed_can_be_run_again() {
+    let (site, folder, _) = site_with_copy();
+    let (data, copy) = (site.data(), folder.path().join("copy"));
+    // A limit on the size of files ends the program while it copies a segment.
+    let killed = Command::new("sh")
+        .args(["-c", "ulimit -f 64; exec \"$0\" restore \"$1\" \"$2\""])
+        .arg(env!("CARGO_BIN_EXE_ringwell"))
+        .args([&copy, data])
+        .status()
+        .unwrap();
+    assert_eq!(killed.code(), None, "killed by a signal");
+    assert!(data.exists());
+    let restore = ["restore", copy.to_str().unwrap(), data.to_str().unwrap()];
+    let again = ringwell(&restore).output().unwrap();
+    assert!(again.status.success(), "{}", String::from_utf8_lossy(&again.stderr));
+    let server = Server::start(site.serve(&[]));
+    assert!(is_overflow(&server, &site));
+}
+
 /// The message of `ringwell restore` when it refuses.
 fn refused(copy: &Path, data: &Path) -> String {
     let output =
