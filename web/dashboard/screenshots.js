@@ -33,7 +33,8 @@ const slide = (id, value) => shop.$eval(`#${id}`, (input, to) => {
   input.value = to;
   input.dispatchEvent(new Event('input', { bubbles: true }));
 }, String(value));
-await shop.goto(address);
+// The visitor comes from an advertisement, whose parameters the call's picture shows.
+await shop.goto(address.replace('/#', '/?utm_source=google&utm_medium=cpc&utm_campaign=spring-tyres#'));
 await shop.waitForFunction(() => document.querySelector('#number').textContent !== '800-555-0100');
 const ui = await shop.getAttribute('body', 'data-dashboard');
 const page = await context.newPage();
@@ -51,7 +52,7 @@ for (const [name, path, wait] of [['now', `${ui}/ui/`, '.chart canvas'], ['pool'
   await page.waitForSelector(wait);
   if (name === 'calls') {
     await page.click('tbody a');
-    await page.waitForSelector('.banner');
+    await page.waitForSelector('text=The visitor is known');
   }
   await page.waitForTimeout(500);
   await page.screenshot({ path: join(pictures, `${name}.png`) });

@@ -64,7 +64,8 @@ impl Introduction {
         };
         Self {
             pools: format!(
-                "{verb:<7} {count} ring pools of {numbers} numbers, lifetime {lifetime}{instead}"
+                "{verb:<7} {count} ring pools of {numbers} number{}, lifetime {lifetime}{instead}",
+                if numbers == 1 { "" } else { "s" }
             ),
             kept: format!("{data}, durability {durability}; keys in {data}/demo-pools.csv"),
             load,

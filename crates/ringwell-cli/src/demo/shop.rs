@@ -203,10 +203,13 @@ impl Controls {
 fn send_visitors(controls: &Controls, url: &Url, pool: &RingPool) {
     let Ok(client) = ApiClient::new(&Access { url: url.clone(), token_file: None }) else { return };
     let (id, key) = (pool.id(), pool.key().reveal());
-    let mut visitor = 0_u64;
+    let (mut visitor, mut tenths) = (0_u64, 0);
     loop {
         thread::sleep(TICK);
-        let rows = controls.visitors_a_second.load(Ordering::Relaxed) / 10;
+        // Ten ticks are a second. The rest of one tick is sent in a later one.
+        tenths += controls.visitors_a_second.load(Ordering::Relaxed);
+        let rows = tenths / 10;
+        tenths %= 10;
         if rows == 0 {
             continue;
         }
