@@ -13,7 +13,7 @@ struct Provider {
     /// As `provider` in the configuration, and the page's name.
     key: &'static str,
     name: &'static str,
-    /// Where to buy numbers.
+    /// The place to buy numbers.
     buy: &'static str,
     /// The contents of the secret file.
     secret: &'static str,
@@ -122,7 +122,7 @@ const PROVIDERS: [Provider; 7] = [
         secret: "any text of 16 bytes or more, or `whsec_…` of Standard Webhooks; `ringwell token` makes \
                  one.",
         hooks: &[("Your switch posts what happens, JSON or a form", "events")],
-        fallback: "If the switch gets no answer within half a second, or another status than 200, it \
+        fallback: "If the switch gets no answer within a second, or another status than 200, it \
                    connects the call to a default number.",
         notes: &[
             "Events and answers: [spec/calls.md](../spec/calls.md), \"The generic provider\".",
@@ -212,7 +212,7 @@ fn sip() -> String {
          6. Have the switch report answers and ends to an account with `provider = \"generic\"`, whose name it \
          sends as `trunk`: the files for Asterisk and FreeSWITCH do, and for Kamailio \
          [deploy/kamailio-proxy.cfg](../../deploy/kamailio-proxy.cfg). A switch that redirects does not see them.\n\
-         7. Set a destination in the switch for the case that this server does not answer 200 within half a \
+         7. Set a destination in the switch for the case that this server does not answer 200 within a \
          second.\n\
          8. Get a number from a page or a batch, call it, and look at the call with a management token:\n\n\
          \x20  ```sh\n   curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n"

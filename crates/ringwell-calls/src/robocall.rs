@@ -18,7 +18,7 @@ const DAY: u64 = 24 * HOUR;
 /// An earlier call of the same caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Earlier {
-    /// When it began.
+    /// Its beginning.
     pub began: Millis,
     /// The talk time, if the call was answered and is over.
     pub talk_seconds: Option<u32>,

@@ -34,7 +34,7 @@ pub struct ReadError {
 impl std::fmt::Display for ReadError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.line {
-            0 => write!(f, "{}: {}", self.path.display(), self.why),
+            0 => write!(f, "cannot read {}: {}", self.path.display(), self.why),
             line => write!(f, "{}:{line}: {}", self.path.display(), self.why),
         }
     }
@@ -61,7 +61,9 @@ pub(crate) fn read(paths: &[PathBuf], parts: usize) -> Result<(Whole, Spill), Re
         each_line(path, |line, text| {
             let place = SourceLine { file, line };
             let fault = |why| ReadError { path: path.clone(), line, why };
-            let parsed: Line = serde_json::from_slice(text).map_err(|it| fault(it.to_string()))?;
+            let parsed = serde_json::from_slice(text);
+            let parsed: Line =
+                parsed.map_err(|it| fault(format!("this is not a line of a history: {it}")))?;
             if line == 1 && parsed.k != "run" {
                 return Err(fault("a history begins with a line of kind `run`".to_owned()));
             }

@@ -133,7 +133,11 @@ impl fmt::Display for ApiError {
             Self::Refused { url, status: StatusCode::NOT_FOUND, detail, .. }
                 if !detail.starts_with("there is no such") =>
             {
-                write!(f, "{url} has no such request: it is not a Ringwell server, or an older one")
+                write!(
+                    f,
+                    "{url} has no such request: use an address of clients (`listen`), not that of \
+                     management; or it is not a Ringwell server, or an older one"
+                )
             }
             Self::Refused { url, status, detail, .. } => match detail.as_str() {
                 "" => write!(f, "{url} answered {status}"),

@@ -25,25 +25,26 @@ Exit codes:
   1  failed, or found a fault (doctor, journal verify, check, pools import)
   2  wrong usage, and for `check` a file that cannot be read
 
-Start with
-  ringwell demo
-which makes ring pools, serves them on 127.0.0.1:8080, and prints a request to try.";
+Start with the demo. It makes ring pools, serves them on 127.0.0.1:8080, and prints requests to \
+try:
+  ringwell demo";
 
 const SERVE_HELP: &str = "\
-Settings come from the file, above it from RINGWELL_DATA, RINGWELL_LISTEN (addresses separated by
-commas), RINGWELL_SHARDS, RINGWELL_DURABILITY, RINGWELL_DEADLINE, RINGWELL_TOKEN_SHA256,
+Settings come from the file, above it from RINGWELL_DATA, RINGWELL_LISTEN (addresses separated by \
+commas), RINGWELL_SHARDS, RINGWELL_DURABILITY, RINGWELL_DEADLINE, RINGWELL_TOKEN_SHA256, \
 RINGWELL_LOG_FORMAT and RINGWELL_LOG_LEVEL, and above those from flags.
 
 Examples:
   ringwell serve --config ringwell.toml --check
   ringwell serve --config ringwell.toml --cluster cluster.toml --node a
-  ringwell serve --config ringwell.toml --listen 0.0.0.0:8080 --listen unix:/run/ringwell.sock";
+  ringwell serve --config ringwell.toml --listen 0.0.0.0:8080 \\
+    --listen unix:/run/ringwell.sock";
 
 const DEMO_HELP: &str = "\
 Examples:
   ringwell demo
   ringwell demo --pools 1000 --numbers 100 --shards 2 --durability memory
-  ringwell demo --lifetime 10ms      numbers become free at once, for benchmarks";
+  ringwell demo --lifetime 10ms    # numbers become free at once, for load";
 
 const JOURNAL_HELP: &str = "\
 DIRECTORY is a data directory, or the directory of one shard in it (DATA/journal/0).
@@ -54,8 +55,8 @@ Examples:
   ringwell journal replay ./data";
 
 const TOKEN_HELP: &str = "\
-The secret goes to clients, which send it as `Authorization: Bearer SECRET`; nothing keeps it. The
-setting, its SHA-256, goes into the configuration under [management], or into
+The secret goes to clients, which send it as `Authorization: Bearer SECRET`; nothing keeps it. \
+The setting, its SHA-256, goes into the configuration under [management], or into \
 RINGWELL_TOKEN_SHA256. All of stderr can be pasted into a configuration.
 
 Examples:

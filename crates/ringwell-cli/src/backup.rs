@@ -24,13 +24,15 @@ use crate::progress::Progress;
 use crate::serve::show;
 
 pub(crate) const HELP: &str = "\
-Copies journals, snapshots, the secret of web pages, and the SQLite databases of pools and calls while
-the server runs, then reads the copy back and checks it. What is in PostgreSQL is backed up by pg_dump. Back up each node of a cluster. The copy
-holds allocations with their parameters: keep it as safe as the data directory. The configuration,
-its lists and its secrets are not in it.
+Copies journals, snapshots, the secret of web pages, and the SQLite databases of pools and calls \
+while the server runs, then reads the copy back and checks it. What is in PostgreSQL is backed up \
+by pg_dump. Back up each node of a cluster. The copy holds allocations with their parameters: \
+keep it as safe as the data directory. The configuration, its lists and its secrets are not in \
+it.
 
 Examples:
-  ringwell backup --config /etc/ringwell/ringwell.toml --to /backup/ringwell-2026-11-22
+  ringwell backup --config /etc/ringwell/ringwell.toml \\
+    --to /backup/ringwell-2026-11-22
   ringwell backup --data ./demo-data --to ./demo-backup
   ringwell backup --verify /backup/ringwell-2026-11-22";
 
@@ -215,7 +217,10 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
 fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
     let journal = data.join("journal");
     let listed = fs::read_dir(&journal).with_context(|| {
-        format!("{} has no journal: is it a server's data directory?", data.display())
+        format!(
+            "there is no journal in {}; name a data directory (`data` in the configuration)",
+            data.display()
+        )
     })?;
     let mut shards = Vec::new();
     for entry in listed {

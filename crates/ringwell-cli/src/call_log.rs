@@ -11,12 +11,13 @@ mod parquet;
 use std::process::ExitCode;
 
 pub(crate) const HELP: &str = "\
-Works at the addresses of clients (--url), also of a server that has a management address. The management
-token comes from --token-file or RINGWELL_TOKEN.
+Works at the addresses of clients (--url), also of a server that has a management address. The \
+management token comes from --token-file or RINGWELL_TOKEN.
 
 Examples:
   ringwell calls export --since 24h --format csv >calls.csv
-  ringwell calls export --since 2026-11-01T00:00:00Z --format google-clicks >upload.csv
+  ringwell calls export --since 2026-11-01T00:00:00Z \\
+    --format google-clicks >upload.csv
   ringwell calls outcomes sales.csv
   ringwell calls block '+1900*' --answer busy";
 

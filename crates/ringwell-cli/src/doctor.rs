@@ -31,8 +31,8 @@ use crate::serve::TOKEN_VARIABLE;
 use findings::{Finding, Findings, Grade};
 
 pub(crate) const HELP: &str = "\
-Looks at the processor, memory, clock, limits and disk of this machine, and at the configuration:
-its faults, its data directory, its ports, its database, and who may read its secrets. Without
+Looks at the processor, memory, clock, limits and disk of this machine, and at the configuration: \
+its faults, its data directory, its ports, its database, and who may read its secrets. Without \
 --config and RINGWELL_CONFIG it looks at /etc/ringwell/ringwell.toml, if that is there.
 
 Exit codes: 0 fit, perhaps with notes; 1 something must be mended first.

@@ -21,27 +21,31 @@ use signal_hook::flag;
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-Without --rate the loop is closed: each connection sends its next batch when the last is answered,
-which measures how much a server can do. With --rate it is open: batches go out at their moments
-whatever comes back, and latency counts from the moment when a batch was due, so that a stall is
-charged to every batch that had to wait: this measures how long clients wait.
+Without --rate the loop is closed: each connection sends its next batch when the last is \
+answered, which measures how much a server can do. With --rate it is open: batches go out at \
+their moments whatever comes back, and latency counts from the moment when a batch was due, so \
+that a stall is charged to every batch that had to wait: this measures how long clients wait.
 
-Latencies are those of answers with status 200, and of batches that timed out. Ctrl-C ends a run
-early; its table is still printed. Exit code 0 says that the run took place, not that all was well.
+Latencies are those of answers with status 200, and of batches that timed out. Ctrl-C ends a run \
+early; its table is still printed. Exit code 0 says that the run took place, not that all was \
+well.
 
 Examples:
-  ringwell load                         beside `ringwell demo`, started in the same folder
+  ringwell load    # beside `ringwell demo`, started in the same folder
   ringwell load --pools pools.csv
-  ringwell load http://10.0.0.7:8080 --rate 1000/s --duration 60s --hdr run.hgrm --report run.html
-  ringwell load unix:/run/ringwell.sock --rate 2k/s --ramp 10s --spike 20s,5s,x4 --json >a.json
+  ringwell load http://10.0.0.7:8080 --rate 1000/s --duration 60s \\
+    --hdr run.hgrm --report run.html
+  ringwell load unix:/run/ringwell.sock --rate 2k/s --ramp 10s \\
+    --spike 20s,5s,x4 --json >a.json
   ringwell load http://a:8080 http://b:8080 --history run.jsonl --duration 10s
   ringwell load compare a.json b.json
-  ringwell load finish run.jsonl --journal ./data --look-up http://a:8080 --token-file secret";
+  ringwell load finish run.jsonl --journal ./data \\
+    --look-up http://a:8080 --token-file secret";
 
 const FINISH_HELP: &str = "\
-Adds what `ringwell check` needs beside what clients saw. The servers should be idle; look-ups need
-them, the journal can also be read after they have stopped. For a cluster, once for each node, with
---node.
+Adds what `ringwell check` needs beside what clients saw. The servers should be idle; look-ups \
+need them, the journal can also be read after they have stopped. For a cluster, once for each \
+node, with --node.
 
 Examples:
   ringwell load finish run.jsonl --journal demo-data \\

@@ -75,9 +75,9 @@ struct Dial {
     destination: String,
     /// The ringing time, in seconds.
     timeout: Option<u64>,
-    /// Where reports about the destination go.
+    /// The URL for reports about the destination.
     status: Option<String>,
-    /// Where the end of the destination is reported.
+    /// The URL to which the end of the destination is reported.
     action: Option<String>,
 }
 
@@ -160,6 +160,12 @@ impl Phone {
         let sent = (kind, text.into());
         let (status, answer) = client.send_with(&self.url, Method::POST, target, sent, headers)?;
         let text = String::from_utf8_lossy(&answer).into_owned();
+        ensure!(
+            status != StatusCode::NOT_FOUND,
+            "{} has no account {} for webhooks: use calls.listen of the running server",
+            self.url,
+            self.account
+        );
         ensure!(status == StatusCode::OK, "{} answered {status}: {}", self.url, text.trim());
         Ok(text)
     }

@@ -22,8 +22,8 @@ pub(crate) use values::{USUAL_CALLERS, amount, parse_callers, parse_share, perce
 use values::{parse_amount, parse_lifetime};
 
 pub(crate) const HELP: &str = "\
-A load is what the pool is asked for within one lifetime, overflow included: 40 allocations in the
-last 30 minutes, with a lifetime of 30 minutes, are a load of 40. Take the busiest hour.
+A load is what the pool is asked for within one lifetime, overflow included: 40 allocations in \
+the last 30 minutes, with a lifetime of 30 minutes, are a load of 40. Take the busiest hour.
 
 Examples:
   ringwell plan --load 80

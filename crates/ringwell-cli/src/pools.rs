@@ -29,22 +29,24 @@ use crate::print::print;
 use crate::table;
 
 pub(crate) const HELP: &str = "\
-Works on a server that has `database` set under [directory], at its management.address. The token
-comes from --token-file or RINGWELL_TOKEN: one of the configuration, or one that
-`ringwell pools tokens create` has made. Tables are for people; --json prints JSON for scripts.
+Works on a server that has `database` set under [directory], at its management.address. The token \
+comes from --token-file or RINGWELL_TOKEN: one of the configuration, or one that `ringwell pools \
+tokens create` has made. Tables are for people; --json prints JSON for scripts.
 
 Examples:
   ringwell pools list
-  ringwell pools create --id 7 --name Spring --numbers 8885550100-8885550149 --overflow 8885550199
+  ringwell pools create --id 7 --name Spring --numbers 8885550100-8885550149 \\
+    --overflow 8885550199
   ringwell pools numbers add 8885550200-8885550999
-  ringwell pools create --name Summer --lifetime 10m --size 50        from the inventory
+  ringwell pools create --name Summer --lifetime 10m --size 50
   ringwell pools networks limit north --numbers 500
-  ringwell pools numbers buy --network north --count 20 --area-code 212 --dry-run
+  ringwell pools numbers buy --network north --count 20 --area-code 212 \\
+    --dry-run
   ringwell pools state 7 --json
   ringwell pools sizing 7 --target 0.1%
   ringwell pools resize 7 --size 80
   ringwell pools rotate-key 7
-  ringwell pools rotate-key 7 --end           when all clients have the new key
+  ringwell pools rotate-key 7 --end    # when all clients have the new key
   ringwell pools export pools.csv && ringwell pools import pools.csv --dry-run
   ringwell pools remove 7 --yes --url unix:/run/ringwell/manage.sock";
 

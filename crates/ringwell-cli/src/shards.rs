@@ -20,15 +20,15 @@ use crate::api_client::{Access, ApiClient, ApiError, Url};
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-Pools fall into 1,024 buckets by their ids; each bucket is of one shard. While a bucket moves, for
-some milliseconds, its pools answer with overflow numbers; lockouts go along. All commands can be
-run again when they were cut off. The management token comes from --token-file or
+Pools fall into 1,024 buckets by their ids; each bucket is of one shard. While a bucket moves, \
+for some milliseconds, its pools answer with overflow numbers; lockouts go along. All commands \
+can be run again when they were cut off. The management token comes from --token-file or \
 RINGWELL_TOKEN; all nodes must know it.
 
 Examples:
   ringwell shards list --token-file secret
   ringwell shards list --url unix:/run/ringwell/ringwell.sock --json
-  ringwell shards list --toml >>cluster.toml            before its version is raised
+  ringwell shards list --toml >>cluster.toml    # before its version is raised
   ringwell shards move 0-15,20 --to 3 --url http://10.0.0.1:8080
   ringwell shards abort b --url http://10.0.0.1:8080
   ringwell shards drain b --url http://10.0.0.1:8080";

@@ -28,15 +28,18 @@ use access_log::{Lines, View};
 use day::{Day, Found};
 
 pub(crate) const HELP: &str = "\
-The log is in the common or combined format of Apache and nginx. Each visitor (address and user agent)
-is shown a number of the pool, keeps it from page to page, and calls or not, after a time that
---callers describes. No server is asked, and nothing is stored: the numbers come from the same code
-as a server's, callers are attributed by the same rule. The same --seed gives the same callers.
+The log is in the common or combined format of Apache and nginx. Each visitor (address and user \
+agent) is shown a number of the pool, keeps it from page to page, and calls or not, after a time \
+that --callers describes. No server is asked, and nothing is stored: the numbers come from the \
+same code as a server's, callers are attributed by the same rule. The same --seed gives the same \
+callers.
 
 Examples:
   ringwell simulate --site-log access.log --config ringwell.toml
-  ringwell simulate --site-log access.log --config ringwell.toml --pool 16 --calls 5%
-  ringwell simulate --site-log access.log --numbers 50 --numbers 100 --lifetime 20m
+  ringwell simulate --site-log access.log --config ringwell.toml --pool 16 \\
+    --calls 5%
+  ringwell simulate --site-log access.log --numbers 50 --numbers 100 \\
+    --lifetime 20m
   zcat access.log.*.gz | ringwell simulate --site-log - --numbers 100 --json";
 
 /// The most numbers of a pool, as in the server.
@@ -44,6 +47,9 @@ const POOL_NUMBERS_MAX: u32 = 100_000;
 /// Numbers for pools that do not exist.
 const FIRST_NUMBER: u64 = 12_000_000_000;
 const HOUR: Millis = Millis(3_600_000);
+
+/// The exit code for invalid arguments, as in clap.
+const WRONG_USAGE: u8 = 2;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -142,7 +148,7 @@ fn read(path: &Path) -> anyhow::Result<(Vec<View>, Lines)> {
     if path == Path::new("-") {
         return access_log::read(io::stdin().lock()).context("stdin");
     }
-    let of_path = || path.display().to_string();
+    let of_path = || format!("cannot read {}", path.display());
     let file = File::open(path).with_context(of_path)?;
     access_log::read(BufReader::new(file)).with_context(of_path)
 }
@@ -155,7 +161,11 @@ fn pools(args: &Args) -> anyhow::Result<Result<Vec<(String, PoolSpec)>, ExitCode
         return args.numbers.iter().map(made).collect::<anyhow::Result<_>>().map(Ok);
     }
     let Some(config) = &args.config else {
-        bail!("give --config with the ring pools of a server, or --numbers with sizes of a pool");
+        eprintln!(
+            "error: give --config with the ring pools of a server, or --numbers with sizes of a \
+             pool; see --help"
+        );
+        return Ok(Err(ExitCode::from(WRONG_USAGE)));
     };
     let directory = match load(config, variable, Overrides::default(), cores()) {
         Ok((_, directory)) => directory,

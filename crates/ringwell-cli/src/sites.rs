@@ -17,12 +17,14 @@ use crate::pools::show::text;
 use crate::table;
 
 pub(crate) const HELP: &str = "\
-Works on a server that has `database` set under [directory], at its management.address. The token
+Works on a server that has `database` set under [directory], at its management.address. The token \
 comes from --token-file or RINGWELL_TOKEN. Sites of the configuration file are not listed here.
 
 Examples:
-  ringwell sites create pk_shop --origin https://shop.example --swap +18005550100=16
-  ringwell sites change pk_shop --origin https://shop.example --origin 'https://*.shop.example'
+  ringwell sites create pk_shop --origin https://shop.example \\
+    --swap +18005550100=16
+  ringwell sites change pk_shop --origin https://shop.example \\
+    --origin 'https://*.shop.example'
   ringwell sites change pk_shop --consent required --leases-per-minute 120
   ringwell sites list
   ringwell sites remove pk_shop

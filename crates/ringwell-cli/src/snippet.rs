@@ -5,12 +5,10 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use anyhow::ensure;
-
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-The first line always loads the newest script. The second one loads the script of this version of
+The first line always loads the newest script. The second one loads the script of this version of \
 ringwell and no other: change it with each upgrade that changes the script.
 
 Examples:
@@ -20,10 +18,10 @@ Examples:
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// The key of the site, as in `ringwell sites list`
-    #[arg(long, value_name = "KEY")]
+    #[arg(long, value_name = "KEY", value_parser = parse_site)]
     site: String,
     /// URL by which browsers reach the server
-    #[arg(long, value_name = "URL")]
+    #[arg(long, value_name = "URL", value_parser = parse_server)]
     server: String,
     /// Ask for the visitor's consent first: for a site with consent = "required"
     #[arg(long)]
@@ -36,24 +34,28 @@ pub(crate) struct Args {
     only_tag: bool,
 }
 
+fn parse_site(key: &str) -> Result<String, &'static str> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
+    let is_key = key.starts_with("pk_") && key.bytes().all(is_plain);
+    if is_key { Ok(key.to_owned()) } else { Err("a site key begins with pk_") }
+}
+
+/// Reads the address of a server; returns it without a trailing slash.
+fn parse_server(url: &str) -> Result<String, &'static str> {
+    let origin = url.trim_end_matches('/');
+    let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+    let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-:[]".contains(&b);
+    host.filter(|host| !host.is_empty() && host.bytes().all(is_host))
+        .map(|_| origin.to_owned())
+        .ok_or("write e.g. https://calls.example, without a path")
+}
+
 /// Prints the line.
 ///
 /// # Errors
-/// If the site's key or the address is invalid.
+/// If it cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let Args { site, server, consent, jsonld, only_tag } = args;
-    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
-    ensure!(
-        site.starts_with("pk_") && site.bytes().all(is_plain),
-        "{site} is not a site key: a site key begins with pk_, as in `ringwell sites list`"
-    );
-    let origin = server.trim_end_matches('/');
-    let host = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
-    let is_host = |b: u8| b.is_ascii_alphanumeric() || b".-:[]".contains(&b);
-    ensure!(
-        host.is_some_and(|host| !host.is_empty() && host.bytes().all(is_host)),
-        "{server} is not the address of a server: write e.g. https://calls.example, without a path"
-    );
+    let Args { site, server: origin, consent, jsonld, only_tag } = args;
     let consent = if *consent { " data-consent=\"required\"" } else { "" };
     let more = format!("{consent}{}", if *jsonld { " data-jsonld" } else { "" });
     let mut text =

@@ -16,21 +16,22 @@ use crate::phone::{Phone, Ring, Rung};
 use crate::serve::show_of_file;
 
 pub(crate) const HELP: &str = "\
-Rings a number of a running server without a provider: the request is signed with the account's own
-secret and goes where the provider's webhooks come in. The call is logged like any other; ask for it
-with GET /v1/calls.
+Rings a number of a running server without a provider: the request is signed with the account's \
+own secret and goes where the provider's webhooks come in. The call is logged like any other; ask \
+for it with GET /v1/calls.
 
-Telnyx signs with a private key of its own, of which the account has the public one: --key names a file
-with a private key of yours (32 bytes in base64, as openssl rand -base64 32 makes them). Its public
-key must be a secret of the account; the command prints it if it is not.
+Telnyx signs with a private key of its own, of which the account has the public one: --key names \
+a file with a private key of yours (32 bytes in base64, as openssl rand -base64 32 makes them). \
+Its public key must be a secret of the account; the command prints it if it is not.
 
 Exit codes: 0 the call was connected; 1 it was not, or the server was not reached.
 
 Examples:
-  ringwell call --config demo-data/demo-calls.toml --to 2000000000    calls the demo
+  ringwell call --config demo-data/demo-calls.toml --to 2000000000
   ringwell call --config ringwell.toml --to 2000000000
   ringwell call --config ringwell.toml --to 2000000000 --provider plivo
-  ringwell call --config ringwell.toml --to +493012345678 --answer-after 3s --talk 20s";
+  ringwell call --config ringwell.toml --to +493012345678 --answer-after 3s \\
+    --talk 20s";
 
 /// A number reserved for fiction.
 const FROM: &str = "+12005550100";

@@ -12,8 +12,8 @@ use crate::api_client::{Access, ApiClient, ApiError, Url};
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-The link works once, within five minutes; the session lasts twelve hours and ends with the token.
-A server has a dashboard if `directory.database` or `management.dashboard` is set. The management
+The link works once, within five minutes; the session lasts twelve hours and ends with the token. \
+A server has a dashboard if `directory.database` or `management.dashboard` is set. The management \
 token comes from --token-file or RINGWELL_TOKEN.
 
 Examples:
@@ -52,6 +52,10 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
             bail!(
                 "{url} has no dashboard: set management.dashboard, and name that address by --url"
             );
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            let (url, has_token) = (url.clone(), client.has_token());
+            return Err(ApiError::Refused { url, status, detail: String::new(), has_token }.into());
         }
         let reason = answer["detail"].as_str().unwrap_or("it gives no reason");
         return Err(anyhow!("{url} refuses: {reason}"));

@@ -10,7 +10,8 @@ pub(crate) use self::receiver::{Answering, Received, Receiver};
 pub(crate) const HELP: &str = "\
 Examples:
   ringwell webhooks listen --register --token-file secret
-  ringwell webhooks listen --secret-file endpoint.secret --listen 127.0.0.1:9000";
+  ringwell webhooks listen --secret-file endpoint.secret \\
+    --listen 127.0.0.1:9000";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

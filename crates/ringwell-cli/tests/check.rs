@@ -275,3 +275,43 @@ fn a_demo_writes_its_list_of_pools_and_reuses_it_and_its_token() {
     assert!(said.contains("found   3 ring pools of 500 numbers, lifetime 30m"), "{said}");
     assert_eq!(fs::read_to_string(&token_file).unwrap(), token);
 }
+
+/// The names of the commands below `command`, which is empty for the program itself.
+fn commands_below(command: &[String]) -> Vec<Vec<String>> {
+    let help = stdout(&run_help(command, "100"));
+    let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default();
+    let names = listed.lines().take_while(|line| !line.is_empty());
+    let names = names.filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+    let names = names.filter_map(|line| line.split_whitespace().next()).filter(|it| *it != "help");
+    names.map(|name| [command, &[name.to_owned()]].concat()).collect()
+}
+
+fn run_help(command: &[String], columns: &str) -> Output {
+    let words: Vec<&str> = command.iter().map(String::as_str).chain(["--help"]).collect();
+    ringwell(&words).env("COLUMNS", columns).output().unwrap()
+}
+
+#[test]
+fn help_texts_break_lines_where_the_terminal_ends() {
+    let mut commands = vec![Vec::new()];
+    let mut next = 0;
+    while let Some(command) = commands.get(next).cloned() {
+        next += 1;
+        commands.extend(commands_below(&command));
+        for columns in [80, 100] {
+            let help = stdout(&run_help(&command, &columns.to_string()));
+            let lines: Vec<&str> = help.lines().collect();
+            for pair in lines.windows(2).filter(|pair| !pair[0].is_empty()) {
+                let first_word = pair[1].split(' ').next().unwrap_or_default();
+                if first_word.is_empty() {
+                    continue;
+                }
+                let at = format!("{command:?} at {columns} columns: {pair:#?}");
+                assert!(!pair[0].starts_with("  ") || pair[0].ends_with('\\'), "an example: {at}");
+                let would_fit = pair[0].len() + 1 + first_word.len() <= columns;
+                assert!(!would_fit, "a line breaks too early: {at}");
+            }
+        }
+    }
+    assert!(commands.len() > 40, "{commands:?}");
+}

@@ -270,6 +270,8 @@ fn lists_are_tried_imported_and_exported() {
     let exported = fs::read_to_string(&out).unwrap();
     assert_eq!(exported, managed.says(&["export"]));
     assert!(exported.starts_with(heading) && exported.contains("\n2,KEY45678,,1800"), "{exported}");
+    let tried = managed.says(&["import", &out, "--dry-run"]);
+    assert!(tried.contains("unchanged") && !tried.contains("updated"), "{tried}");
     let again = managed.says(&["import", &out, "--only-bad"]);
     assert_eq!(again, "good: 2, bad: 0; all are applied\n");
     // Two lines for one new pool create one pool; existing pools are not changed.
@@ -349,6 +351,24 @@ fn errors_come_with_advice() {
     assert!(stderr(&output).contains("if `database` is set under [directory]"));
     let output = at(managed.server.address()).env("RINGWELL_TOKEN", TOKEN).output().unwrap();
     assert!(stderr(&output).contains("does not manage pools"), "{}", stderr(&output));
+    let clients = managed.server.address();
+    for (args, url, message) in [
+        (&["pools", "show", "1"][..], clients, "does not manage pools"),
+        (
+            &["pools", "numbers", "buy", "--network", "a", "--count", "1"],
+            &managed.url,
+            "set inventory.offers",
+        ),
+        (&["top", "--once"], &managed.url, "use an address of clients (`listen`)"),
+        (&["ui"], clients, "set management.dashboard"),
+    ] {
+        let output = ringwell(args).args(["--url", url]).env("RINGWELL_TOKEN", TOKEN).output();
+        let output = output.unwrap();
+        assert_eq!(output.status.code(), Some(1), "{args:?}");
+        assert!(stderr(&output).contains(message), "{args:?}: {}", stderr(&output));
+    }
+    let wrong = ringwell(&["ui", "--url", &managed.url]).env("RINGWELL_TOKEN", "wrong").output();
+    assert!(stderr(&wrong.unwrap()).contains("refuses this token"));
     let output = at(&managed.url).env_remove("RINGWELL_TOKEN").output().unwrap();
     assert!(stderr(&output).contains("set RINGWELL_TOKEN"), "{}", stderr(&output));
 

@@ -114,23 +114,8 @@ impl Kamailio {
 
     /// Waits until it answers OPTIONS.
     fn wait(&self, folder: &Path) {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let own = socket.local_addr().unwrap();
-        let to = format!("127.0.0.1:{}", self.port);
-        let question = format!(
-            "OPTIONS sip:{to} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK1\r\n\
-             From: <sip:a@{own}>;tag=1\r\nTo: <sip:{to}>\r\nCall-ID: 1@{own}\r\nCSeq: 1 OPTIONS\r\n\
-             Max-Forwards: 9\r\nContent-Length: 0\r\n\r\n"
-        );
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            socket.send_to(question.as_bytes(), &to).unwrap();
-            if socket.recv(&mut [0; 2048]).is_ok() {
-                return;
-            }
-        }
-        panic!("kamailio: {}", fs::read_to_string(folder.join("kamailio.log")).unwrap());
+        let said = || fs::read_to_string(folder.join("kamailio.log")).unwrap();
+        assert!(is_up(self.port), "kamailio: {}", said());
     }
 }
 
@@ -141,9 +126,50 @@ impl Drop for Kamailio {
     }
 }
 
-fn free_port() -> u16 {
-    UdpSocket::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+/// Whether the switch at `port` answers OPTIONS with 200 before the patience ends. `FreeSWITCH` answers
+/// 503 until all of its parts have started.
+fn is_up(port: u16) -> bool {
+    let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
+    let own = socket.local_addr().unwrap();
+    let to = format!("127.0.0.1:{port}");
+    let until = Instant::now() + PATIENCE;
+    // Another question each time: the answer to a repeated one would be the same.
+    for at in 0.. {
+        let question = format!(
+            "OPTIONS sip:{to} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK{at}\r\n\
+             From: <sip:a@{own}>;tag=1\r\nTo: <sip:{to}>\r\nCall-ID: {at}@{own}\r\n\
+             CSeq: 1 OPTIONS\r\nMax-Forwards: 9\r\nContent-Length: 0\r\n\r\n"
+        );
+        let _ = socket.send_to(question.as_bytes(), &to);
+        let mut answer = [0; 4096];
+        if socket.recv(&mut answer).is_ok() && answer.starts_with(b"SIP/2.0 200 ") {
+            return true;
+        }
+        if Instant::now() > until {
+            break;
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    false
 }
+
+/// A port that is free for UDP and TCP: switches open both.
+fn free_port() -> u16 {
+    loop {
+        let udp = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let port = udp.local_addr().unwrap().port();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// The settings for a switch that asks for destinations and reports to the account `switch`.
+const SWITCH: &str = "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.account]]\nname = \"switch\"\n\
+                      provider = \"generic\"\npublic_url = \"https://calls.example\"\n\
+                      secret_files = [\"main.secret\"]\n\
+                      [[calls.destination]]\nring_pools = [1]\nto = [\"+18005551001\"]\n";
 
 /// The destination of one call.
 #[derive(Debug)]

@@ -98,7 +98,8 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     }
     // Buckets that have become another's must not be served, and their numbers are not asked for.
     let unasked = moves::ask_owners(platform, node, peers).await;
-    if !unasked.is_empty() {
+    // A new data directory is not from before a move; see the warning below.
+    if !unasked.is_empty() && !node.begun.is_first {
         tracing::warn!(
             shards = ?unasked,
             "the nodes of these shards could not be asked for the owners of buckets: if this data \
@@ -128,8 +129,10 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     if !away.is_empty() && node.begun.is_first {
         tracing::warn!(
             shards = ?away,
-            "this data directory is new and no other node can confirm that none was served \
-                before: if its disk was lost, numbers may go out that visitors still hold"
+            "this data directory is new, and the nodes of these shards do not answer yet. This is \
+                normal at the first start of a cluster. If this node has served before and lost \
+                its disk, stop it until another node answers: numbers may go out that visitors \
+                still have"
         );
     }
     arrivals::begin(platform, node, peers).await;

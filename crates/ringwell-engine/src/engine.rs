@@ -494,7 +494,7 @@ impl Engine {
     /// The rules were given the position before the record was written.
     fn check_position(&self, grant: &Grant, written: Position) {
         let known = &self.shard.slots()[grant.slot as usize];
-        assert!(known.number == grant.number, "the record is of another number");
+        assert!(known.number == grant.number, "the record belongs to another number");
         assert!(known.position == written, "a record landed elsewhere than announced");
     }
 

@@ -349,6 +349,13 @@ impl Change {
         Ok((nodes > 0).then_some(self.version))
     }
 
+    /// The count of lines that this change has written to the audit log: it grows with each
+    /// modification.
+    #[must_use]
+    pub const fn modifications(&self) -> i64 {
+        self.lines
+    }
+
     /// Writes a line of the audit log.
     ///
     /// # Errors

@@ -92,7 +92,7 @@ pub enum Refusal {
     #[error("{0}")]
     Unfit(String),
     /// PostgreSQL stores no NUL in text.
-    #[error("text must not have the character NUL")]
+    #[error("text must not contain the character NUL")]
     Nul,
 }
 

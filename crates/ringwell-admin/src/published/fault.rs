@@ -58,7 +58,7 @@ impl From<StoreError> for Fault {
             }
             Refusal::NetworkCeiling { .. } => Self::field("max_pool_size", LIMIT_REACHED),
             Refusal::Pool(fault) => Self::field(field(fault), &fault.to_string()),
-            Refusal::Nul => Self::Unreadable("text must not have the character NUL"),
+            Refusal::Nul => Self::Unreadable("text must not contain the character NUL"),
             other => Self::Store(other.into()),
         }
     }

@@ -92,7 +92,7 @@ pub(crate) struct Report {
 pub(crate) struct LineReport {
     /// Counted from 1; the heading is the first.
     line: u64,
-    /// `created`, `updated` or `bad`.
+    /// `created`, `updated`, `unchanged` or `bad`.
     result: &'static str,
     /// The error.
     detail: Option<String>,
@@ -308,7 +308,7 @@ impl List<'_> {
         if before.is_some() && self.new.as_ref().is_some_and(|new| !new.contains(&id)) {
             return Err(StoreError::from(Refusal::PoolExists(id)).into());
         }
-        let is_new = before.is_none();
+        let (is_new, modifications) = (before.is_none(), change.modifications());
         if let Some(before) = before {
             let mut settings = before.settings.clone();
             settings.lifetime = lifetime;
@@ -332,7 +332,7 @@ impl List<'_> {
             return Ok("created");
         }
         change.raise_size(id).await?;
-        Ok("updated")
+        Ok(if change.modifications() == modifications { "unchanged" } else { "updated" })
     }
 }
 

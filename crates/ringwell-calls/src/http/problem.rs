@@ -38,7 +38,7 @@ impl Problem {
 impl From<LogError> for Problem {
     fn from(error: LogError) -> Self {
         if matches!(&error, LogError::Database(error) if is_nul(error)) {
-            return Self::bad_request("text must not have the character NUL");
+            return Self::bad_request("text must not contain the character NUL");
         }
         if let Some(left_out) = FAILURES.pass() {
             tracing::error!(%error, left_out, "the call log");

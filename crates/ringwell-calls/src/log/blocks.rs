@@ -19,7 +19,7 @@ pub struct BlockRow {
     pub id: String,
     /// The callers that it names, and their answer.
     pub block: Block,
-    /// When it was made.
+    /// The time of its creation.
     pub created_at: Millis,
 }
 

@@ -33,7 +33,7 @@ pub struct CallChange {
     pub provider_call: String,
     /// The event.
     pub events: Vec<ReportedEvent>,
-    /// When a report without an event arrived: the call existed then.
+    /// The arrival of a report without an event: the call existed then.
     pub seen: Option<Millis>,
     /// The called number, E.164 with `+`.
     pub number: Option<String>,

@@ -22,7 +22,7 @@ const UNREPORTED_MAX: Duration = Duration::from_hours(4);
 /// The most calls that are ended in one pass.
 const CALLS_MAX: u32 = 1_000;
 
-/// What to change if a call has no destination.
+/// The advice for a call without a destination.
 pub(crate) const NO_RULE: &str = "no [[calls.destination]] of the configuration applies to the \
     number now; add one with the number, with its ring pool, or with neither for all calls";
 

@@ -12,12 +12,12 @@ use serde_json::json;
 use crate::api_client::{Access, ApiClient};
 
 pub(crate) const HELP: &str = "\
-Removes callers, parameters and verdicts from the call log, its events and pending webhooks. Webhooks
-that were sent are not affected. Finds callers that are stored as hashes too.
+Removes callers, parameters and verdicts from the call log, its events and pending webhooks. \
+Webhooks that were sent are not affected. Finds callers that are stored as hashes too.
 
-The journal has the parameters of allocations until journal.history_age, and those of each number's
-newest allocation longer. --journal-list appends the allocations of the erased calls to a file, without
-names. Stop the server and erase them in the journal:
+The journal has the parameters of allocations until journal.history_age, and those of each \
+number's newest allocation longer. --journal-list appends the allocations of the erased calls to \
+a file, without names. Stop the server and erase them in the journal:
   ringwell calls erase --caller +14155551234 --journal-list erase.list
   systemctl stop ringwell
   ringwell journal erase /var/lib/ringwell/data --list erase.list

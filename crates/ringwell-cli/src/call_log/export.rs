@@ -17,20 +17,23 @@ use crate::api_client::{Access, ApiClient};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
-The newest calls come first. Formats: jsonl, one call a line as GET /v1/calls shows it; csv; parquet, the
-columns of csv with their types, of a program built with that feature; and what
-advertising systems upload: google-clicks, google-calls, microsoft, meta. Uploads have the results that
-were recorded (`ringwell calls outcomes`); with --conversion NAME each answered call is a conversion
-of that name. Conversions that the system could not match are left out: those without its click id,
-or for google-calls without the caller's number. How many is said at the end.
+The newest calls come first. Formats: jsonl, one call a line as GET /v1/calls shows it; csv; \
+parquet, the columns of csv with their types, of a program built with that feature; and what \
+advertising systems upload: google-clicks, google-calls, microsoft, meta. Uploads have the \
+results that were recorded (`ringwell calls outcomes`); with --conversion NAME each answered call \
+is a conversion of that name. Conversions that the system could not match are left out: those \
+without its click id, or for google-calls without the caller's number. How many is said at the \
+end.
 
-Fields of csv that spreadsheets would take for formulas begin with ', telephone numbers excepted; --raw
-leaves all as they are. If an export breaks off, it says from where to go on with --after.
+Fields of csv that spreadsheets would take for formulas begin with ', telephone numbers excepted; \
+--raw leaves all as they are. If an export breaks off, it says from where to go on with --after.
 
 Examples:
   ringwell calls export --since 24h >calls.jsonl
-  ringwell calls export --since 2026-11-01T00:00:00Z --pool 16 --format csv --output calls.csv
-  ringwell calls export --since 24h --format google-clicks --conversion 'Phone call' >upload.csv";
+  ringwell calls export --since 2026-11-01T00:00:00Z --pool 16 \\
+    --format csv --output calls.csv
+  ringwell calls export --since 24h --format google-clicks \\
+    --conversion 'Phone call' >upload.csv";
 
 /// Calls of one request: the server's maximum.
 const PAGE: u32 = 1_000;

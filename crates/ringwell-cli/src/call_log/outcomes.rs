@@ -14,15 +14,17 @@ use crate::api_client::{Access, ApiClient};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
-The first line names the columns: `type`, `external_id`, and either `call` (as in the export: c_…) or
-`account` and `provider_call_id`; optional are `value`, `currency` and `at` (without it: now). A result
-that the server has already, by call and external_id, stays as it is: the file can be sent again.
+The first line names the columns: `type`, `external_id`, and either `call` (as in the export: \
+c_…) or `account` and `provider_call_id`; optional are `value`, `currency` and `at` (without it: \
+now). A result that the server has already, by call and external_id, stays as it is: the file can \
+be sent again.
 
 Exit codes: 0 all results are kept; 1 lines were refused, or the server was not reached.
 
 Examples:
   ringwell calls outcomes sales.csv --token-file secret
-  printf 'call,type,value,currency,external_id\\nc_1,sale,129.50,EUR,order-7\\n' | ringwell calls outcomes -";
+  printf 'call,external_id,type,value\\nc_1,order-7,sale,129.50\\n' |
+    ringwell calls outcomes -";
 
 /// Lines of one request; the server takes at most 2,000.
 const LINES: usize = 1_000;
@@ -73,7 +75,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     drop(progress);
     let Sum { recorded, known, refused } = sum;
-    println!("{recorded} results recorded, {known} known already, {refused} lines refused");
+    println!("recorded: {recorded}, known already: {known}, refused: {refused}");
     Ok(if refused == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -26,9 +26,10 @@ use super::{BACKUP_LIST, ShardFiles, shards_in};
 use crate::call_log::erase::{counted, pair};
 
 pub(crate) const HELP: &str = "\
-Overwrites the parameters of allocations in all segments; numbers, times and lockouts stay, checksums
-and hashes too. What is left of older segments in files that wait to be used again is removed. Stop the
-server first. If the command is interrupted, it or the next start of the server finishes.
+Overwrites the parameters of allocations in all segments; numbers, times and lockouts stay, \
+checksums and hashes too. What is left of older segments in files that wait to be used again is \
+removed. Stop the server first. If the command is interrupted, it or the next start of the server \
+finishes.
 
 Backups still have everything: remove them, and take new ones.
 
@@ -83,7 +84,11 @@ struct Counts {
 
 pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<ExitCode> {
     let data = &options.directory;
-    ensure!(data.join("journal").is_dir(), "{} is not a data directory", data.display());
+    ensure!(
+        data.join("journal").is_dir(),
+        "there is no journal in {}; name a data directory (`data` in the configuration)",
+        data.display()
+    );
     ensure!(
         !data.join(BACKUP_LIST).exists(),
         "{} is a backup, which may also have calls: remove it, and take a new one after the \

@@ -178,6 +178,10 @@ impl Server {
         let url = &self.url;
         // Every server that manages pools has these paths.
         let is_collection = path.starts_with("/v1/") && path.matches('/').count() == 2;
+        // An address of clients answers so; management names the missing object.
+        let is_wrong_server = |detail: &Option<String>| {
+            detail.as_ref().is_none_or(|detail| detail.starts_with("there is nothing here"))
+        };
         match (status, detail(body)) {
             (StatusCode::UNAUTHORIZED, _) if self.client.has_token() => anyhow!(
                 "{url} refuses this token: its SHA-256 must be in management.token_sha256 of \
@@ -187,14 +191,24 @@ impl Server {
                 "{url} needs a management token: name its file with --token-file, or set \
                  RINGWELL_TOKEN"
             ),
-            (StatusCode::NOT_FOUND, _) if is_collection => anyhow!(
-                "{url} does not manage pools: use management.address of a server that has \
-                    `database` set under [directory]"
+            (StatusCode::NOT_FOUND, _) if is_of_purchases(path) => anyhow!(
+                "{url} buys no numbers: set inventory.offers and inventory.purchases in the \
+                    configuration of a server that manages pools"
             ),
+            (StatusCode::NOT_FOUND, ref detail) if is_collection || is_wrong_server(detail) => {
+                anyhow!(
+                    "{url} does not manage pools: use management.address of a server that has \
+                    `database` set under [directory]"
+                )
+            }
             (_, Some(detail)) => anyhow!("{}", plain(&detail)),
             (status, None) => anyhow!("{url} answered {status}"),
         }
     }
+}
+
+fn is_of_purchases(path: &str) -> bool {
+    path.starts_with("/v1/purchases") || path.starts_with("/v1/offers")
 }
 
 /// The error, from a problem of `/v1/` or from errors of the published API.

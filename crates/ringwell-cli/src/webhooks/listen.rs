@@ -22,26 +22,28 @@ use crate::api_client::{Access, ApiClient};
 use crate::environment::variable;
 
 pub(crate) const HELP: &str = "\
-Takes POST requests at any path, and prints when each came, its type, its id and its body. Requests
-without a valid signature are answered with 401, and only their reason is printed. Run it where the
-sender can reach it, or lead the sender's requests here by a proxy.
+Takes POST requests at any path, and prints when each came, its type, its id and its body. \
+Requests without a valid signature are answered with 401, and only their reason is printed. Run \
+it where the sender can reach it, or lead the sender's requests here by a proxy.
 
-With --register it asks a running server for an endpoint, and removes the endpoint at the end. The
-server calls addresses of this machine if its configuration has
+With --register it asks a running server for an endpoint, and removes the endpoint at the end. \
+The server calls addresses of this machine if its configuration has
   [calls.webhooks]
   allow_networks = [\"127.0.0.0/8\"]
   allow_http = true
   allow_ports = [9000]
 
-Otherwise the secret that POST /v1/webhooks showed comes from --secret-file or
+Otherwise the secret that POST /v1/webhooks showed comes from --secret-file or \
 RINGWELL_WEBHOOK_SECRET; during a rotation put both secrets into it, one a line.
 
 Exit codes: 0 it was ended by a signal, or received --count events; 1 it could not begin.
 
 Examples:
-  ringwell webhooks listen --register --token-file secret --types call.completed
-  ringwell webhooks listen --secret-file endpoint.secret --listen 127.0.0.1:9000 --json
-  ringwell webhooks listen --secret-file endpoint.secret --answer 503    to see retries";
+  ringwell webhooks listen --register --token-file secret \\
+    --types call.completed
+  ringwell webhooks listen --secret-file endpoint.secret \\
+    --listen 127.0.0.1:9000 --json
+  ringwell webhooks listen --secret-file endpoint.secret --answer 503";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {

@@ -110,14 +110,14 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
     let (said, problems) = (output.stdout, String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(said).unwrap();
-    assert_eq!(said, "2 results recorded, 0 known already, 4 lines refused\n");
+    assert_eq!(said, "recorded: 2, known already: 0, refused: 4\n");
     assert!(problems.contains("line 4: there is no such call"), "{problems}");
     assert!(problems.contains("line 5: value: a decimal number"), "{problems}");
     // A field with two lines.
     assert!(problems.contains("line 6: type, external_id"), "{problems}");
     assert!(problems.contains("line 8: there is no such call"), "{problems}");
     let again = String::from_utf8(board.outcomes(csv).stdout).unwrap();
-    assert_eq!(again, "0 results recorded, 2 known already, 4 lines refused\n");
+    assert_eq!(again, "recorded: 0, known already: 2, refused: 4\n");
 
     let google = board.calls_say(&["export", "--format", "google-clicks"]);
     assert_eq!(

@@ -14,7 +14,7 @@ use super::phone::{Phone, SECRET};
 use super::proxy::{ANSWERS, Callee, REFUSED, TALK, calls};
 use super::support::server::Server;
 use super::support::site::{Pool, Site, TOKEN};
-use super::{free_port, logged, sipp, visitors};
+use super::{SWITCH, free_port, logged, sipp, visitors};
 
 const EXTENSIONS: &str = include_str!("../../../../deploy/asterisk-extensions.conf");
 /// The directory of the configuration below that folder.
@@ -102,11 +102,7 @@ fn asterisk_connects_each_call_and_reports_its_end() {
     let folder = tempfile::TempDir::new().unwrap();
     let answers = Callee::start(folder.path(), "answers", &with_sound(ANSWERS, "SIP/2.0 200 OK"));
     let pools = vec![Pool::new(1, 60, Duration::from_mins(10))];
-    let settings = "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.account]]\nname = \"switch\"\n\
-                    provider = \"generic\"\npublic_url = \"https://calls.example\"\n\
-                    secret_files = [\"main.secret\"]\n\
-                    [[calls.destination]]\nring_pools = [1]\nto = [\"+18005551001\"]\n";
-    let site = Site::new(pools, settings);
+    let site = Site::new(pools, SWITCH);
     Phone::write_secrets(&site);
     let server = Server::start(site.serve(&[]));
     let changes = |server: &Server| {

@@ -5,18 +5,16 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::net::UdpSocket;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use super::asterisk::with_sound;
 use super::phone::{Phone, SECRET};
 use super::proxy::{ANSWERS, BUSY, Callee, GIVES_UP, REFUSED, RINGS, TALK, calls, logged_calls};
 use super::support::server::Server;
 use super::support::site::{Pool, Site, TOKEN};
-use super::{PATIENCE, alone, free_port, logged, sipp, visitors};
+use super::{SWITCH, alone, free_port, is_up, logged, sipp, visitors};
 
 const DIALPLAN: &str = include_str!("../../../../deploy/freeswitch.xml");
 /// The dialplan of a switch that gets no dialplan from the server.
@@ -135,32 +133,9 @@ impl FreeSwitch {
 
     /// Waits until it answers OPTIONS.
     fn wait(&self, folder: &Path) {
-        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
-        socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();
-        let own = socket.local_addr().unwrap();
-        let to = format!("127.0.0.1:{}", self.port);
-        let until = Instant::now() + PATIENCE;
-        for at in 0.. {
-            // Another question each time: the answer to a repeated one would be the same.
-            let question = format!(
-                "OPTIONS sip:{to} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK{at}\r\n\
-                 From: <sip:a@{own}>;tag=1\r\nTo: <sip:{to}>\r\nCall-ID: {at}@{own}\r\n\
-                 CSeq: 1 OPTIONS\r\nMax-Forwards: 9\r\nContent-Length: 0\r\n\r\n"
-            );
-            let _ = socket.send_to(question.as_bytes(), &to);
-            let mut answer = [0; 4096];
-            // It answers 503 until all parts have started.
-            if socket.recv(&mut answer).is_ok() && answer.starts_with(b"SIP/2.0 200 ") {
-                return;
-            }
-            if Instant::now() > until {
-                break;
-            }
-            thread::sleep(Duration::from_millis(100));
-        }
-        let said = fs::read_to_string(folder.join("said")).unwrap();
-        let log = fs::read_to_string(folder.join("log/freeswitch.log")).unwrap_or_default();
-        panic!("FreeSWITCH has not started: {said}{log}");
+        let said = |name: &str| fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let all = || said("said") + &said("log/freeswitch.log");
+        assert!(is_up(self.port), "FreeSWITCH has not started: {}", all());
     }
 }
 
@@ -196,11 +171,7 @@ fn freeswitch_connects_each_call_and_reports_its_end() {
     let _alone = alone();
     let folder = tempfile::TempDir::new().unwrap();
     let pools = vec![Pool::new(1, 100, Duration::from_mins(10))];
-    let settings = "[calls]\nlisten = \"127.0.0.1:0\"\n[[calls.account]]\nname = \"switch\"\n\
-                    provider = \"generic\"\npublic_url = \"https://calls.example\"\n\
-                    secret_files = [\"main.secret\"]\n\
-                    [[calls.destination]]\nring_pools = [1]\nto = [\"+18005551001\"]\n";
-    let site = Site::new(pools, settings);
+    let site = Site::new(pools, SWITCH);
     Phone::write_secrets(&site);
     let server = Server::start(site.serve(&[]));
     let changes = [

@@ -93,8 +93,8 @@ pub enum FollowError {
         /// The rule that it breaks.
         fault: ChainFault,
     },
-    /// A message is of another shard or journal.
-    #[error("message {n} of the log of shard {shard} is of another journal")]
+    /// A message belongs to another shard or journal.
+    #[error("message {n} of the log of shard {shard} belongs to another journal")]
     Foreign {
         /// The shard.
         shard: u16,

@@ -136,9 +136,9 @@ const VERSION: &str = "Was it written by a newer version of the program?";
 pub enum Foreign {
     /// Its head names another segment.
     Number(u64),
-    /// It is of another shard.
+    /// It belongs to another shard.
     Shard(u32),
-    /// It is of another journal than the segments before it, or than the snapshot.
+    /// It belongs to another journal than the segments before it, or than the snapshot.
     Journal,
 }
 
@@ -171,7 +171,7 @@ impl fmt::Display for Foreign {
         match self {
             Self::Number(segno) => write!(f, "its header has segment {segno:016}"),
             Self::Shard(shard) => write!(f, "it is of shard {shard}"),
-            Self::Journal => f.write_str("it is of another journal"),
+            Self::Journal => f.write_str("it belongs to another journal"),
         }
     }
 }

@@ -184,7 +184,7 @@ impl Appending {
                 if is_ours && group.header.n == n {
                     Fate::Taken { epoch: group.header.epoch }
                 } else {
-                    Fate::Failed(format!("message {n} of the log is of another journal"))
+                    Fate::Failed(format!("message {n} of the log belongs to another journal"))
                 }
             }
         }

@@ -19,7 +19,7 @@ fn every_refusal_has_its_reason() {
     for (refusal, words) in [
         (foreign(Foreign::Number(3)), "its header has segment 0000000000000003"),
         (foreign(Foreign::Shard(4)), "it is of shard 4"),
-        (foreign(Foreign::Journal), "it is of another journal"),
+        (foreign(Foreign::Journal), "it belongs to another journal"),
         (missing(Oldest::None), "frame 5 is needed, but there is no segment"),
         (
             missing(Oldest::Frame(7)),
