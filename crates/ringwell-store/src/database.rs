@@ -47,6 +47,9 @@ pub enum Kind {
 pub struct Database {
     kind: Kind,
     pool: AnyPool,
+    /// The connections of changes. SQLite's is a single one: the pages that it has read stay valid,
+    /// because only its own changes replace them.
+    writers: AnyPool,
     schema: &'static Schema,
     /// Set when the schema is up to date.
     is_ready: Arc<OnceCell<()>>,
@@ -74,11 +77,14 @@ impl Kind {
         match self {
             // Readers do not wait for a writer; a change is on the disk when it is confirmed. The
             // undo data of a long change stay in memory: in a file, an import of 10,000 lines wrote
-            // 580 MB of them. Pages also stay in memory until the change is complete.
+            // 580 MB of them. Pages also stay in memory until the change is complete. The log of
+            // changes is copied into the database at 64 MB, not at 4: each copy is a flush of many
+            // pages, for which the flushes of allocations on the same disk wait.
             Self::Sqlite => {
                 "PRAGMA busy_timeout = 10000; PRAGMA journal_mode = WAL; \
                  PRAGMA synchronous = FULL; PRAGMA foreign_keys = ON; \
-                 PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384; PRAGMA secure_delete = ON"
+                 PRAGMA temp_store = MEMORY; PRAGMA cache_size = -16384; \
+                 PRAGMA wal_autocheckpoint = 16384; PRAGMA secure_delete = ON"
             }
             Self::Postgres => "SET lock_timeout = '10s'",
         }
@@ -142,19 +148,25 @@ impl Database {
         let options = AnyPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(WAIT_MAX)
+            // A server may have gone, a file has not.
+            .test_before_acquire(kind == Kind::Postgres)
             .after_connect(move |connection, _| {
                 Box::pin(async move {
                     connection.execute(sqlx::raw_sql(kind.greeting())).await.map(|_| ())
                 })
             })
             .after_release(|connection, _| Box::pin(is_reusable(connection)));
-        let pool = options.connect_lazy(&url)?;
-        Ok(Self { kind, pool, schema, is_ready: Arc::default() })
+        let pool = options.clone().connect_lazy(&url)?;
+        let writers = match kind {
+            Kind::Sqlite => options.max_connections(1).connect_lazy(&url)?,
+            Kind::Postgres => pool.clone(),
+        };
+        Ok(Self { kind, pool, writers, schema, is_ready: Arc::default() })
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
         let upgrade = || async {
-            schema::upgrade(self.schema, self.kind, &mut *self.pool.acquire().await?).await
+            schema::upgrade(self.schema, self.kind, &mut *self.writers.acquire().await?).await
         };
         self.is_ready.get_or_try_init(upgrade).await?;
         Ok(())
@@ -166,7 +178,7 @@ impl Database {
     /// [`StoreError::Database`].
     pub async fn write(&self) -> Result<Transaction<'static, Any>, StoreError> {
         self.ready().await?;
-        Ok(self.pool.begin_with(self.kind.begin_write()).await?)
+        Ok(self.writers.begin_with(self.kind.begin_write()).await?)
     }
 
     /// Begins a read transaction. All its reads see the same state.
@@ -184,7 +196,7 @@ impl Database {
     /// [`StoreError::Database`].
     pub async fn overwrite_deleted(&self) -> Result<(), StoreError> {
         if self.kind == Kind::Sqlite {
-            let mut connection = self.pool.acquire().await?;
+            let mut connection = self.writers.acquire().await?;
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").await?;
         }
         Ok(())
@@ -193,6 +205,7 @@ impl Database {
     /// Waits until all operations have ended, and closes it.
     pub async fn close(&self) {
         self.pool.close().await;
+        self.writers.close().await;
     }
 }
 

@@ -8,6 +8,7 @@ use std::time::Duration;
 use ringwell_core::Millis;
 use ringwell_store::Repeated;
 use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time::Instant;
 
 use super::change::{Applied, CallChange, apply};
 use super::{Log, LogError};
@@ -16,6 +17,9 @@ use super::{Log, LogError};
 const QUEUE_MAX: usize = 10_000;
 /// The most changes of one transaction.
 const GROUP_MAX: usize = 256;
+/// The shortest time between the beginnings of two transactions; the changes of that time share the
+/// next one. Each flushes the disk, and so delays the flushes of allocations.
+const INTERVAL: Duration = Duration::from_millis(3);
 /// The first and the longest pause before a failed database is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
@@ -88,7 +92,15 @@ async fn run(
     stored: impl Fn(),
 ) {
     let mut group = Vec::with_capacity(GROUP_MAX);
+    let mut next = Instant::now();
     while jobs.recv_many(&mut group, GROUP_MAX).await > 0 {
+        tokio::time::sleep_until(next).await;
+        while group.len() < GROUP_MAX
+            && let Ok(job) = jobs.try_recv()
+        {
+            group.push(job);
+        }
+        next = Instant::now() + INTERVAL;
         let count = group.len();
         store(&log, &now, &mut group).await;
         waiting.send_modify(|waiting| *waiting -= count);

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use ringwell_store::Repeated;
 use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
 
 use super::outbox::{Due, Ended, Result};
 use super::send::Sender;
@@ -22,6 +23,8 @@ const PER_ENDPOINT_MAX: usize = 10;
 const ALL_MAX: usize = 1_000;
 /// The most results that are recorded together.
 const RESULTS_MAX: usize = 256;
+/// The shortest time between two reads of the log that follow notifications.
+const INTERVAL: Duration = Duration::from_millis(20);
 /// The log is read at least this often, even without a notification.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// The pause after the database has failed.
@@ -64,7 +67,11 @@ impl<T: Transport> Worker<T> {
         let stored = Arc::clone(&self.stored);
         let mut ended = Vec::new();
         loop {
-            let waits = stored.notified();
+            let next = Instant::now() + INTERVAL;
+            let waits = async {
+                stored.notified().await;
+                tokio::time::sleep_until(next).await;
+            };
             if let Err(error) = self.send_due(&sender).await {
                 if let Some(left_out) = WAITS.pass() {
                     tracing::error!(%error, left_out, "webhooks wait for the call log");
