@@ -2,7 +2,7 @@
 //!
 //! One profile (`dev`, slightly optimised) and one build of the whole workspace serve all steps,
 //! because a second build would cost more than it shows. Three lanes of steps run at the same time:
-//! tests; browsers and measurements; and all that builds. No step asserts durations, but some
+//! tests; browsers, other programs and counts; and all that builds. No step asserts durations, but some
 //! tests need an answer in time: what failed beside other steps runs again alone, and decides.
 
 use std::ffi::OsStr;
@@ -42,7 +42,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     // Alone, because it measures the coverage of its time limits.
     gem(&steps);
     thread::scope(|scope| {
-        scope.spawn(|| tests(&steps));
+        // Mostly waits. The crash test with real processes is an integration test of ringwell-cli.
+        scope.spawn(|| steps.step("tests", xtask().arg("suite")));
         scope.spawn(|| browsers(&steps));
         scope.spawn(|| builds(&steps));
     });
@@ -55,13 +56,6 @@ pub(crate) fn run() -> anyhow::Result<()> {
         }
     }
     steps.finish()
-}
-
-/// Tests that mostly wait. The crash test with real processes is an integration test of
-/// ringwell-cli.
-fn tests(steps: &Steps) {
-    steps.step("tests", xtask().arg("suite"));
-    management_api(steps);
 }
 
 fn management_api(steps: &Steps) {
@@ -77,6 +71,7 @@ fn browsers(steps: &Steps) {
     snippet(steps);
     dashboard(steps);
     golden_clients(steps);
+    management_api(steps);
     measurements(steps);
 }
 
@@ -102,11 +97,10 @@ fn builds(steps: &Steps) {
     }
 }
 
-/// Counts, and smoke runs of packages and benchmarks.
+/// Counts, and a smoke run of packages.
 fn measurements(steps: &Steps) {
     let xtask = || yielding(program("xtask").as_os_str());
     steps.step("packages", xtask().args(["dist", "--smoke"]));
-    steps.step("benchmarks", xtask().args(["bench", "all", "--smoke"]));
     // Last, because it waits for cargo while lints run.
     if is_installed("valgrind") {
         steps.step("counts", xtask().arg("counts"));

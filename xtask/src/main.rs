@@ -33,7 +33,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Task {
-    /// Format, lints, tests, licences, and a smoke run of the benchmarks: every commit.
+    /// Format, lints, tests and licences: every commit.
     Ci,
     /// Run the programs of clients/, in other languages, against a server of this build.
     Clients,

@@ -42,6 +42,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     steps.step("simulator of a shared log", test("log").env("RINGWELL_SIM_SEEDS", SEEDS));
     steps.step("crashes", test("crash").env("RINGWELL_CRASH_ROUNDS", CRASHES));
     steps.step("journals on nats-servers", xtask().arg("engine"));
+    steps.step("benchmarks", xtask().args(["bench", "all", "--smoke"]));
     if jmeter::home().is_some() {
         steps.step("JMeter", xtask().arg("jmeter"));
     } else {
