@@ -189,7 +189,9 @@ impl World {
 
     /// A node with older data begins to serve: allocations that no node knows are lost to it.
     pub(crate) fn excuse_older(&mut self, node: usize) {
-        if self.nodes[node].older.take().is_none_or(|older| older.is_marked) {
+        let Some(older) = self.nodes[node].older.take() else { return };
+        self.holds_unknown();
+        if older.is_marked {
             return;
         }
         let Some(running) = &self.nodes[node].running else { return };

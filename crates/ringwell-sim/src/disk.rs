@@ -75,6 +75,8 @@ enum Change {
 pub(crate) struct Copy {
     files: Vec<(Name, Vec<u8>)>,
     directories: BTreeSet<u16>,
+    /// Whether the disk had lost or damaged something by then.
+    was_to_blame: bool,
 }
 
 /// The disk of one machine.
@@ -149,6 +151,7 @@ impl Disk {
     /// The files of a shard that had been lost are there again, instead of those written since.
     pub(crate) fn bring_back(&mut self, shard: u16, lost: &Copy) {
         drop(self.lose_shard(shard));
+        self.lies += u64::from(lost.was_to_blame);
         for (name, bytes) in lost.files.clone() {
             self.next_file += 1;
             let file = File { cached: bytes.clone(), durable: bytes, ..File::default() };
@@ -162,7 +165,8 @@ impl Disk {
     pub(crate) fn copy(&self) -> Copy {
         let file = |id: &u64| self.files.get(id).map(|file| file.cached.clone());
         let files = self.names.iter().filter_map(|(name, id)| Some((*name, file(id)?)));
-        Copy { files: files.collect(), directories: self.directories.clone() }
+        let was_to_blame = self.is_to_blame();
+        Copy { files: files.collect(), directories: self.directories.clone(), was_to_blame }
     }
 
     /// The files are replaced by those of a copy, durably; with a mark if the operator makes one.

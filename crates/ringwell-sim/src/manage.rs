@@ -157,15 +157,11 @@ impl World {
 
     fn change_lifetime(&mut self, pool: u64, mut drawn: Random) {
         let lifetime_ms = self.pace.lifetimes_ms()[drawn.index(5)];
-        let (is_map_new, now) = (self.is_map_new(), self.now());
+        let (may_be_shorter, now) = (self.may_be_shorter(), self.now());
         let Some(rule) = self.cluster.pools.get_mut(&pool) else { return };
         let is_shorter = lifetime_ms < rule.lifetime_ms;
-        if is_shorter && self.nodes.iter().any(|node| node.older.is_some()) {
-            // Unknown lockouts are held for the present lifetime.
-            return;
-        }
         if is_shorter {
-            if is_map_new {
+            if !may_be_shorter {
                 return;
             }
             let before_us = self.pace.shortened_us(rule.lifetime_ms);
@@ -173,6 +169,18 @@ impl World {
         }
         rule.lifetime_ms = lifetime_ms;
         self.tell(0, &[], || format!("pool {pool} gets another lifetime"));
+    }
+
+    /// Whether no pool is held for unknown lockouts: that lasts for the pool's present lifetime.
+    fn may_be_shorter(&self) -> bool {
+        let are_newest = self.nodes.iter().all(|node| node.older.is_none());
+        are_newest && !self.is_map_new() && self.now() >= self.unknown_until
+    }
+
+    /// A node may hold its pools for unknown lockouts, also those that it does not know yet.
+    pub(crate) fn holds_unknown(&mut self) {
+        let longest_ms = self.pace.lifetimes_ms()[4];
+        self.unknown_until = self.now() + self.pace.shortened_us(longest_ms);
     }
 
     /// Whether a node has yet to begin with its map, or with an empty disk: until then arriving
@@ -211,7 +219,7 @@ impl World {
     fn may_come(&mut self, pool: u64, before_ms: u64) -> bool {
         let lifetime_ms = self.cluster.pools.get(&pool).map_or(0, |rule| rule.lifetime_ms);
         if before_ms > lifetime_ms {
-            if self.is_map_new() || self.nodes.iter().any(|node| node.older.is_some()) {
+            if !self.may_be_shorter() {
                 return false;
             }
             let until = self.now() + self.pace.shortened_us(before_ms);

@@ -448,6 +448,7 @@ impl World {
         self.nodes[node].older = None;
         self.nodes[node].before_moves = None;
         self.nodes[node].map = self.cluster.change(owners);
+        self.holds_unknown();
         for shard in self.cluster.shards_of(node) {
             self.shared.model.borrow_mut().wiped(shard);
         }

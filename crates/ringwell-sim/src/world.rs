@@ -97,6 +97,8 @@ pub(crate) struct World {
     pub(crate) absent: Option<u64>,
     /// The time until which lockouts may run that are longer than their pool's lifetime.
     pub(crate) shortened_until: u64,
+    /// The time until which pools may be held for unknown lockouts, by the lifetimes that they have.
+    pub(crate) unknown_until: u64,
     /// The results of the look-ups at the end.
     pub(crate) looked: BTreeMap<usize, Result<ringwell_engine::Past, String>>,
     /// The count of calls.
@@ -175,6 +177,7 @@ impl World {
             pools_away: crate::manage::Away::default(),
             absent: None,
             shortened_until: 0,
+            unknown_until: 0,
             looked: BTreeMap::new(),
             rung: Vec::new(),
             attributed_calls: 0,

@@ -47,7 +47,7 @@ fn the_same_seed_is_the_same_run_to_the_last_bit() {
 #[test]
 fn no_seed_of_many_hours_breaks_a_promise() {
     let mut hours = 0;
-    for seed in 0..5 {
+    for seed in 0..3 {
         let options = Options { seed, has_hours: true, ..Options::default() };
         let report = check(&options);
         hours += report.length_us / 3_600_000_000;
@@ -55,7 +55,7 @@ fn no_seed_of_many_hours_breaks_a_promise() {
             assert_eq!(check(&options).hash, report.hash);
         }
     }
-    assert!(hours > 25, "only {hours} hours");
+    assert!(hours > 15, "only {hours} hours");
 }
 
 /// Calls while nodes crash, buckets move and clocks step. Not in every run: the look-ups change the
@@ -110,7 +110,7 @@ fn seeds_that_have_failed_hold() {
         Kind::BootClock,
         Kind::LargePools,
     ];
-    let cases: [(u64, &[Kind], &[Kind]); 18] = [
+    let cases: [(u64, &[Kind], &[Kind]); 23] = [
         (260_078, &[], &[]),
         (260_078, &[Kind::StandsStill, Kind::Manage], &[]),
         (260_078, &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry], &[]),
@@ -129,6 +129,11 @@ fn seeds_that_have_failed_hold() {
         (247, &[Kind::MapChange, Kind::ClockBack], &ENDS),
         (6_074, &CALLS, &[]),
         (6_074, &CALLS, &[Kind::Move]),
+        (1_001_143, &[], &[]),
+        (1_003_000, &[], &[]),
+        (1_003_313, &[], &[]),
+        (2_000_758, &[], &[]),
+        (2_001_341, &[], &[]),
     ];
     for (seed, on, off) in cases {
         check(&Options { seed, on: on.to_vec(), off: off.to_vec(), ..Options::default() });
