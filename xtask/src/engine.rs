@@ -11,16 +11,19 @@ use clap::Parser;
 
 use crate::shell::{WORKSPACE, cargo, root, run, target_dir};
 
-/// The tests that take more than five seconds. They run every night; CI runs the others, and one
-/// that kills a node.
-pub(crate) const LONG: [&str; 10] = [
+/// Parts of the names of tests that take more than five seconds. They run every night; CI runs the
+/// others, and one that kills a node.
+pub(crate) const LONG: [&str; 13] = [
     "a_killed_node_continues_from_the_stream_of_three_servers",
     "a_paused_owner_finds_itself_fenced",
     "a_second_process_of_the_same_shards_fences_the_first",
     "a_standby_takes_over_from_a_killed_owner_within_five_seconds",
     "a_stopping_node_hands_its_shards_to_its_standby",
     "a_stream_is_trimmed_and_a_machine_without_data_starts_from_a_snapshot",
+    "disks::",
+    "drills::",
     "everything_may_be_killed_at_once",
+    "partitions::",
     "the_leader_of_a_stream_may_be_killed",
     "the_other_nodes_detect_a_log_that_has_lost_its_end",
     "while_the_servers_are_down",
@@ -38,6 +41,10 @@ pub(crate) struct Args {
     /// The count of runs, one after the other.
     #[arg(long, default_value_t = 1)]
     rounds: u32,
+    /// The count of rounds of each kill within a run; the bars of the time that they may take then
+    /// hold without allowance for a busy machine.
+    #[arg(long)]
+    kills: Option<u32>,
     /// Leaves out the tests that take more than five seconds, as CI does.
     #[arg(long)]
     short: bool,
@@ -53,6 +60,9 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
         test.args(["--", "--test-threads", "1", "--nocapture"]).arg(&args.only);
         if args.short {
             test.args(LONG.iter().flat_map(|name| ["--skip", name]));
+        }
+        if let Some(kills) = args.kills {
+            test.env("RINGWELL_ENGINE_ROUNDS", kills.to_string());
         }
         run(test.env("NATS_SERVER", &server))?;
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, SystemTime};
 
 use hyper::Method;
 use hyper::body::Bytes;
-use ringwell_directory::{Config, Database, Durability, Listen, Overrides, load};
+use ringwell_directory::{Config, Database, Directory, Durability, Listen, Overrides, load};
 use ringwell_node::disk::{self, LockError};
 use rustix::process::{Resource, getrlimit};
 
@@ -39,7 +39,8 @@ Exit codes: 0 fit, perhaps with notes; 1 something must be mended first.
 
 Examples:
   ringwell doctor
-  ringwell doctor --config ringwell.toml --json";
+  ringwell doctor --config ringwell.toml --json
+  ringwell doctor engine --config ringwell.toml    only the servers that keep the journals";
 
 /// The package's path for it.
 const USUAL_CONFIG: &str = "/etc/ringwell/ringwell.toml";
@@ -53,8 +54,18 @@ const SLOW_FLUSH: Duration = Duration::from_millis(20);
 /// 2025-01-01: a clock before this was never set.
 const CLOCK_MIN: Duration = Duration::from_hours(482_136);
 
+/// A part that can be checked alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// The servers that keep the journals: their settings, streams, clocks, and our permissions
+    Engine,
+}
+
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
+    /// Checks only this part
+    #[arg(value_enum)]
+    part: Option<Part>,
     /// The configuration, a TOML file
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]
     config: Option<PathBuf>,
@@ -74,15 +85,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     check_variables()?;
     let mut findings = Findings::default();
     findings.ok("version", format!("ringwell {}", env!("CARGO_PKG_VERSION")));
-    machine(&mut findings);
     let usual = || Some(PathBuf::from(USUAL_CONFIG)).filter(|path| path.exists());
-    if let Some(path) = args.config.clone().or_else(usual) {
-        configuration(&path, args.data.clone(), &mut findings);
+    let path = args.config.clone().or_else(usual);
+    if args.part == Some(Part::Engine) {
+        engine(path.as_deref(), &mut findings);
     } else {
-        findings.note("config", "no configuration to check; name one with --config");
-        if let Some(data) = args.data.clone() {
-            data_directory(&Config::new(data, cores()), &mut findings);
-        }
+        all(path, args.data.as_ref(), &mut findings);
     }
     let is_bad = findings.0.iter().any(|finding| finding.grade == Grade::Bad);
     let text = if args.json {
@@ -92,6 +100,31 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     };
     print(text.as_bytes())?;
     Ok(if is_bad { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Checks the servers that keep the journals.
+fn engine(path: Option<&Path>, findings: &mut Findings) {
+    let Some(path) = path else {
+        return findings.bad("config", "no configuration to check; name one with --config");
+    };
+    let Some((config, _)) = loaded(path, None, findings) else { return };
+    if config.journal.replicated.is_none() {
+        return findings
+            .bad("journal", "`engine` in [journal] is \"files\": there are no servers to check");
+    }
+    journal::servers(&config, findings);
+}
+
+fn all(path: Option<PathBuf>, data: Option<&PathBuf>, findings: &mut Findings) {
+    machine(findings);
+    if let Some(path) = path {
+        configuration(&path, data.cloned(), findings);
+    } else {
+        findings.note("config", "no configuration to check; name one with --config");
+        if let Some(data) = data {
+            data_directory(&Config::new(data.clone(), cores()), findings);
+        }
+    }
 }
 
 fn drawn(findings: &[Finding]) -> String {
@@ -163,12 +196,17 @@ fn has_time_service() -> bool {
     processes.flatten().filter_map(name).any(|name| names.contains(&name.trim()))
 }
 
-fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
+/// The configuration; `None`, with the findings, if it has faults.
+fn loaded(
+    path: &Path,
+    data: Option<PathBuf>,
+    findings: &mut Findings,
+) -> Option<(Config, Directory)> {
     let of_service = variables_of_service(path);
     let get = |name: &str| variable(name).or_else(|| of_service.get(name).cloned());
     let flags = Overrides { data, ..Overrides::default() };
-    let (config, directory) = match load(path, get, flags, cores()) {
-        Ok(loaded) => loaded,
+    match load(path, get, flags, cores()) {
+        Ok(loaded) => Some(loaded),
         Err(faults) => {
             for fault in faults.iter().take(10) {
                 findings.bad("config", fault.to_string());
@@ -176,9 +214,13 @@ fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
             if let Some(more) = faults.len().checked_sub(10).filter(|more| *more > 0) {
                 findings.bad("config", format!("and {more} more faults: ringwell serve --check"));
             }
-            return;
+            None
         }
-    };
+    }
+}
+
+fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
+    let Some((config, directory)) = loaded(path, data, findings) else { return };
     let pools = directory.pool_count();
     findings.ok("config", format!("{}: no faults, {pools} ring pools", path.display()));
     if config.management.token_sha256.current().is_empty() {

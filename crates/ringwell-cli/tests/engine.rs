@@ -6,8 +6,16 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "engine/disks.rs"]
+mod disks;
+#[path = "engine/drills.rs"]
+mod drills;
+#[path = "engine/net.rs"]
+mod net;
 #[path = "engine/nodes.rs"]
 mod nodes;
+#[path = "engine/partitions.rs"]
+mod partitions;
 #[path = "engine/servers.rs"]
 mod servers;
 mod support;
@@ -36,6 +44,14 @@ fn other(trial: &Trial, name: &str) -> Server {
     let mut command = trial.site.serve(&["--listen", "127.0.0.1:0"]);
     command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
     Server::start(command)
+}
+
+/// The command of the same on a socket in the file system, which all hosts reach.
+fn other_on(trial: &Trial, name: &str) -> Command {
+    let socket = trial.site.data().with_file_name(format!("{name}.socket"));
+    let mut command = trial.site.serve(&["--listen", &format!("unix:{}", socket.display())]);
+    command.env("RINGWELL_DATA", trial.site.data().with_file_name(name));
+    command
 }
 
 fn readiness(server: &Server) -> (u16, String) {
@@ -306,7 +322,7 @@ fn servers_with_tls_and_a_key_accept_its_holder_and_refuse_all_others() {
 
 /// The output of `ringwell doctor` about the servers.
 fn doctor(trial: &Trial) -> String {
-    let mut command = ringwell(&["doctor", "--config"]);
+    let mut command = ringwell(&["doctor", "engine", "--config"]);
     let output = command.arg(trial.site.config()).output().unwrap();
     String::from_utf8_lossy(&output.stdout).into_owned()
 }
@@ -318,11 +334,33 @@ fn the_doctor_sees_servers_and_streams() {
     let text = doctor(&trial);
     assert!(text.contains("3 servers of a tested version flush each message"), "{text}");
     assert!(text.contains("RINGWELL_0 will be made at the first start"), "{text}");
+    assert!(text.contains("clocks of the servers differ from this one by"), "{text}");
+    assert!(text.contains("this client has all permissions that it needs"), "{text}");
+    assert!(text.contains("everyone who reaches the servers may publish"), "{text}");
+    trial.start().stop();
+    nats.publish("ringwell_0.groups", "not a group");
     trial.start().stop();
     let text = doctor(&trial);
     assert!(text.contains("stream RINGWELL_1: led by n"), "{text}");
+    assert!(text.contains("RINGWELL_0 has 1 messages of another program"), "{text}");
     nats.kill_all();
     assert!(doctor(&trial).contains("cannot be reached"), "{}", doctor(&trial));
+}
+
+#[test]
+fn the_doctor_names_permissions_that_are_missing() {
+    let guard = format!(
+        "authorization {{ users: [ {{ nkey: {KEY}, permissions: {{\n\
+         publish: {{ deny: [\"$JS.API.STREAM.PURGE.>\"] }} }} }} ] }}\n"
+    );
+    let Some(nats) = Nats::start_guarded(1, &guard) else { return };
+    let folder = TempDir::new().unwrap();
+    let seed = folder.path().join("seed");
+    fs::write(&seed, SEED).unwrap();
+    let trial = Trial::new(&format!("{}journal.credentials = {seed:?}\n", nats.settings()));
+    let text = doctor(&trial);
+    assert!(text.contains("publish $JS.API.STREAM.PURGE.RINGWELL_0"), "{text}");
+    assert!(!text.contains("everyone who reaches"), "{text}");
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub use packing::Packer;
 use packing::{PLAIN, ZSTD, unpack};
 
 const MAGIC: [u8; 4] = *b"RPm1";
+/// The bytes of [`MAGIC`] that all versions share.
+const MARK_BYTES: usize = 3;
 const HEADER_BYTES: usize = 120;
 
 /// The length of the longest message.
@@ -102,6 +104,12 @@ pub fn decode_message(bytes: &[u8]) -> Result<(Author, Group), MessageFault> {
         return Err(MessageFault::Damaged);
     }
     Ok((author, Group { header, body }))
+}
+
+/// Whether no version of Ringwell wrote this message: it does not begin as theirs do.
+#[must_use]
+pub fn is_foreign_message(bytes: &[u8]) -> bool {
+    !bytes.starts_with(&MAGIC[..MARK_BYTES])
 }
 
 fn read_header(head: &[u8]) -> Option<(Author, GroupHeader, u32)> {

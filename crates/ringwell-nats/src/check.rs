@@ -2,7 +2,10 @@
 //! tests, Ringwell's or those of others, lost answered allocations. Source: docs/spec/log.md,
 //! "JetStream".
 
+use std::time::Duration;
+
 use async_nats::Client;
+use jiff::Timestamp;
 use ringwell_directory::Replicated;
 use ringwell_journal::MESSAGE_BYTES_MAX;
 use serde_json::{Value, json};
@@ -35,6 +38,34 @@ pub(crate) async fn servers(client: &Client, settings: &Replicated) -> Result<()
         }
     }
     Ok(())
+}
+
+/// A server's machine.
+#[derive(Debug)]
+pub(crate) struct Machine {
+    /// Its name.
+    pub(crate) server: String,
+    /// The difference between its clock and this machine's.
+    pub(crate) clock_off: Duration,
+    /// All streams together may have this length.
+    pub(crate) room_bytes: u64,
+}
+
+/// Asks the server at a monitoring address about its machine.
+pub(crate) async fn machine(address: &str, settings: &Replicated) -> Result<Machine, NatsError> {
+    let asked = Timestamp::now();
+    let varz = get(address).await;
+    let answered = Timestamp::now();
+    let varz = varz.map_err(|error| unreached(settings, &format!("{address}/varz: {error}")))?;
+    let now = varz["now"].as_str().and_then(|now| now.parse::<Timestamp>().ok());
+    // It read its clock between the two.
+    let now = now.unwrap_or(asked);
+    let off = if now < asked { asked.duration_since(now) } else { now.duration_since(answered) };
+    Ok(Machine {
+        server: varz["server_name"].as_str().unwrap_or(address).to_owned(),
+        clock_off: Duration::try_from(off).unwrap_or_default(),
+        room_bytes: varz["jetstream"]["config"]["max_storage"].as_u64().unwrap_or(u64::MAX),
+    })
 }
 
 fn version(server: &str, text: &str) -> Result<(), Unfit> {

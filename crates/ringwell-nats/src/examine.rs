@@ -1,13 +1,16 @@
 //! Examines servers and streams without changing them, for `ringwell doctor`.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use async_nats::Client;
 use ringwell_directory::Replicated;
 use tokio::runtime::{Builder, Handle};
 
-use crate::check::servers as check_servers;
+use crate::check::{self, servers as check_servers};
 use crate::connection::connect;
 use crate::error::{NatsError, unreached};
+use crate::permissions::missing_permissions;
 use crate::stream::{Seen, Stream};
 
 /// The time limit for connecting to a server.
@@ -22,15 +25,25 @@ pub struct Examined {
     pub doubtful: Vec<String>,
 }
 
-/// Examines the servers, and the streams of this many shards.
+/// Examines the servers, and the streams of this many shards. Clocks of the servers may differ from
+/// this machine's by `skew_max`.
 ///
 /// # Errors
 /// [`NatsError`]: journals cannot be kept there.
-pub fn examine(settings: &Replicated, shards: u16) -> Result<Examined, NatsError> {
-    Builder::new_current_thread().enable_all().build()?.block_on(look(settings, shards))
+pub fn examine(
+    settings: &Replicated,
+    shards: u16,
+    skew_max: Duration,
+) -> Result<Examined, NatsError> {
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    runtime.block_on(look(settings, shards, skew_max))
 }
 
-async fn look(settings: &Replicated, shards: u16) -> Result<Examined, NatsError> {
+async fn look(
+    settings: &Replicated,
+    shards: u16,
+    skew_max: Duration,
+) -> Result<Examined, NatsError> {
     let connecting = tokio::time::timeout(CONNECT_MAX, connect(settings));
     let client = connecting.await.unwrap_or_else(|_| Err(unreached(settings, "no answer")))?;
     check_servers(&client, settings).await?;
@@ -44,15 +57,82 @@ async fn look(settings: &Replicated, shards: u16) -> Result<Examined, NatsError>
             settings.replicas
         ));
     }
+    look_at_machines(settings, shards, skew_max, &mut found).await?;
+    look_at_permissions(&client, settings, shards, &mut found).await;
     for shard in 0..shards {
         let (name, runtime) = (format!("{}_{shard}", settings.stream), Handle::current());
-        let stream = Stream::new(client.clone(), runtime.clone(), name.clone());
+        let stream = Stream::new(client.clone(), Arc::default(), runtime.clone(), name.clone());
         look_at(&name, &stream, settings, &mut found).await?;
         let name = format!("{name}_snapshots");
         let stream = Stream::of_snapshots(client.clone(), runtime, name.clone());
         look_at(&name, &stream, settings, &mut found).await?;
     }
     Ok(found)
+}
+
+/// Compares each server's clock and room with what is needed.
+async fn look_at_machines(
+    settings: &Replicated,
+    shards: u16,
+    skew_max: Duration,
+    found: &mut Examined,
+) -> Result<(), NatsError> {
+    let needed = u64::from(shards).saturating_mul(settings.stream_bytes).saturating_mul(2);
+    let (mut off_most, mut has_doubt) = (Duration::ZERO, false);
+    for address in &settings.monitor {
+        let seen = check::machine(address, settings).await?;
+        let (server, off) = (&seen.server, seen.clock_off);
+        off_most = off_most.max(off);
+        if off > skew_max {
+            has_doubt = true;
+            found.doubtful.push(format!(
+                "the clock of {server} differs from this machine's by {off:.1?}, and clock_skew_max \
+                 is {skew_max:?}: run a time service on both"
+            ));
+        }
+        if seen.room_bytes < needed {
+            found.doubtful.push(format!(
+                "{server} may store {} MiB, and the streams of {shards} shards reserve {} MiB: raise \
+                 max_file_store, or lower stream_bytes",
+                seen.room_bytes >> 20,
+                needed >> 20
+            ));
+        }
+    }
+    if !has_doubt {
+        found
+            .fit
+            .push(format!("clocks of the servers differ from this one by {off_most:.1?} at most"));
+    }
+    Ok(())
+}
+
+/// Whether this client may do all that it needs, and others may not.
+async fn look_at_permissions(
+    client: &Client,
+    settings: &Replicated,
+    shards: u16,
+    found: &mut Examined,
+) {
+    if !client.server_info().auth_required {
+        found.doubtful.push(
+            "everyone who reaches the servers may publish to the streams, and end shards: set \
+             `authorization` in their configuration, and `credentials` in ours"
+                .to_owned(),
+        );
+    }
+    match missing_permissions(client, settings, shards).await {
+        Ok(missing) if missing.is_empty() => {
+            found.fit.push("this client has all permissions that it needs".to_owned());
+        }
+        Ok(missing) => found.doubtful.push(format!(
+            "this client lacks permissions in the servers' configuration: {}",
+            missing.join(", ")
+        )),
+        Err(reason) => found
+            .doubtful
+            .push(format!("the servers do not report the permissions of this client: {reason}")),
+    }
 }
 
 async fn look_at(
@@ -62,7 +142,7 @@ async fn look_at(
     found: &mut Examined,
 ) -> Result<(), NatsError> {
     let asked = Instant::now();
-    let Some(Seen { leader, behind, bytes }) = stream.look(settings).await? else {
+    let Some(Seen { leader, behind, bytes, foreign }) = stream.look(settings).await? else {
         found.fit.push(format!("stream {name} will be made at the first start"));
         return Ok(());
     };
@@ -73,6 +153,12 @@ async fn look_at(
         .push(format!("stream {name}: led by {leader}, answers in {took:.1?}, {share} % full"));
     if share > 80 {
         found.doubtful.push(format!("stream {name} is {share} % full"));
+    }
+    if foreign > 0 {
+        found.doubtful.push(format!(
+            "stream {name} has {foreign} messages of another program, which are skipped: allow only \
+             Ringwell to publish there"
+        ));
     }
     for server in behind {
         found.doubtful.push(format!("stream {name}: server {server} is not in step"));

@@ -11,6 +11,8 @@ mod check;
 mod connection;
 mod error;
 mod examine;
+mod permissions;
+mod reach;
 mod shelf;
 mod stream;
 
@@ -45,6 +47,7 @@ const START_PAUSE: Duration = Duration::from_millis(500);
 /// The streams of all shards of a process, on one connection.
 pub struct NatsLogs {
     client: Client,
+    reach: Arc<reach::Reach>,
     runtime: Handle,
     settings: Replicated,
     /// The process no longer serves anything.
@@ -76,6 +79,7 @@ impl NatsLogs {
         let has_ended = Arc::default();
         Ok(Self {
             client,
+            reach: Arc::default(),
             runtime: handle,
             settings: settings.clone(),
             has_ended,
@@ -87,7 +91,8 @@ impl NatsLogs {
 impl NatsLogs {
     fn stream(&self, shard: u16) -> stream::Stream {
         let name = format!("{}_{shard}", self.settings.stream);
-        stream::Stream::new(self.client.clone(), self.runtime.clone(), name)
+        let reach = Arc::clone(&self.reach);
+        stream::Stream::new(self.client.clone(), reach, self.runtime.clone(), name)
     }
 
     /// Creates the stream if it does not exist.

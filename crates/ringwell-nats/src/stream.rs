@@ -3,6 +3,7 @@
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::Duration;
 
 use async_nats::client::RequestErrorKind;
@@ -12,12 +13,15 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ringwell_directory::Replicated;
 use ringwell_driver::store::{NotAppended, SharedLog, Unreached, Waiting};
+use ringwell_journal::decode_message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
+use tokio::time::Instant;
 
 use crate::check::{config as wanted_config, stream as check_stream};
 use crate::error::{NatsError, Unfit, unreached};
+use crate::reach::Reach;
 
 /// The time after which an unanswered append may have been lost with its leader.
 const APPEND_MAX: Duration = Duration::from_secs(2);
@@ -47,6 +51,7 @@ const PLACEMENT: &str = "ringwell.placement";
 #[derive(Clone)]
 pub(crate) struct Stream {
     client: Client,
+    reach: Arc<Reach>,
     runtime: Handle,
     name: String,
     /// Where messages are sent: groups, or pieces of snapshots and their indexes.
@@ -87,6 +92,13 @@ struct StoredMessage {
     seq: u64,
     #[serde(default)]
     data: String,
+    #[serde(default)]
+    subject: String,
+    #[serde(default)]
+    time: String,
+    /// Its headers, as base64.
+    #[serde(default)]
+    hdrs: String,
 }
 
 #[derive(Debug, Deserialize)]
@@ -121,19 +133,21 @@ pub(crate) struct Seen {
     pub(crate) behind: Vec<String>,
     /// Its length.
     pub(crate) bytes: u64,
+    /// The count of messages of other programs, if its last one is a group.
+    pub(crate) foreign: u64,
 }
 
 impl Stream {
-    pub(crate) fn new(client: Client, runtime: Handle, name: String) -> Self {
+    pub(crate) fn new(client: Client, reach: Arc<Reach>, runtime: Handle, name: String) -> Self {
         let subjects = vec![format!("{}.groups", name.to_ascii_lowercase())];
-        Self { client, runtime, name, subjects }
+        Self { client, reach, runtime, name, subjects }
     }
 
     /// A stream of snapshots.
     pub(crate) fn of_snapshots(client: Client, runtime: Handle, name: String) -> Self {
         let prefix = name.to_ascii_lowercase();
         let subjects = vec![format!("{prefix}.pieces"), format!("{prefix}.index")];
-        Self { client, runtime, name, subjects }
+        Self { client, reach: Arc::default(), runtime, name, subjects }
     }
 
     pub(crate) fn runtime(&self) -> &Handle {
@@ -191,8 +205,14 @@ impl Stream {
         let subject = format!("$JS.API.STREAM.{what}.{}", self.name);
         let body = Bytes::from(body.to_string());
         let request = Request::new().payload(body).timeout(Some(ANSWER_MAX));
-        let answer = self.client.send_request(subject, request).await;
-        let answer = answer.map_err(|error| Problem::Silent(error.to_string()))?;
+        let asked = Instant::now();
+        let answer = match self.client.send_request(subject, request).await {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.reach.stuck(&self.client, asked).await;
+                return Err(Problem::Silent(error.to_string()));
+            }
+        };
         let read = serde_json::from_slice::<StreamReply>(&answer.payload);
         let mut read = read.map_err(|error| Problem::Silent(error.to_string()))?;
         match read.error.take() {
@@ -213,8 +233,11 @@ impl Stream {
         check_stream(&self.name, &self.subjects, &config, settings)?;
         let Cluster { leader, replicas } = answer.cluster.unwrap_or_default();
         let behind = replicas.into_iter().filter(|it| !it.current).map(|it| it.name).collect();
-        let bytes = answer.state.map_or(0, |state| state.bytes);
-        Ok(Some(Seen { leader, behind, bytes }))
+        let (last, bytes) = answer.state.map_or((0, 0), |state| (state.last_seq, state.bytes));
+        let newest = self.clone().read_now(last).await.ok().flatten();
+        let group = newest.and_then(|bytes| Some(decode_message(&bytes).ok()?.1));
+        let foreign = group.map_or(0, |group| last.saturating_sub(group.header.n));
+        Ok(Some(Seen { leader, behind, bytes, foreign }))
     }
 
     /// Whether the stream's leader answers, or reports that there is no such stream yet.
@@ -227,6 +250,19 @@ impl Stream {
     }
 
     async fn append_now(self, n: u64, message: Bytes) -> Result<(), NotAppended> {
+        let asked = Instant::now();
+        let appended = self.request_append(n, message).await;
+        match &appended {
+            Ok(()) | Err(NotAppended::Full | NotAppended::Refused(_)) => self.reach.progressed(),
+            // A leader that is cut off refuses messages because of its own proposals.
+            Err(NotAppended::Taken | NotAppended::Unknown) => {
+                self.reach.stuck(&self.client, asked).await;
+            }
+        }
+        appended
+    }
+
+    async fn request_append(&self, n: u64, message: Bytes) -> Result<(), NotAppended> {
         let mut headers = HeaderMap::new();
         headers.insert("Nats-Expected-Stream", self.name.as_str());
         headers.insert("Nats-Expected-Last-Sequence", (n - 1).to_string().as_str());
@@ -284,6 +320,16 @@ impl Stream {
         }
     }
 
+    /// The subject, time and headers of a message, for people.
+    async fn origin_now(self, n: u64) -> String {
+        let answer = self.ask("MSG.GET", &json!({ "seq": n })).await;
+        let Ok(StreamReply { message: Some(it), .. }) = answer else { return String::new() };
+        let headers = STANDARD.decode(it.hdrs).unwrap_or_default();
+        let headers = headers.escape_ascii().to_string();
+        let headers = if headers.is_empty() { "no headers" } else { &headers };
+        format!("stream {}, subject {}, at {}, {headers}", self.name, it.subject, it.time)
+    }
+
     async fn ends_now(self) -> Result<Range<u64>, Unreached> {
         let state = self.ask("INFO", &json!({})).await?.state;
         let StreamState { first_seq, last_seq, .. } =
@@ -336,6 +382,10 @@ impl SharedLog for Stream {
 
     fn change_leader(&self) -> Waiting<Result<(), Unreached>> {
         self.run(self.clone().step_down(), || Err(stopping()))
+    }
+
+    fn origin(&self, place: u64) -> Waiting<String> {
+        self.run(self.clone().origin_now(place), String::new)
     }
 }
 

@@ -12,7 +12,8 @@ use ringwell_driver::membership::Membership;
 use ringwell_driver::node::Begun;
 use ringwell_driver::open::{self, Beside, Opened, OverflowTaken, Start, shards_on_disk};
 use ringwell_driver::store::{
-    HistoryLimits, LastOwner, LogStore, Logs, Prefix, SharedLog, Shelf, SnapshotIndex, Store,
+    HistoryLimits, LastOwner, LogStore, Logs, Numbered, Prefix, SharedLog, Shelf, SnapshotIndex,
+    Store,
 };
 use ringwell_engine::Engine;
 use ringwell_journal::{Author, Durability};
@@ -42,7 +43,7 @@ pub(crate) struct Started {
 
 /// A shard's log, and the identity under which this process writes to it.
 pub(crate) struct ShardLog {
-    log: Arc<dyn SharedLog>,
+    log: Numbered<Arc<dyn SharedLog>>,
     author: Author,
     shelf: Arc<dyn Shelf>,
     /// The snapshots that are kept.
@@ -53,7 +54,10 @@ pub(crate) struct ShardLog {
 
 impl ShardLog {
     /// The store of the shard's groups; the files are a copy.
-    pub(crate) fn store<M: Store>(self, copy: M) -> LogStore<Arc<dyn SharedLog>, M, Tokio> {
+    pub(crate) fn store<M: Store>(
+        self,
+        copy: M,
+    ) -> LogStore<Numbered<Arc<dyn SharedLog>>, M, Tokio> {
         let Self { log, author, shelf, kept, prefix, limits } = self;
         LogStore::new(log, copy, Tokio, author).with_shelf(shelf, kept, prefix, limits)
     }
@@ -195,7 +199,7 @@ fn follow(
     (directory, settings, believed): Of<'_>,
 ) -> Result<(Read, (u16, ShardLog)), ServeError> {
     let (shard, began) = (read.shard, Instant::now());
-    let log = logs.log(shard, placement).map_err(ServeError::Log)?;
+    let log = Numbered::new(logs.log(shard, placement).map_err(ServeError::Log)?, shard);
     let shelf = logs.shelf(shard).map_err(ServeError::Log)?;
     let specs = open::specs(directory.pools_of(shard));
     let beside = Beside { shelf: &*shelf, settings, specs: &specs, believed };

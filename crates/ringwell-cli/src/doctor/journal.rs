@@ -7,7 +7,7 @@ use super::findings::Findings;
 pub(super) fn servers(config: &Config, findings: &mut Findings) {
     let Some(replicated) = &config.journal.replicated else { return };
     #[cfg(feature = "nats")]
-    match ringwell_nats::examine(replicated, config.shards) {
+    match ringwell_nats::examine(replicated, config.shards, config.clock_skew_max) {
         Ok(found) => {
             found.fit.into_iter().for_each(|text| findings.ok("journal", text));
             found.doubtful.into_iter().for_each(|text| findings.note("journal", text));

@@ -200,20 +200,46 @@ fn a_cluster_file_that_places_pools_elsewhere_is_refused() {
 }
 
 #[test]
-fn a_foreign_message_ends_the_shard_and_is_never_followed() {
+fn foreign_messages_are_reported_and_skipped() {
     let Some(nats) = Nats::start(1) else { return };
     let mut nodes = Nodes::new(&nats, "");
     let first = nodes.start(0);
     let second = nodes.start(1);
     nodes.wait_for_all(&first);
-    nats.publish("ringwell_1.groups", "not a group");
-    let mut client = second.client();
-    wait_until("its lock is taken, and the shard hands numbers out", || {
-        nodes.ask(&mut client, "taken").iter().any(|row| row.overflow)
-    });
-    second.says("message");
+    for text in ["not a group", "", "{\"some\":\"thing\"}"] {
+        nats.publish("ringwell_1.groups", text);
+        nodes.wait_for_all(&second);
+    }
+    second.says("another program has published to the journal's stream");
+    second.says("not a group");
+    second.says("subject ringwell_1.groups");
     second.kill();
-    let refused = Server::try_start(nodes.command(1)).unwrap_err();
-    assert!(refused.log.contains("was not written by this version"), "{}", refused.log);
+    // With its copy, and on a machine without one.
+    let second = nodes.start(1);
+    nodes.wait_for_all(&second);
+    second.kill();
+    fs::remove_dir_all(nodes.sites[1].data()).unwrap();
+    let second = nodes.start(1);
+    nodes.wait_for_all(&second);
+    assert!(!second.log().contains("overflow"), "{}", second.log());
+    nodes.wait_for_all(&first);
     first.stop();
+    second.stop();
+}
+
+#[test]
+fn pools_are_held_if_a_stream_ends_with_a_foreign_message() {
+    let Some(nats) = Nats::start(1) else { return };
+    let mut nodes = Nodes::new(&nats, "");
+    let first = nodes.start(0);
+    let second = nodes.start(1);
+    nodes.wait_for_all(&first);
+    second.kill();
+    nats.publish("ringwell_1.groups", "not a group");
+    let second = nodes.start(1);
+    second.says("the journal's stream ends with messages of another program");
+    let rows = nodes.ask(&mut second.client(), "held");
+    assert!(rows.iter().any(|row| row.overflow), "{rows:?}");
+    first.stop();
+    second.stop();
 }

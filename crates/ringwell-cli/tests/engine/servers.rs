@@ -1,15 +1,17 @@
 //! nats-servers on this machine, for tests.
 
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::net::Net;
 use crate::support::server::signal;
 
 /// The time in which servers must find each other.
@@ -26,9 +28,34 @@ pub(crate) struct Nats {
 #[derive(Debug)]
 struct One {
     child: Option<Child>,
+    host: String,
     clients: u16,
     monitor: u16,
     config: PathBuf,
+    store: PathBuf,
+    /// The program and its arguments that run it on another host.
+    within: Vec<OsString>,
+}
+
+/// Where servers run, and how they are configured.
+#[derive(Debug)]
+pub(crate) struct Layout<'a> {
+    pub(crate) count: usize,
+    /// A setting of JetStream.
+    pub(crate) setting: &'a str,
+    /// A part of the configuration.
+    pub(crate) guard: &'a str,
+    /// The first hosts of this network run them.
+    pub(crate) net: Option<&'a Net>,
+    /// A folder for the store of each.
+    pub(crate) stores: &'a [PathBuf],
+}
+
+impl Default for Layout<'_> {
+    /// Three servers that flush each message.
+    fn default() -> Self {
+        Self { count: 3, setting: "sync_interval: always", guard: "", net: None, stores: &[] }
+    }
 }
 
 impl Nats {
@@ -39,38 +66,47 @@ impl Nats {
 
     /// This many servers with this setting of JetStream.
     pub(crate) fn start_with(count: usize, setting: &str) -> Option<Self> {
-        Self::start_as(count, setting, "")
+        Self::start_in(&Layout { count, setting, ..Layout::default() })
     }
 
     /// This many servers that flush, with this part of a configuration.
     pub(crate) fn start_guarded(count: usize, guard: &str) -> Option<Self> {
-        Self::start_as(count, "sync_interval: always", guard)
+        Self::start_in(&Layout { count, guard, ..Layout::default() })
     }
 
-    fn start_as(count: usize, setting: &str, guard: &str) -> Option<Self> {
+    /// Servers of this layout; `None` if the program is missing.
+    pub(crate) fn start_in(layout: &Layout<'_>) -> Option<Self> {
+        let Layout { count, setting, guard, net, stores } = *layout;
         let program = program()?;
         let folder = TempDir::new().unwrap();
         let ports: Vec<[u16; 3]> = (0..count).map(|_| free_ports()).collect();
-        let routes: Vec<String> =
-            ports.iter().map(|[_, _, route]| format!("nats://127.0.0.1:{route}")).collect();
+        let host = |index| net.map_or_else(|| "127.0.0.1".to_owned(), |net| net.address(index));
+        let route =
+            |(index, [.., route]): (usize, &[u16; 3])| format!("nats://{}:{route}", host(index));
+        let routes: Vec<String> = ports.iter().enumerate().map(route).collect();
         let one = |(index, &[clients, monitor, route]): (usize, &[u16; 3])| {
-            let store = folder.path().join(format!("store{index}"));
+            let own = || folder.path().join(format!("store{index}"));
+            let store = stores.get(index).map_or_else(own, |store| store.join("store"));
+            let host = host(index);
             let cluster = if count == 1 {
                 String::new()
             } else {
-                format!(
-                    "cluster {{ name: rw, listen: \"127.0.0.1:{route}\", routes: {routes:?} }}\n"
-                )
+                format!("cluster {{ name: rw, listen: \"{host}:{route}\", routes: {routes:?} }}\n")
             };
             let config = folder.path().join(format!("{index}.conf"));
             let text = format!(
-                "server_name: n{index}\nlisten: \"127.0.0.1:{clients}\"\n\
-                 http: \"127.0.0.1:{monitor}\"\nmax_payload: 2MB\n\
+                "server_name: n{index}\nlisten: \"{host}:{clients}\"\n\
+                 http: \"{host}:{monitor}\"\nmax_payload: 2MB\n\
                  jetstream {{ store_dir: {:?}, max_file_store: 4GB, {setting} }}\n{guard}{cluster}",
                 store.display().to_string()
             );
             fs::write(&config, text).unwrap();
-            One { child: None, clients, monitor, config }
+            let outer = net.map(|net| net.on(index, &Command::new("true")));
+            let within = outer.map_or_else(Vec::new, |outer| {
+                let words = [outer.get_program()].into_iter().chain(outer.get_args());
+                words.filter(|word| *word != "true").map(OsString::from).collect()
+            });
+            One { child: None, host, clients, monitor, config, store, within }
         };
         let servers = ports.iter().enumerate().map(one).collect();
         let mut nats = Self { folder, program, servers };
@@ -81,16 +117,19 @@ impl Nats {
 
     fn begin(&mut self, index: usize) {
         let log = fs::File::create(self.folder.path().join(format!("{index}.log"))).unwrap();
-        let mut command = Command::new(&self.program);
-        command.arg("-c").arg(&self.servers[index].config);
+        let One { within, config, .. } = &self.servers[index];
+        let words: Vec<&OsStr> =
+            within.iter().map(OsString::as_os_str).chain([self.program.as_os_str()]).collect();
+        let mut command = Command::new(words[0]);
+        command.args(&words[1..]).arg("-c").arg(config);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         self.servers[index].child = Some(child);
     }
 
-    fn wait_until_ready(&self) {
+    pub(crate) fn wait_until_ready(&self) {
         let until = Instant::now() + PATIENCE;
         let is_ready = |one: &One| {
-            let page = get(one.monitor, "/healthz");
+            let page = get((&one.host, one.monitor), "/healthz");
             page.is_some_and(|page| page["status"] == "ok")
         };
         while !self.servers.iter().all(is_ready) {
@@ -102,7 +141,7 @@ impl Nats {
     /// The settings of a node whose journals are here.
     pub(crate) fn settings(&self) -> String {
         let of = |scheme: &str, port: fn(&One) -> u16| {
-            let one = |server| format!("{scheme}://127.0.0.1:{}", port(server));
+            let one = |server: &One| format!("{scheme}://{}:{}", server.host, port(server));
             self.servers.iter().map(one).collect::<Vec<_>>()
         };
         format!(
@@ -116,7 +155,8 @@ impl Nats {
 
     /// Publishes a message that Ringwell did not write.
     pub(crate) fn publish(&self, subject: &str, body: &str) {
-        let mut server = TcpStream::connect(("127.0.0.1", self.servers[0].clients)).unwrap();
+        let One { host, clients, .. } = &self.servers[0];
+        let mut server = TcpStream::connect((host.as_str(), *clients)).unwrap();
         let text = format!(
             "CONNECT {{\"verbose\":false}}\r\nPUB {subject} {}\r\n{body}\r\nPING\r\n",
             body.len()
@@ -132,6 +172,20 @@ impl Nats {
         }
     }
 
+    /// Has another server lead a stream.
+    pub(crate) fn step_down(&self, stream: &str) {
+        self.publish(&format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}"), "");
+    }
+
+    /// Changes a setting of a stream, as an operator does.
+    pub(crate) fn change_stream(&self, stream: &str, setting: &str, value: impl Into<Value>) {
+        let leader = &self.servers[self.leader(stream)];
+        let mut config =
+            stream_of((&leader.host, leader.monitor), stream).unwrap()["config"].clone();
+        config[setting] = value.into();
+        self.publish(&format!("$JS.API.STREAM.UPDATE.{stream}"), &config.to_string());
+    }
+
     pub(crate) fn signal_all(&self, name: &str) {
         for child in self.servers.iter().filter_map(|one| one.child.as_ref()) {
             signal(child.id(), name);
@@ -140,12 +194,19 @@ impl Nats {
 
     /// Kills the server that leads a stream; returns its index.
     pub(crate) fn kill_leader(&mut self, stream: &str) -> usize {
+        let index = self.leader(stream);
+        self.kill(index);
+        index
+    }
+
+    /// The index of the server that leads a stream.
+    pub(crate) fn leader(&self, stream: &str) -> usize {
         let until = Instant::now() + PATIENCE;
         loop {
-            let leader = self.servers.iter().find_map(|one| leader_of(one.monitor, stream));
+            let alive = self.servers.iter().filter(|one| one.child.is_some());
+            let leader = { alive }.find_map(|one| leader_of((&one.host, one.monitor), stream));
             let index = leader.and_then(|name| name.strip_prefix('n')?.parse().ok());
             if let Some(index) = index {
-                self.kill(index);
                 return index;
             }
             assert!(Instant::now() < until, "{stream} has no leader");
@@ -155,12 +216,29 @@ impl Nats {
 
     /// The first message of a stream, and its length.
     pub(crate) fn first_and_bytes(&self, stream: &str) -> (u64, u64) {
-        let state = self.servers.iter().find_map(|one| stream_of(one.monitor, stream));
+        let state = self.servers.iter().find_map(|one| stream_of((&one.host, one.monitor), stream));
         let state = &state.unwrap()["state"];
         (state["first_seq"].as_u64().unwrap(), state["bytes"].as_u64().unwrap())
     }
 
-    fn kill(&mut self, index: usize) {
+    /// Where a server keeps its streams.
+    pub(crate) fn store(&self, index: usize) -> &Path {
+        &self.servers[index].store
+    }
+
+    pub(crate) fn pid(&self, index: usize) -> u32 {
+        self.servers[index].child.as_ref().unwrap().id()
+    }
+
+    /// A regular stop, which hands over what it leads.
+    pub(crate) fn stop(&mut self, index: usize) {
+        if let Some(mut child) = self.servers[index].child.take() {
+            signal(child.id(), "TERM");
+            let _ = child.wait();
+        }
+    }
+
+    pub(crate) fn kill(&mut self, index: usize) {
         if let Some(mut child) = self.servers[index].child.take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -207,20 +285,20 @@ fn free_ports() -> [u16; 3] {
 }
 
 /// The server that leads `stream`, as one server sees it.
-fn leader_of(monitor: u16, stream: &str) -> Option<String> {
+fn leader_of(monitor: (&str, u16), stream: &str) -> Option<String> {
     stream_of(monitor, stream)?["cluster"]["leader"].as_str().map(str::to_owned)
 }
 
 /// The state of `stream`, as one server sees it.
-fn stream_of(monitor: u16, stream: &str) -> Option<Value> {
-    let page = get(monitor, "/jsz?streams=true&config=false&accounts=true")?;
+fn stream_of(monitor: (&str, u16), stream: &str) -> Option<Value> {
+    let page = get(monitor, "/jsz?streams=true&config=true&accounts=true")?;
     let accounts = page["account_details"].as_array()?;
     let mut streams = accounts.iter().filter_map(|it| it["stream_detail"].as_array()).flatten();
     streams.find(|it| it["name"] == stream).cloned()
 }
 
-fn get(monitor: u16, path: &str) -> Option<Value> {
-    let mut server = TcpStream::connect(("127.0.0.1", monitor)).ok()?;
+fn get(monitor: (&str, u16), path: &str) -> Option<Value> {
+    let mut server = TcpStream::connect(monitor).ok()?;
     server.set_read_timeout(Some(Duration::from_secs(2))).ok()?;
     write!(server, "GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n").ok()?;
     let mut answer = String::new();

@@ -3,50 +3,12 @@
 //! libfaketime shows a wall clock that the test sets, and that may change while the server runs; a
 //! time namespace has a separate clock since boot, as after a restart of the machine.
 
-use std::fs;
-use std::path::PathBuf;
-use std::process::Command;
-
 use super::support::server::Server;
-use super::support::site::Site;
+use super::support::wall::Wall;
 use super::trial::{Trial, can_run, wait_until, within};
 
 const HOUR: i64 = 3_600;
 const TEN_YEARS: i64 = 87_660 * HOUR;
-
-/// A wall clock that a test sets.
-pub(super) struct Wall {
-    library: PathBuf,
-    file: PathBuf,
-}
-
-impl Wall {
-    pub(super) fn new(site: &Site) -> Option<Self> {
-        let folders = fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok);
-        let library = folders.map(|it| it.path().join("faketime/libfaketimeMT.so.1"));
-        let Some(library) = library.into_iter().find(|it| it.exists()) else {
-            println!("SKIPPED: no libfaketime here, which sets the clock of one process");
-            return None;
-        };
-        let wall = Self { library, file: site.config().with_extension("time") };
-        wall.set(0);
-        Some(wall)
-    }
-
-    /// From now on it is this many seconds ahead of the real one.
-    pub(super) fn set(&self, ahead: i64) {
-        // In one step, so that no reader sees half of it.
-        let new = self.file.with_extension("new");
-        fs::write(&new, format!("{ahead:+}\n")).unwrap();
-        fs::rename(new, &self.file).unwrap();
-    }
-
-    pub(super) fn shown_to(&self, mut command: Command) -> Command {
-        command.env("LD_PRELOAD", &self.library).env("FAKETIME_TIMESTAMP_FILE", &self.file);
-        command.env("FAKETIME_NO_CACHE", "1").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        command
-    }
-}
 
 /// The lead of a server's wall clock in seconds, by the newest line of its log.
 fn ahead(server: &Server) -> i64 {
@@ -58,7 +20,7 @@ fn ahead(server: &Server) -> i64 {
 #[test]
 fn setting_the_wall_clock_while_the_server_runs_changes_nothing() {
     let mut trial = Trial::new("");
-    let Some(wall) = Wall::new(&trial.site) else { return };
+    let Some(wall) = Wall::new(trial.site.config().with_extension("time")) else { return };
     let server = Server::start(wall.shown_to(trial.serve()));
     trial.load(&server);
     for by in [HOUR, -HOUR, TEN_YEARS, -TEN_YEARS, 0] {
@@ -74,7 +36,7 @@ fn setting_the_wall_clock_while_the_server_runs_changes_nothing() {
 #[test]
 fn a_wall_clock_set_back_before_a_start_ends_no_lockout_and_closes_no_pool() {
     let mut trial = Trial::new("");
-    let Some(wall) = Wall::new(&trial.site) else { return };
+    let Some(wall) = Wall::new(trial.site.config().with_extension("time")) else { return };
     let mut server = Server::start(wall.shown_to(trial.serve()));
     trial.load(&server);
     for by in [-HOUR, -TEN_YEARS, 0] {
@@ -94,7 +56,7 @@ fn a_wall_clock_set_back_before_a_start_ends_no_lockout_and_closes_no_pool() {
 #[test]
 fn a_wall_clock_set_ahead_before_a_start_ends_no_lockout() {
     let mut trial = Trial::new("");
-    let Some(wall) = Wall::new(&trial.site) else { return };
+    let Some(wall) = Wall::new(trial.site.config().with_extension("time")) else { return };
     let mut server = Server::start(wall.shown_to(trial.serve()));
     trial.load(&server);
     for by in [TEN_YEARS, 0] {

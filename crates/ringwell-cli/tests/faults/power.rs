@@ -4,26 +4,11 @@
 //! The shutdown ioctl of ext4 does this to a file system in an image file. It needs the rights to
 //! mount and to use a loop device.
 
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use tempfile::TempDir;
 
+use super::support::image::Image;
 use super::support::server::Server;
-use super::trial::{Trial, Verdict, wait_until};
-
-const IMAGE_BYTES: u64 = 512 << 20;
-
-/// `EXT4_IOC_SHUTDOWN` with `EXT4_GOING_FLAGS_NOLOGFLUSH`, linux/fs/ext4/ext4.h.
-const CUT: &str = "import fcntl,os,struct,sys\n\
-    fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
-
-/// An ext4 file system in a file, unmounted at the end.
-struct Disk {
-    image: PathBuf,
-    at: PathBuf,
-}
+use super::trial::{Trial, Verdict};
 
 /// The result.
 enum Outcome {
@@ -32,53 +17,10 @@ enum Outcome {
     Refused(String),
 }
 
-fn succeeds(command: &mut Command) -> bool {
-    // Administrators' programs may be outside of the path.
-    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
-    command.env("PATH", path).output().is_ok_and(|done| done.status.success())
-}
-
-impl Disk {
-    /// Creates and mounts one; prints a message and returns nothing if that is not permitted.
-    fn mount_new(folder: &Path) -> Option<Self> {
-        let disk = Self { image: folder.join("image"), at: folder.join("disk") };
-        std::fs::create_dir(&disk.at).unwrap();
-        File::create(&disk.image).unwrap().set_len(IMAGE_BYTES).unwrap();
-        let made = succeeds(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&disk.image));
-        if made && disk.mount() && succeeds(Command::new("python3").args(["-c", "import fcntl"])) {
-            return Some(disk);
-        }
-        println!("SKIPPED: no permission to mount an ext4 image here, or no python3");
-        None
-    }
-
-    fn mount(&self) -> bool {
-        succeeds(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.at))
-    }
-
-    /// Unflushed data are lost.
-    fn cut_power(&self) {
-        assert!(succeeds(Command::new("python3").args(["-c", CUT]).arg(&self.at)));
-    }
-
-    /// The power is back.
-    fn mount_again(&self) {
-        wait_until("it cannot be unmounted", || succeeds(Command::new("umount").arg(&self.at)));
-        assert!(self.mount(), "it cannot be mounted again");
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        // Lazily, because a process left over from a failed test may still use it.
-        let _ = Command::new("umount").arg("-l").arg(&self.at).output();
-    }
-}
-
 /// Load, power cuts, and the checker's verdict; skipped if the machine forbids it.
 fn power_cuts(count: usize, settings: &str) -> Option<Outcome> {
     let folder = TempDir::new().unwrap();
-    let disk = Disk::mount_new(folder.path())?;
+    let disk = Image::mount_new(&folder.path().join("disk"))?;
     let mut trial = Trial::with_data(folder, disk.at.join("data"), settings);
     let outcome = cut_under_load(count, &disk, &mut trial);
     // Before its mount point is removed.
@@ -86,7 +28,7 @@ fn power_cuts(count: usize, settings: &str) -> Option<Outcome> {
     Some(outcome)
 }
 
-fn cut_under_load(count: usize, disk: &Disk, trial: &mut Trial) -> Outcome {
+fn cut_under_load(count: usize, disk: &Image, trial: &mut Trial) -> Outcome {
     let mut server = trial.start();
     trial.load(&server);
     for _ in 0..count {

@@ -6,10 +6,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::Value;
 
-use super::clock::Wall;
 use super::support::batch::{self, one};
 use super::support::server::Server;
 use super::support::site::{Pool, Site};
+use super::support::wall::Wall;
 
 const HOUR: i64 = 3_600;
 const DAY: i64 = 24 * HOUR;
@@ -42,7 +42,7 @@ fn lockouts_survive_a_stop_in_which_the_wall_clock_was_set() {
     for by in [13, HOUR, 20 * HOUR, -HOUR, 40 * DAY] {
         for is_killed in [true, false] {
             let (site, pool) = site(3, Duration::from_mins(2));
-            let Some(wall) = Wall::new(&site) else { return };
+            let Some(wall) = Wall::new(site.config().with_extension("time")) else { return };
             let server = start(&site, &wall, 0);
             let mut client = server.client();
             assert!((0..3).all(|row| !one(&mut client, &pool, &format!("{row}")).overflow));
@@ -62,7 +62,7 @@ fn lockouts_survive_a_stop_in_which_the_wall_clock_was_set() {
 fn a_wrong_wall_clock_that_is_corrected_does_not_affect_later_look_ups() {
     for wrong in [HOUR, 10 * HOUR, -30, -HOUR] {
         let (site, pool) = site(1, Duration::from_millis(500));
-        let Some(wall) = Wall::new(&site) else { return };
+        let Some(wall) = Wall::new(site.config().with_extension("time")) else { return };
         let server = start(&site, &wall, wrong);
         let mut moments = Vec::new();
         let mut visit = |server: &Server, id: &str| {
@@ -92,7 +92,7 @@ fn a_wrong_wall_clock_that_is_corrected_does_not_affect_later_look_ups() {
 fn one_start_with_a_wrong_clock_destroys_no_history() {
     for wrong in [40 * DAY, 4_000 * DAY] {
         let (site, pool) = site(1, Duration::from_millis(200));
-        let Some(wall) = Wall::new(&site) else { return };
+        let Some(wall) = Wall::new(site.config().with_extension("time")) else { return };
         let server = start(&site, &wall, 0);
         let row = one(&mut server.client(), &pool, "first");
         let moment = now_ms();

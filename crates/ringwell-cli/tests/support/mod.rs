@@ -8,5 +8,7 @@
 pub(crate) mod batch;
 pub(crate) mod client;
 pub(crate) mod disk;
+pub(crate) mod image;
 pub(crate) mod server;
 pub(crate) mod site;
+pub(crate) mod wall;

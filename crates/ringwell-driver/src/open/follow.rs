@@ -20,8 +20,8 @@ use super::read::{Believed, KeptIn, Read};
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
 use crate::store::{
-    Fate, FileError, Files, InlineJournal, Log, Prefix, STALE_MAX, Settings, Shelf, SnapshotIndex,
-    Unreached, append_to_log, snapshot_indexes,
+    Fate, FileError, Files, InlineJournal, Log, Places, Prefix, STALE_MAX, Settings, Shelf,
+    SnapshotIndex, Unreached, append_to_log, snapshot_indexes,
 };
 
 /// The time for which a start waits for the servers of the log.
@@ -186,11 +186,11 @@ pub async fn follow<F: Files, P: Platform>(
     beside: &Beside<'_>,
 ) -> Result<Followed<F>, FollowError> {
     let copied_end = read.recovered.tip.next_n;
-    let (ends, kept, ahead) = state(platform, log, beside.shelf, copied_end).await?;
+    let (ends, mut kept, mut ahead) = state(platform, log, beside.shelf, copied_end).await?;
     let until = platform.moment() + PATIENCE;
     let is_inside = (ends.start..=ends.end).contains(&copied_end);
     // The log has lost groups, and another process has filled their places.
-    let is_other = !read.is_new()
+    let mut is_other = !read.is_new()
         && is_inside
         && !has_same_end(platform, log, &read.recovered.tip, until).await?;
     let is_anew = read.is_new() || !is_inside || is_other;
@@ -199,13 +199,12 @@ pub async fn follow<F: Files, P: Platform>(
         if copied_end > ends.end || is_other {
             set_aside(files, beside.settings, read.shard)?;
         }
-        read = match fetch(files, beside, read.shard, &kept, &ends)? {
-            Some(mut fetched) => {
-                begin_at(&mut fetched, platform, log, until).await?;
-                fetched
-            }
-            None => begin_anew(files, beside, read.shard)?,
-        };
+        let others;
+        (read, others) =
+            begin_copy(platform, files, log, beside, read.shard, &mut kept, &ends).await?;
+        // A leader that has been replaced showed their groups when they were stored.
+        is_other |= !others.is_empty();
+        ahead.extend(others);
     }
     let Read { shard, kept: kept_in, restore, mut recovered, has_snapshot, .. } = read;
     let KeptIn::Files(store) = kept_in else {
@@ -233,7 +232,8 @@ pub async fn follow<F: Files, P: Platform>(
     following.take_over(platform, log, until).await?;
     // The take-over is stored, so that no leader without a quorum has said where the log ends.
     let taken_n = following.tip.next_n - 1;
-    let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other);
+    let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other)
+        || report_foreign(shard, taken_n, &log.places());
     let kept = if is_in_doubt {
         put_back(beside.shelf, kept, &ahead)?
     } else {
@@ -287,7 +287,8 @@ async fn has_same_end<P: Platform>(
     tip: &Tip,
     until: Moment,
 ) -> Result<bool, Unreached> {
-    let Some(message) = get(platform, log, tip.next_n - 1, until).await? else { return Ok(true) };
+    let end = tip.next_n.saturating_sub(1).max(1);
+    let Some(message) = get(platform, log, end, until).await? else { return Ok(true) };
     // A damaged one is found again when the log is read.
     let same = |group: Group| Tip::after(&group.header).prev_hash == tip.prev_hash;
     Ok(decode_message(&message).map_or(true, |(_, group)| same(group)))
@@ -331,6 +332,21 @@ fn report_lost(
     true
 }
 
+/// Whether the last message before the take-over is foreign. No group after it shows that it was not one
+/// of Ringwell's, changed beyond recognition.
+fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool {
+    let messages = places.foreign_before(taken_n);
+    if messages > 0 {
+        tracing::error!(
+            shard,
+            messages,
+            "the journal's stream ends with messages of another program: all pools of the shard \
+             answer with overflow numbers for one lockout, then resume by themselves"
+        );
+    }
+    messages > 0
+}
+
 /// The part of the log before the copy.
 fn prefix(
     recovered: &ringwell_journal::Recovered,
@@ -348,21 +364,47 @@ fn prefix(
     Ok(Prefix { first_n, copied_n, bytes, last_at: oldest.last_at })
 }
 
+/// Begins a copy with the newest snapshot that the log continues, else with nothing. Snapshots that it
+/// does not continue are moved from `kept` to the result.
+async fn begin_copy<F: Files, P: Platform>(
+    platform: &P,
+    files: &F,
+    log: &impl Log,
+    beside: &Beside<'_>,
+    shard: u16,
+    kept: &mut Kept,
+    ends: &Range<u64>,
+) -> Result<(Read<F>, Kept), FollowError> {
+    let until = platform.moment() + PATIENCE;
+    let mut others = Kept::new();
+    while let Some(mut fetched) = fetch(files, beside, shard, kept, ends)? {
+        if begin_at(&mut fetched, platform, log, until).await? {
+            return Ok((fetched, others));
+        }
+        let from = fetched.recovered.tip.next_n;
+        let at = kept.iter().position(|it| it.1.replay_from == from).unwrap_or(kept.len());
+        others.extend(kept.drain(..(at + 1).min(kept.len())));
+    }
+    Ok((begin_anew(files, beside, shard)?, others))
+}
+
 /// A snapshot is begun while records are written: the group that follows it may have begun before.
+/// Returns whether the log continues it: a log that has lost its end may have been filled again.
 async fn begin_at<F: Files, P: Platform>(
     fetched: &mut Read<F>,
     platform: &P,
     log: &impl Log,
     until: Moment,
-) -> Result<(), FollowError> {
+) -> Result<bool, FollowError> {
     let (shard, tip) = (fetched.shard, &mut fetched.recovered.tip);
     let n = tip.next_n;
     if let Some(message) = get(platform, log, n, until).await? {
         let read = decode_message(&message);
         let (_, group) = read.map_err(|fault| FollowError::Message { shard, n, fault })?;
         tip.last_at = tip.last_at.min(group.header.at);
+        return Ok(group.header.prev_hash == tip.prev_hash);
     }
-    Ok(())
+    Ok(has_same_end(platform, log, tip, until).await?)
 }
 
 /// Makes the older snapshot, which the log completely covers, the newest one again; without one,

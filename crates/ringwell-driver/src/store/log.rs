@@ -6,8 +6,10 @@
 //! docs/spec/log.md.
 
 mod appending;
+mod places;
 mod reader;
 mod shelf;
+mod slowness;
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -29,9 +31,11 @@ use crate::platform::{Moment, Platform};
 
 pub(crate) use appending::STALE_MAX;
 pub use appending::{Appending, Ask, Fate};
+pub use places::{Numbered, Places};
 pub use reader::LogReader;
 use shelf::Shelved;
 pub use shelf::{Index as SnapshotIndex, LogDraft, Prefix, Shelf, indexes};
+use slowness::Slowness;
 
 /// A log that takes longer than this has lost its leader, or its servers are slow: rows do not wait for it.
 const WAIT_MAX: Duration = Duration::from_millis(250);
@@ -80,6 +84,16 @@ pub trait Log: 'static {
     fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
         std::future::ready(Ok(()))
     }
+
+    /// Where the message at a place came from, for people, as far as the log recorded it.
+    fn origin(&self, _place: u64) -> impl Future<Output = String> + 'static {
+        std::future::ready(String::new())
+    }
+
+    /// The places of groups, if those are not their numbers.
+    fn places(&self) -> Places {
+        Places::default()
+    }
 }
 
 /// The reason why an append was not acknowledged.
@@ -120,6 +134,9 @@ pub trait SharedLog: fmt::Debug + Send + Sync {
 
     /// The same as for [`Log::change_leader`].
     fn change_leader(&self) -> Waiting<Result<(), Unreached>>;
+
+    /// The same as for [`Log::origin`].
+    fn origin(&self, place: u64) -> Waiting<String>;
 }
 
 /// A sign of life: the shard time of a process that serves.
@@ -223,6 +240,10 @@ impl Log for Arc<dyn SharedLog> {
     fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
         SharedLog::change_leader(&**self)
     }
+
+    fn origin(&self, place: u64) -> impl Future<Output = String> + 'static {
+        SharedLog::origin(&**self, place)
+    }
 }
 
 /// Stores groups in a log, and after that in the mirror.
@@ -239,6 +260,7 @@ pub struct LogStore<L, M, P> {
     limits: HistoryLimits,
     /// When a group was stored last, since the shard was opened.
     stored_at: Cell<Option<Moment>>,
+    slowness: Cell<Slowness>,
 }
 
 /// The history that is kept.
@@ -263,6 +285,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
             prefix: Cell::default(),
             limits: HistoryLimits { bytes: u64::MAX, age: None },
             stored_at: Cell::new(None),
+            slowness: Cell::default(),
         }
     }
 
@@ -277,7 +300,8 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         limits: HistoryLimits,
     ) -> Self {
         let Author { shard, journal, .. } = self.author;
-        let shelved = Some(Shelved::new(snapshots, shard, journal, kept));
+        let places = self.log.places();
+        let shelved = Some(Shelved::new(snapshots, shard, journal, kept, places));
         Self { shelved, prefix: Cell::new(prefix), limits, ..self }
     }
 
@@ -321,6 +345,24 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         self.prefix.set(prefix);
     }
 
+    /// A group was sent and stored at these times: if all have been slow for a while, another server
+    /// is asked to lead.
+    fn replace_slow_leader(&self, sent: Moment, stored: Moment) {
+        let mut slowness = self.slowness.get();
+        let is_slow = slowness.stored(sent, stored);
+        self.slowness.set(slowness);
+        if is_slow {
+            tracing::warn!(
+                shard = self.author.shard,
+                "the server that leads the journal's stream has been slow for seconds: asking \
+                 another one to lead. Look at its disk"
+            );
+            let asked = self.log.change_leader();
+            // Without an answer, or another server that can lead, it is asked again later.
+            self.platform.spawn(async move { drop(asked.await) });
+        }
+    }
+
     /// Stores a group in the mirror, which waits for room if it must.
     async fn mirrored(&self, group: Group) -> Appended {
         let mut group = group;
@@ -345,12 +387,15 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
         let message =
             encode_packed_message(&mut self.packer.borrow_mut(), &self.author, &group).into();
         let stored_at = self.stored_at.get();
-        let is_idle = stored_at.is_none_or(|at| self.platform.moment().since(at) > IDLE);
+        let sent = self.platform.moment();
+        let is_idle = stored_at.is_none_or(|at| sent.since(at) > IDLE);
         let fate =
             append(&self.platform, &self.log, &self.author, &group.header, message, is_idle).await;
         match fate {
             Fate::Stored => {
-                self.stored_at.set(Some(self.platform.moment()));
+                let now = self.platform.moment();
+                self.stored_at.set(Some(now));
+                self.replace_slow_leader(sent, now);
                 self.mirrored(group).await
             }
             Fate::Full => {
@@ -367,7 +412,8 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
 
     fn reader(&self) -> LogReader<M::Reader> {
         let log = self.shelved.as_ref().map(|shelved| Arc::clone(shelved.shelf()));
-        LogReader { mirror: self.mirror.reader(), log, author: self.author }
+        let places = self.log.places();
+        LogReader { mirror: self.mirror.reader(), log, places, author: self.author }
     }
 
     fn expired(&self, now: Millis, clocks: Clocks) -> Option<Part> {

@@ -52,8 +52,8 @@ pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
 pub use log::{
     Appending, Ask, Fate, Heard, HistoryLimits, LastOwner, Log, LogDraft, LogReader, LogStore,
-    Logs, NotAppended, Prefix, SharedLog, Shelf, Sign, SnapshotIndex, Unreached, Waiting,
-    indexes as snapshot_indexes,
+    Logs, NotAppended, Numbered, Places, Prefix, SharedLog, Shelf, Sign, SnapshotIndex, Unreached,
+    Waiting, indexes as snapshot_indexes,
 };
 pub(crate) use log::{STALE_MAX, append as append_to_log};
 pub use memory::{Memory, MemoryReader};

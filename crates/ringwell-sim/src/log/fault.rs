@@ -65,6 +65,8 @@ faults! {
     Shelf "shelf" 40 5_000 100_000;
     /// A part of a snapshot beside the log is damaged.
     Rot "rot" 30 10_000 100_000;
+    /// Another program publishes a message into the log.
+    Foreign "foreign" 30 5_000 60_000;
 }
 
 impl LogFault {

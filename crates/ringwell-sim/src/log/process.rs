@@ -18,8 +18,8 @@ use ringwell_driver::open::{self, Believed, Beside, Followed, Opened};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{
-    HistoryLimits, Inline, InlineJournal, JournalReader, LastOwner, LogReader, LogStore, Settings,
-    Sign, Store, snapshot_indexes,
+    HistoryLimits, Inline, InlineJournal, JournalReader, LastOwner, LogReader, LogStore, Numbered,
+    Settings, Sign, Store, snapshot_indexes,
 };
 use ringwell_driver::{Platform, Shard, life, writer};
 use ringwell_journal::Durability;
@@ -40,7 +40,7 @@ const HISTORY_BYTES: u64 = 6 * SEGMENT_BYTES;
 
 const ANSWER_ROWS_MAX: usize = 10_000;
 
-pub(super) type LogFiles = LogStore<SimLog, InlineJournal<SimFiles>, Watched>;
+pub(super) type LogFiles = LogStore<Numbered<SimLog>, InlineJournal<SimFiles>, Watched>;
 
 /// A process while it lives.
 #[derive(Debug)]
@@ -226,6 +226,7 @@ impl Start {
         let index = usize::from(shard);
         let servers = Arc::clone(&self.servers);
         let log = SimLog { platform: self.platform.clone(), servers, shard: index };
+        let log = Numbered::new(log, shard);
         let beside_log = Arc::new(SimShelf { servers: Arc::clone(&self.servers), shard: index });
         let copied = read.recovered.tip.next_n;
         let through = snapshot_indexes(&*beside_log).unwrap_or_default();

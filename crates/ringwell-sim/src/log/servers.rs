@@ -34,6 +34,15 @@ struct Stored {
     author: Incarnation,
     /// Of the chain, after it.
     tip: Tip,
+    /// Another program wrote it: the author and the tip are those of the message before.
+    is_foreign: bool,
+}
+
+impl Stored {
+    /// The number of its group.
+    fn group(&self) -> u64 {
+        self.tip.next_n - 1
+    }
 }
 
 /// A leader that some machines still use, though it has been replaced.
@@ -73,9 +82,9 @@ pub(super) struct Stream {
     bad: BTreeMap<u64, (u32, Option<Bytes>)>,
     /// Requests on their way, by their time of arrival.
     late: BTreeMap<(u64, u64), (u64, Bytes)>,
-    /// The writer of each message that was ever stored, also of those that were lost.
+    /// The writer of each group that was ever stored, also of those that were lost.
     authors: BTreeMap<u64, Vec<Incarnation>>,
-    /// Messages that were acknowledged and lost, with their writers.
+    /// Groups that were acknowledged and lost, with their writers.
     lost: BTreeSet<(u64, Incarnation)>,
     requests: u64,
     #[cfg(canary)]
@@ -125,7 +134,7 @@ impl Stream {
         self.messages.get(usize::try_from(n.checked_sub(self.first)?).ok()?)
     }
 
-    /// Whether `author` wrote message `n`, as far as the servers ever stored it.
+    /// Whether `author` wrote group `n`, as far as the servers ever stored it.
     pub(super) fn has_stored(&self, n: u64, author: &Incarnation) -> bool {
         self.authors.get(&n).is_some_and(|authors| authors.contains(author))
     }
@@ -148,7 +157,7 @@ impl Stream {
         self.messages.iter().map(|stored| stored.bytes.len() as u64).sum()
     }
 
-    /// Whether message `n` of `author` was acknowledged and lost.
+    /// Whether group `n` of `author` was acknowledged and lost.
     pub(super) fn has_lost(&self, n: u64, author: &Incarnation) -> bool {
         self.lost.contains(&(n, *author))
     }
@@ -160,9 +169,20 @@ impl Stream {
         let judged = self.judge(n, &author.incarnation, &group);
         let tip = Tip::after(&group.header);
         let author = author.incarnation;
-        self.authors.entry(n).or_default().push(author);
-        self.messages.push(Stored { bytes, author, tip });
+        self.authors.entry(group.header.n).or_default().push(author);
+        self.messages.push(Stored { bytes, author, tip, is_foreign: false });
         judged
+    }
+
+    /// Stores a message of another program, if the log is not empty.
+    fn store_foreign(&mut self, bytes: Bytes) {
+        let Some(&Stored { author, tip, .. }) = self.messages.last() else { return };
+        self.messages.push(Stored { bytes, author, tip, is_foreign: true });
+    }
+
+    /// Whether group `n` directly follows a message of another program.
+    pub(super) fn follows_foreign(&self, n: u64) -> bool {
+        self.messages.windows(2).any(|two| two[0].is_foreign && two[1].group() == n)
     }
 
     fn judge(
@@ -207,8 +227,8 @@ impl Stream {
             return None;
         }
         let kept = self.messages.len() - usize::try_from(count).unwrap_or(0);
-        let lost = (end - count..).zip(self.messages.drain(kept..));
-        self.lost.extend(lost.map(|(n, stored)| (n, stored.author)));
+        let lost = self.messages.drain(kept..).filter(|stored| !stored.is_foreign);
+        self.lost.extend(lost.map(|stored| (stored.group(), stored.author)));
         self.proposals.clear();
         self.bad.clear();
         self.late.clear();
@@ -414,11 +434,23 @@ impl Servers {
             let count = self.strikes.stream(LogFault::LostTail).between(1, 30);
             // The older snapshot stays intact: without one nothing could continue.
             let floor = self.snapshots[shard].older_through();
-            let count = count.min(stream.end().saturating_sub(floor + 2));
+            let after = stream.messages.iter().rev().take_while(|it| it.group() > floor + 1);
+            let count = count.min(after.count() as u64);
             if let Some(lost) = stream.lose(count) {
                 lines.push(format!("the log of shard {shard} loses {lost:?}"));
                 has_lost = true;
             }
+        }
+        let stream = &mut self.streams[shard];
+        // Not in the places of lost groups: a delayed message would find its place there by accident.
+        let is_whole = stream.no_quorum_until <= now && !stream.has_ever_lost();
+        if is_whole && self.strikes.strikes(LogFault::Foreign) {
+            let random = self.strikes.stream(LogFault::Foreign);
+            for _ in 0..random.between(1, 3) {
+                let length = usize::try_from(random.below(200)).unwrap_or(0);
+                stream.store_foreign(vec![b'x'; length].into());
+            }
+            lines.push(format!("another program publishes to the log of shard {shard}"));
         }
         if self.strikes.strikes(LogFault::Rot) {
             self.snapshots[shard].rot(self.strikes.stream(LogFault::Rot));

@@ -315,7 +315,8 @@ impl World {
             {
                 let servers = lock(&self.servers);
                 let stream = &servers.streams[usize::from(begun.shard)];
-                begun.has_lost = stream.has_ever_lost();
+                let is_unvouched = stream.follows_foreign(begun.first_n);
+                begun.has_lost = stream.has_ever_lost() || is_unvouched;
                 begun.is_owner = stream.owner().is_some_and(|(author, _)| author == begun.author);
             }
             let begun = &begun;
@@ -334,10 +335,16 @@ impl World {
     /// A process could not start: the servers did not answer for long enough, or it is a fault.
     fn has_ended(&mut self, at: usize, why: &str) -> Judged {
         let waited = self.now() - self.machines[at].process.as_ref().map_or(0, |it| it.began_us);
-        // The owner may have trimmed the log in the meantime, or another process may have begun it:
-        // a supervisor starts the process again.
-        let is_of_log =
-            ["another journal", "has lost message", "beginning was removed", "is missing"];
+        // The owner may have trimmed the log in the meantime, another process may have begun it, or the
+        // log may have lost its end and been filled again: a supervisor starts the process again.
+        let is_of_log = [
+            "another journal",
+            "has lost message",
+            "beginning was removed",
+            "is missing",
+            "does not follow",
+            "has changed since",
+        ];
         let is_of_servers = ["do not", "full", "no writes"].iter().any(|text| why.contains(text));
         self.machines[at].refusals += u32::from(is_of_log.iter().any(|text| why.contains(text)));
         let is_known = is_of_servers || self.machines[at].refusals > 0;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use ringwell_journal::{Author, Group, Noted, decode_message};
 
+use super::places::Places;
 use super::shelf::Shelf;
 use crate::store::index::ReadError;
 use crate::store::interface::{Damage, Reader};
@@ -14,6 +15,7 @@ use crate::store::interface::{Damage, Reader};
 pub struct LogReader<R> {
     pub(super) mirror: R,
     pub(super) log: Option<Arc<dyn Shelf>>,
+    pub(super) places: Places,
     pub(super) author: Author,
 }
 
@@ -42,7 +44,8 @@ impl<R: Reader> Reader for LogReader<R> {
 
 impl<R> LogReader<R> {
     fn read_log(&self, log: &dyn Shelf, n: u64) -> Result<Group, ReadError> {
-        let message = log.message(n).map_err(ReadError::Log)?.ok_or(ReadError::Gone(n))?;
+        let message =
+            log.message(self.places.place(n)).map_err(ReadError::Log)?.ok_or(ReadError::Gone(n))?;
         match decode_message(&message) {
             Ok((Author { shard, journal, .. }, group))
                 if (shard, journal) == (self.author.shard, self.author.journal)

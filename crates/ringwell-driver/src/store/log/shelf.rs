@@ -13,6 +13,7 @@ use bytes::Bytes;
 use ringwell_core::Millis;
 
 use super::Unreached;
+use super::places::Places;
 use crate::canary::{Bug, planted};
 use crate::store::files::FileError;
 use crate::store::interface::Draft;
@@ -64,11 +65,11 @@ pub trait Shelf: fmt::Debug + Send + Sync {
     /// [`Unreached`]
     fn trim(&self, before: u64) -> Result<(), Unreached>;
 
-    /// Message `n` of the log.
+    /// The message at a place of the log.
     ///
     /// # Errors
     /// [`Unreached`]
-    fn message(&self, n: u64) -> Result<Option<Bytes>, Unreached>;
+    fn message(&self, place: u64) -> Result<Option<Bytes>, Unreached>;
 
     /// The bytes that the log takes.
     ///
@@ -197,6 +198,8 @@ pub(super) struct Shelved {
     journal: [u8; 16],
     /// The newest two indexes.
     kept: Arc<Mutex<Vec<(u64, Index)>>>,
+    /// The places of groups in the log.
+    places: Places,
 }
 
 impl Shelved {
@@ -205,8 +208,9 @@ impl Shelved {
         shard: u32,
         journal: [u8; 16],
         kept: Vec<(u64, Index)>,
+        places: Places,
     ) -> Self {
-        Self { shelf, shard, journal, kept: Arc::new(Mutex::new(kept)) }
+        Self { shelf, shard, journal, kept: Arc::new(Mutex::new(kept)), places }
     }
 
     pub(super) fn shelf(&self) -> &Arc<dyn Shelf> {
@@ -231,7 +235,7 @@ impl Shelved {
         through: u64,
         pieces: Vec<u64>,
     ) -> Result<(), Unreached> {
-        if self.shelf.message(through)?.is_none() {
+        if self.shelf.message(self.places.place(through))?.is_none() {
             return Err(Unreached(format!("the log does not have group {through}")));
         }
         self.publish(replay_from, through, pieces)

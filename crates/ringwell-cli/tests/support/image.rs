@@ -1,0 +1,74 @@
+//! A disk in a file: an ext4 file system that can lose its power.
+//!
+//! From one moment on it drops all unflushed data, and answers every call with an error until it is
+//! mounted again. The shutdown ioctl of ext4 does this. It needs the rights to mount and to use a loop
+//! device.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+/// The time until programs that used it have ended.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+const IMAGE_BYTES: u64 = 512 << 20;
+
+/// `EXT4_IOC_SHUTDOWN` with `EXT4_GOING_FLAGS_NOLOGFLUSH`, linux/fs/ext4/ext4.h.
+const CUT: &str = "import fcntl,os,struct,sys\n\
+    fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
+
+/// An ext4 file system in a file, unmounted at the end.
+#[derive(Debug)]
+pub(crate) struct Image {
+    image: PathBuf,
+    pub(crate) at: PathBuf,
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    // Administrators' programs may be outside of the path.
+    let path = std::env::var("PATH").unwrap_or_default() + ":/usr/sbin:/sbin";
+    command.env("PATH", path).output().is_ok_and(|done| done.status.success())
+}
+
+impl Image {
+    /// Creates and mounts one; prints a message and returns nothing if that is not permitted.
+    pub(crate) fn mount_new(at: &Path) -> Option<Self> {
+        let disk = Self { image: at.with_extension("image"), at: at.to_owned() };
+        std::fs::create_dir(&disk.at).unwrap();
+        File::create(&disk.image).unwrap().set_len(IMAGE_BYTES).unwrap();
+        let made = succeeds(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(&disk.image));
+        if made && disk.mount() && succeeds(Command::new("python3").args(["-c", "import fcntl"])) {
+            return Some(disk);
+        }
+        println!("SKIPPED: no permission to mount an ext4 image here, or no python3");
+        None
+    }
+
+    fn mount(&self) -> bool {
+        succeeds(Command::new("mount").args(["-o", "loop"]).arg(&self.image).arg(&self.at))
+    }
+
+    /// Unflushed data are lost.
+    pub(crate) fn cut_power(&self) {
+        assert!(succeeds(Command::new("python3").args(["-c", CUT]).arg(&self.at)));
+    }
+
+    /// The power is back.
+    pub(crate) fn mount_again(&self) {
+        let until = Instant::now() + PATIENCE;
+        while !succeeds(Command::new("umount").arg(&self.at)) {
+            assert!(Instant::now() < until, "it cannot be unmounted");
+            thread::sleep(Duration::from_millis(20));
+        }
+        assert!(self.mount(), "it cannot be mounted again");
+    }
+}
+
+impl Drop for Image {
+    fn drop(&mut self) {
+        // Lazily, because a process left over from a failed test may still use it.
+        let _ = Command::new("umount").arg("-l").arg(&self.at).output();
+    }
+}

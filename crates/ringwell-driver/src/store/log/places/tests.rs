@@ -1,0 +1,138 @@
+//! Logs with foreign messages anywhere, and one that has lost or damaged messages.
+
+use std::cell::RefCell;
+use std::future::ready;
+use std::pin::pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use proptest::prelude::*;
+use ringwell_core::Millis;
+use ringwell_journal::{Author, Record, Tip, Writer, encode_message};
+
+use super::*;
+
+/// Places from 1; the first `trimmed` are gone.
+#[derive(Clone, Debug, Default)]
+struct Plain {
+    messages: Rc<RefCell<Vec<Option<Bytes>>>>,
+    trimmed: u64,
+}
+
+impl Log for Plain {
+    fn append(
+        &self,
+        n: u64,
+        message: Bytes,
+    ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
+        let mut messages = self.messages.borrow_mut();
+        let fits = n == messages.len() as u64 + 1;
+        messages.extend(fits.then_some(Some(message)));
+        ready(if fits { Ok(()) } else { Err(NotAppended::Taken) })
+    }
+
+    fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static {
+        let at = usize::try_from(n - 1).unwrap();
+        let found = self.messages.borrow().get(at).cloned().flatten();
+        ready(Ok(found.filter(|_| n > self.trimmed)))
+    }
+
+    fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {
+        ready(Ok(self.trimmed + 1..self.messages.borrow().len() as u64 + 1))
+    }
+
+    fn trim(&self, _: u64) -> impl Future<Output = Result<(), Unreached>> + 'static {
+        ready(Ok(()))
+    }
+}
+
+/// The result of a future that never waits.
+fn now<T>(future: impl Future<Output = T>) -> T {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("it waits"),
+    }
+}
+
+fn group(n: u64) -> Bytes {
+    let mut writer = Writer::new(Tip { next_n: n, ..Tip::FIRST });
+    writer.append(&Record::Tick { at: Millis(1) });
+    let author = Author { shard: 0, journal: [1; 16], incarnation: [2; 16] };
+    encode_message(&author, &writer.seal(Vec::new()).unwrap()).into()
+}
+
+/// A log with this many foreign messages before each group and at its end; the places of the groups.
+fn log(foreign: &[u8]) -> (Plain, Vec<u64>) {
+    let (mut messages, mut places) = (Vec::new(), Vec::new());
+    for (n, count) in (1..).zip(foreign) {
+        messages.extend((0..*count).map(|_| Some(Bytes::from_static(b"not a group"))));
+        if n < foreign.len() as u64 {
+            messages.push(Some(group(n)));
+            places.push(messages.len() as u64);
+        }
+    }
+    (Plain { messages: Rc::new(RefCell::new(messages)), trimmed: 0 }, places)
+}
+
+proptest! {
+    #[test]
+    fn every_group_is_found_wherever_foreign_messages_are(
+        foreign in prop::collection::vec(prop_oneof![6 => Just(0_u8), 1 => 0..4_u8], 2..60),
+        trimmed in 0..40_u64,
+    ) {
+        let (mut log, places) = log(&foreign);
+        // The last group is always kept.
+        log.trimmed = trimmed.min(places[places.len() - 1] - 1);
+        let first = places.iter().position(|place| *place > log.trimmed).unwrap() as u64 + 1;
+        let numbered = Numbered::new(log.clone(), 0);
+        let end = places.len() as u64 + 1;
+        prop_assert_eq!(now(numbered.ends()), Ok(first..end));
+        for n in first..end {
+            prop_assert_eq!(numbered.places().place(n), places[usize::try_from(n - 1).unwrap()]);
+            prop_assert_eq!(now(numbered.read(n)), Ok(Some(group(n))));
+        }
+        prop_assert_eq!(numbered.places().foreign_before(end), u64::from(foreign[foreign.len() - 1]));
+        prop_assert_eq!(now(numbered.read(end)), Ok(None));
+        prop_assert_eq!(now(numbered.append(end, group(end))), Ok(()));
+        prop_assert_eq!(now(numbered.read(end)), Ok(Some(group(end))));
+        prop_assert_eq!(now(numbered.ends()), Ok(first..end + 1));
+    }
+}
+
+#[test]
+fn an_append_passes_foreign_messages_and_reports_that_it_was_refused() {
+    let (log, _) = log(&[0, 0, 0]);
+    let numbered = Numbered::new(log.clone(), 0);
+    assert_eq!(now(numbered.ends()), Ok(1..3));
+    log.messages.borrow_mut().extend([Some(Bytes::new()), Some(Bytes::from_static(b"RQm1"))]);
+    assert_eq!(now(numbered.append(3, group(3))), Err(NotAppended::Taken));
+    assert_eq!(now(numbered.read(2)), Ok(Some(group(2))));
+    assert_eq!(now(numbered.read(3)), Ok(None));
+    assert_eq!(now(numbered.append(3, group(3))), Ok(()));
+    assert_eq!(numbered.places().place(3), 5);
+}
+
+#[test]
+fn messages_of_any_version_are_never_passed() {
+    for mark in [&b"RPm1"[..], b"RPm2 of a later version", b"RPm"] {
+        let (log, _) = log(&[0, 0]);
+        let numbered = Numbered::new(log.clone(), 0);
+        log.messages.borrow_mut().push(Some(Bytes::copy_from_slice(mark)));
+        assert_eq!(now(numbered.append(2, group(2))), Err(NotAppended::Taken));
+        assert_eq!(now(numbered.read(2)), Ok(Some(Bytes::copy_from_slice(mark))));
+        assert_eq!(numbered.places().place(2), 2);
+    }
+}
+
+#[test]
+fn a_group_that_has_become_unrecognisable_is_missing_and_not_passed() {
+    let (log, _) = log(&[0, 0, 0, 0, 0]);
+    let numbered = Numbered::new(log.clone(), 0);
+    assert_eq!(now(numbered.ends()), Ok(1..5));
+    let intact = log.messages.borrow_mut()[1].replace(Bytes::from_static(b"?Pm1"));
+    assert_eq!(now(numbered.read(2)), Ok(None));
+    assert_eq!(now(numbered.read(3)), Ok(Some(group(3))));
+    // Another server has it.
+    log.messages.borrow_mut()[1] = intact;
+    assert_eq!(now(numbered.read(2)), Ok(Some(group(2))));
+}

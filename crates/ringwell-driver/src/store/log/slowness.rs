@@ -1,0 +1,62 @@
+//! Whether the server that leads a log has become slow, so that another one should lead.
+//!
+//! A leader stores a message itself before it answers. If its disk is slow, all groups are; if a
+//! follower's is, no group is, because two of three servers suffice.
+
+use std::time::Duration;
+
+use crate::platform::Moment;
+
+/// A group that takes longer is slow: many flushes of a good disk.
+const SLOW: Duration = Duration::from_millis(100);
+
+/// A leader that stores nothing faster for this long should be replaced.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Not again before: the other servers may be as slow.
+const PAUSE: Duration = Duration::from_mins(1);
+
+/// The speed of a log since its last fast group.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Slowness {
+    /// When the first slow group after the last fast one was sent.
+    since: Option<Moment>,
+    asked_at: Option<Moment>,
+}
+
+impl Slowness {
+    /// A group that was sent at `sent` has been stored now. Returns whether another server should lead.
+    pub(super) fn stored(&mut self, sent: Moment, now: Moment) -> bool {
+        if now.since(sent) < SLOW {
+            self.since = None;
+            return false;
+        }
+        let since = *self.since.get_or_insert(sent);
+        let is_soon = self.asked_at.is_some_and(|asked| now.since(asked) < PAUSE);
+        if now.since(since) < PATIENCE || is_soon {
+            return false;
+        }
+        (self.since, self.asked_at) = (None, Some(now));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leader_that_is_slow_for_five_seconds_is_replaced_once_a_minute() {
+        let (mut slowness, start) = (Slowness::default(), Moment::default());
+        let at = |ms| start + Duration::from_millis(ms);
+        // Groups of 500 ms each, except for a fast one after 3 s.
+        let mut asked = Vec::new();
+        for ms in (0..80_000).step_by(500) {
+            let took = if ms == 3_000 { 5 } else { 500 };
+            if slowness.stored(at(ms), at(ms + took)) {
+                asked.push(ms + took);
+            }
+        }
+        assert_eq!(asked, [8_500, 68_500]);
+    }
+}
