@@ -35,6 +35,8 @@ bugs! {
     OwnersNotAsked "owners-not-asked";
     /// With durability `os` a start after a power cut holds nothing.
     PowerCutIgnored "power-cut-ignored";
+    /// A journal goes on although the flush before a snapshot has failed.
+    SnapshotFlushIgnored "snapshot-flush-ignored";
     /// A start of which only one shard's journal is missing holds nothing.
     LostShardIgnored "lost-shard-ignored";
     /// A rename is not made durable.

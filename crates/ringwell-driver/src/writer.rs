@@ -123,7 +123,7 @@ async fn stored<P: Platform>(
                 return None;
             }
             Appended::Failed(error) => {
-                shard.hold_up(JournalState::Failed, Refusal::JournalFailed, &error);
+                shard.journal_failed(&error);
                 return None;
             }
         }

@@ -106,7 +106,7 @@ pub(crate) struct Disk {
     pub(crate) was_damaged: bool,
     /// Whether groups count as stored without a flush: durability `os`.
     pub(crate) is_os: bool,
-    /// Whether a power cut has lost such groups since the last start.
+    /// Whether a power cut or a failed flush has lost such groups since the last start.
     pub(crate) has_lost_groups: bool,
     /// … or at any time.
     lost_groups: bool,
@@ -301,8 +301,10 @@ impl Disk {
             // Some blocks are stored; all count as clean from now on, so that the next flush
             // falsely succeeds.
             let lost = dirty.extract_if(.., |_| faults.stream(Kind::FlushError).chance(500_000));
-            let broken = lost.filter(|block| claimed.contains(block)).count();
-            self.lies += broken as u64;
+            let lost: Vec<_> = lost.collect();
+            self.lies += lost.iter().filter(|block| claimed.contains(block)).count() as u64;
+            self.has_lost_groups |= self.is_os && name.sort == Sort::Segment && !lost.is_empty();
+            self.lost_groups |= self.has_lost_groups;
         }
         let file = self.opened(handle)?;
         for block in dirty {

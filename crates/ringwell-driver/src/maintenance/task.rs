@@ -141,7 +141,13 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
         let late = snapshot.publish_late(store, engine, thread.id, through);
         return late.map_err(|error| error.to_string());
     }
-    blocking(&thread.platform, move || snapshot.publish(through)).await
+    let published = blocking(&thread.platform, move || snapshot.publish(through)).await;
+    if let Err(error) = &published
+        && store.stats().failed
+    {
+        thread.journal_failed(error);
+    }
+    published
 }
 
 /// Waits until `group` is stored, even while a slow log keeps rows from waiting, because a stop

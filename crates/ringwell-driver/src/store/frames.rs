@@ -73,6 +73,7 @@ impl<F: Files> Frames<F> {
     /// # Errors
     /// The same as for [`Self::store`].
     pub fn write(&mut self, group: &Group) -> Result<(), FileError> {
+        self.shared.check_failed()?;
         let begun = self.shared.files.moment();
         let bytes = frame_bytes(&group.header);
         let mut segment = match self.segment.take() {

@@ -87,6 +87,15 @@ struct GroupLocation {
 }
 
 impl<F> Shared<F> {
+    /// Refuses to store anything after a failed write or flush, whoever it was that met it.
+    pub(super) fn check_failed(&self) -> Result<(), FileError> {
+        if self.counters.have_failed() && !planted(Bug::SnapshotFlushIgnored) {
+            let why = io::Error::other("a write or a flush of this journal has failed before");
+            return Err(FileError::new("store in", &self.directory, why));
+        }
+        Ok(())
+    }
+
     pub(super) fn new(files: F, settings: Settings, directory: PathBuf, index: Index) -> Self {
         Self { files, settings, directory, counters: Counters::new(), index: Mutex::new(index) }
     }

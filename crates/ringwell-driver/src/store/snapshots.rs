@@ -80,11 +80,13 @@ impl<F: Files> SnapshotFile<F> {
 
     /// The journal must never end before its newest snapshot: if groups are only in the operating
     /// system's cache, those since the oldest snapshot that is kept are flushed now. Earlier ones
-    /// were, with that snapshot.
+    /// were, with that snapshot. If a flush fails, the journal ends, because the next one would
+    /// falsely succeed.
     fn sync_journal(&self) -> Result<(), FileError> {
         if self.shared.settings.durability != Durability::Os {
             return Ok(());
         }
+        self.shared.check_failed()?;
         let newer: Vec<u64> = {
             let index = self.shared.index();
             let from = index.snapshots.iter().copied().min().unwrap_or(0).min(self.replay_from);
@@ -94,7 +96,8 @@ impl<F: Files> SnapshotFile<F> {
         for segno in newer {
             let path = segment_path(&self.shared.directory, segno);
             let files = &self.shared.files;
-            files.flush_data(&files.open(&path, Access::Write)?)?;
+            let flushed = files.flush_data(&files.open(&path, Access::Write)?);
+            flushed.inspect_err(|_| self.shared.counters.failed())?;
         }
         Ok(())
     }

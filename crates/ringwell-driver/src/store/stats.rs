@@ -61,6 +61,11 @@ impl Counters {
         self.with(|stats, _| stats.full = true);
     }
 
+    /// Whether a write or flush has failed.
+    pub(super) fn have_failed(&self) -> bool {
+        self.with(|stats, _| stats.failed)
+    }
+
     pub(super) fn failed(&self) {
         self.with(|stats, _| stats.failed = true);
     }

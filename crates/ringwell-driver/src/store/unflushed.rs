@@ -15,6 +15,9 @@ use crate::canary::{Bug, planted};
 
 const FILE: &str = "unflushed.json";
 
+/// Differs from every boot.
+const NO_BOOT: u64 = 0;
+
 /// The boot of the machine in which groups were answered without a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +36,22 @@ fn read(files: &impl Files, data: &Path) -> Result<Option<u64>, FileError> {
 pub fn may_lack_groups(files: &impl Files, data: &Path, boot: u64) -> Result<bool, FileError> {
     let is_ignored = planted(Bug::PowerCutIgnored);
     Ok(read(files, data)?.is_some_and(|recorded| recorded != boot) && !is_ignored)
+}
+
+/// Runs when a write or flush has failed: answered groups may be missing already at the next start,
+/// which then holds all pools as after a boot.
+///
+/// # Errors
+/// [`FileError`]; then the next start of this boot holds nothing.
+pub fn doubt_unflushed(
+    files: &impl Files,
+    data: &Path,
+    durability: Durability,
+) -> Result<(), FileError> {
+    match durability {
+        Durability::Os => write_json(files, data, FILE, &Unflushed { boot: NO_BOOT }),
+        Durability::Disk | Durability::Memory => Ok(()),
+    }
 }
 
 /// Runs before anything is answered from `data`. The record of an earlier boot stays until the hold

@@ -49,12 +49,7 @@ impl Model {
             // The reports of the owner before may be lost.
             let is_reported = held.keeper == shard && held.grant.shard != shard;
             held.is_unreported |= is_reported && loss != Loss::Nothing;
-            if !is_gone(&held.grant) || held.is_lost {
-                continue;
-            }
-            if held.is_forgotten {
-                // The hold of an earlier start is lost too.
-                held.is_newer |= loss == Loss::Older;
+            if !is_gone(&held.grant) || held.is_lost || held.is_forgotten {
                 continue;
             }
             match loss {
