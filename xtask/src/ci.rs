@@ -2,7 +2,7 @@
 //!
 //! One profile (`dev`, slightly optimised) and one build of the whole workspace serve all steps,
 //! because a second build would cost more than it shows. Three lanes of steps run at the same time:
-//! tests; browsers, other programs and counts; and all that builds. No step asserts durations, but some
+//! tests; browsers, other programs and counts; and lints. No step asserts durations, but some
 //! tests need an answer in time: what failed beside other steps runs again alone, and decides.
 
 use std::ffi::OsStr;
@@ -45,7 +45,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
         // Mostly waits. The crash test with real processes is an integration test of ringwell-cli.
         scope.spawn(|| steps.step("tests", xtask().arg("suite")));
         scope.spawn(|| browsers(&steps));
-        scope.spawn(|| builds(&steps));
+        scope.spawn(|| lints(&steps));
     });
     if steps.repeat("tests") {
         steps.step("failed tests alone", xtask().args(["suite", "--failed"]));
@@ -79,13 +79,9 @@ fn golden_clients(steps: &Steps) {
     steps.step("golden clients", xtask().arg("clients"));
 }
 
-/// Steps that build or need the processor, one after another: each would wait for the other's cargo.
-/// They take only the time that the tests leave.
-fn builds(steps: &Steps) {
+/// Takes only the time that the tests leave.
+fn lints(steps: &Steps) {
     let cargo = || yielding(cargo().get_program());
-    let mut planted = cargo();
-    planted.arg("test").args(WORKSPACE).args(["--test", "planted_bugs"]);
-    steps.step("planted bugs", planted.env("RINGWELL_PLANTED_BUGS", "common"));
     let mut lints = cargo();
     lints.args(["clippy", "--all-targets"]).args(WORKSPACE).args(["--", "-D", "warnings"]);
     steps.step("lints", &mut lints);

@@ -212,8 +212,8 @@ const CASES: &[Case] = &[
     (Bug::FirstStartSilent, &[Kind::Move, Kind::Manage], &["double", "forgotten"]),
 ];
 
-/// Found only after more than 40 seeds. With `RINGWELL_PLANTED_BUGS=common` they are left out, as on
-/// every commit: they take most of the time.
+/// Found only after more than 40 seeds. With `RINGWELL_PLANTED_BUGS=common` they are left out: they
+/// take most of the time.
 const RARE: [Bug; 12] = [
     Bug::CutAtBadFrame,
     Bug::WallAtStart,
