@@ -30,15 +30,17 @@ const ELSEWHERE: [Bug; 11] = [
 ];
 
 /// Planted, but not found in the tried seeds, because the required coincidence is too rare. The
-/// first was found until copies, standstills and durabilities were added to the faults, the last
-/// until a start asked the other nodes for the owners.
-const MISSED: [Bug; 6] = [
+/// first was found until copies, standstills and durabilities were added to the faults, doubts that
+/// stay behind until a start asked the other nodes for the owners, and the silent first start until
+/// numbers rarely went to pools with shorter lifetimes.
+const MISSED: [Bug; 7] = [
     Bug::AdoptUnstored,
     Bug::SnapshotMissesMoved,
     Bug::UndoneReplaces,
     Bug::RotationIgnored,
     Bug::DoubtsIgnored,
     Bug::DoubtsStayBehind,
+    Bug::FirstStartSilent,
 ];
 
 /// Disabled unless requested: a fault that happens in nearly every run hides bugs that show slowly.
@@ -214,11 +216,10 @@ const CASES: &[Case] = &[
 
 /// Found only after more than 40 seeds. With `RINGWELL_PLANTED_BUGS=common` they are left out: they
 /// take most of the time.
-const RARE: [Bug; 12] = [
+const RARE: [Bug; 11] = [
     Bug::CutAtBadFrame,
     Bug::WallAtStart,
     Bug::OldGoesAlong,
-    Bug::FirstStartSilent,
     Bug::DropBeforeStored,
     Bug::TakenOverwritten,
     Bug::StaleTake,
