@@ -78,7 +78,11 @@ const CASES: &[Case] = &[
     (Bug::NoHoldAfterRot, &[Kind::RotAtEnd, Kind::Kill], &["not held", "double"]),
     (Bug::OwnersNotAsked, &[Kind::CopyBack, Kind::Move], &["two owners", "forgotten", "double"]),
     (Bug::PowerCutIgnored, &[Kind::Os, Kind::Power], &["not held", "double"]),
-    (Bug::SnapshotFlushIgnored, &[Kind::Os, Kind::FlushError], &["attribution", "not held"]),
+    (
+        Bug::SnapshotFlushIgnored,
+        &[Kind::Os, Kind::FlushError, Kind::CrashAfter, Kind::Kill],
+        &["attribution", "not held"],
+    ),
     (Bug::LostShardIgnored, &[Kind::LostJournal], &["not held", "double"]),
     (Bug::NoNameFlush, &[Kind::Power], &["forgotten", "refused"]),
     (Bug::OneSalt, &[Kind::Power, Kind::CrashAtCall], &["refused", "forgotten"]),
