@@ -38,7 +38,6 @@ struct Flusher {
     journal: Arc<store::Journal<OsFiles>>,
     frames: Frames<OsFiles>,
     appended: UnboundedSender<Appended>,
-    has_failed: bool,
 }
 
 impl Journal {
@@ -62,8 +61,7 @@ impl Journal {
             .map_err(failed("start the thread that fills"))?;
         let (groups, receiver) = channel();
         let (sender, appended) = unbounded_channel();
-        let flusher =
-            Flusher { journal: Arc::clone(&journal), frames, appended: sender, has_failed: false };
+        let flusher = Flusher { journal: Arc::clone(&journal), frames, appended: sender };
         let flusher = Builder::new()
             .name(format!("journal-{shard}"))
             .spawn(move || flusher.run(&receiver))
@@ -178,9 +176,6 @@ impl Flusher {
     }
 
     fn store(&mut self, group: Group) -> Appended {
-        if self.has_failed {
-            return Appended::Failed("the journal has failed before".to_owned());
-        }
         match self.frames.store(&group) {
             Ok(()) => Appended::Stored { spare: group.body },
             Err(error) if error.is_full() => {
@@ -189,7 +184,6 @@ impl Flusher {
             }
             Err(error) => {
                 self.journal.note_failed();
-                self.has_failed = true;
                 Appended::Failed(error.to_string())
             }
         }

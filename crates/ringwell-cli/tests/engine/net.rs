@@ -1,4 +1,4 @@
-//! A network of hosts: one namespace each, joined by a router that can be told to drop packets.
+//! A network of hosts: one namespace each, joined by a router that drops packets on request.
 //!
 //! Needs root and `ip`. This process is a host, too.
 

@@ -87,7 +87,7 @@ struct GroupLocation {
 }
 
 impl<F> Shared<F> {
-    /// Refuses to store anything after a failed write or flush, whoever it was that met it.
+    /// Refuses to store anything after a failed write or flush, also one of a snapshot.
     pub(super) fn check_failed(&self) -> Result<(), FileError> {
         if self.counters.have_failed() && !planted(Bug::SnapshotFlushIgnored) {
             let why = io::Error::other("a write or a flush of this journal has failed before");
