@@ -31,7 +31,7 @@ pub(crate) struct Readiness {
     durability: String,
     /// By shard.
     journals: Vec<&'static str>,
-    /// For each shard, the history that was not read at the start. Damage there does not make the
+    /// For each shard, the history that was not read at startup. Damage there does not make the
     /// node unready.
     histories: Vec<&'static str>,
     /// The shards whose rows get overflow numbers; empty when all is well. A shard with held pools

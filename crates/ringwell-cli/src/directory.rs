@@ -1,4 +1,4 @@
-//! The directory in a database: read at the start, then watched while the server runs.
+//! The directory in a database: read at startup, then watched while the server runs.
 //!
 //! A separate thread checks for a newer version a few times a second and passes changes to the
 //! running node. The same thread watches the demand for each pool, and lets busy pools draw numbers

@@ -299,7 +299,7 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
     now + lifetimes.longest(now) + LIST_SPREAD
 }
 
-/// Runs at a start, before a number goes out: if the lists of buckets differ from those that this
+/// Runs at startup, before a number goes out: if the lists of buckets differ from those that this
 /// data has served last, their pools may have received numbers from other nodes' pools. Data that
 /// has served nothing may begin after such a change; unreachable nodes may not have started either,
 /// and delay nothing.
@@ -392,7 +392,7 @@ pub(crate) async fn hold<P: Platform>(
     let is_longer = node.set_lifetimes(lifetimes);
     let changed: BTreeMap<_, _> =
         found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect();
-    // Pools that were unknown at the start return unchanged. Part of their allocations may be lost.
+    // Pools that were unknown at startup return unchanged. Part of their allocations may be lost.
     let is_in_doubt = node.begun.unknown_until > now;
     let is_as_served = |of: u16| {
         let served = node.begun.served_lists.as_ref().and_then(|lists| lists.get(&of));

@@ -78,7 +78,7 @@ bugs! {
     StaleMap "stale-map";
     /// Pools that arrive by a new map are not held.
     NoHoldAfterMove "no-hold-after-move";
-    /// … or only the pools known at the start, not later ones.
+    /// … or only the pools known at startup, not later ones.
     LatePoolsNotHeld "late-pools-not-held";
     /// The next owner confirms data that it has only in memory.
     AdoptUnstored "adopt-unstored";

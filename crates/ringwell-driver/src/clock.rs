@@ -88,7 +88,7 @@ impl Clock {
     }
 }
 
-/// The machine's clocks, read at a start in the boot that `boot` identifies.
+/// The machine's clocks, read at startup in the boot that `boot` identifies.
 #[must_use]
 pub fn reading(boot: u64, since_boot: Duration, wall: Duration) -> Reading {
     let since_boot_ms = millis(since_boot);

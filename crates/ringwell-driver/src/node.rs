@@ -98,7 +98,7 @@ impl JournalState {
 pub struct Begun {
     /// Buckets that arrived without the lockouts of the previous owner.
     pub holds: BucketHolds,
-    /// The name of the data directory at the start; empty if nothing is stored.
+    /// The name of the data directory at startup; empty if nothing is stored.
     pub identity: String,
     /// Whether nothing had been served from it before.
     pub is_first: bool,

@@ -170,7 +170,7 @@ pub struct Opened<F: Files> {
     pub engine: Engine,
     /// Stores the groups that the engine seals.
     pub store: Inline<F>,
-    /// The corrections of time or damage at the start. If lockouts were lengthened, no number may
+    /// The corrections of time or damage at startup. If lockouts were lengthened, no number may
     /// go out before a snapshot is taken, because no record says that lockouts were lengthened.
     pub doubts: Doubts,
     /// The end of the journal.

@@ -1,12 +1,11 @@
-//! A shard that has stood still confirms its pools before it gives out a number.
+//! A shard that was suspended confirms its pools before it hands out a number.
 //!
-//! Other nodes give the numbers of a node that does not answer to other pools after
-//! [`LIST_SPREAD`] and the longest lifetime. A process that was stopped, or whose machine slept,
-//! would go on by its former list of pools, and give the same numbers. A shard therefore may serve
-//! only for [`STILL_MAX`] after its last turn. Beyond that its rows overflow until the list was read
-//! again from where it comes from, and the other nodes were asked about the numbers. A source or a
-//! node that does not answer keeps nothing waiting for long. Source: docs/spec/cluster.md, "A node
-//! that stood still".
+//! Other nodes give the numbers of a node that does not answer to other pools after [`LIST_SPREAD`]
+//! and the longest lifetime. A process that was stopped, or whose machine slept, would continue
+//! with its former list of pools, and hand out the same numbers. A shard therefore may serve only
+//! for [`STILL_MAX`] after its last turn. Beyond that, its rows overflow until the list was read
+//! again from its source, and the other nodes were asked about the numbers. A source or a node that
+//! does not answer delays this only briefly. Source: docs/spec/cluster.md, "A suspended node".
 
 use std::pin::pin;
 use std::rc::Rc;
@@ -28,8 +27,8 @@ const TURN: Duration = Duration::from_secs(1);
 /// A source of pools that does not answer within this time is not waited for.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
 
-/// Confirms the shard's pools whenever it has stood still, until it ends. A node without others has
-/// nothing to confirm.
+/// Confirms the shard's pools whenever it was suspended, until the shard ends. Without other nodes
+/// there is nothing to confirm.
 pub async fn run<P: Platform>(shard: Rc<Shard<P>>) {
     if !arrivals::has_others(&shard.node) || planted(Bug::StandstillIgnored) {
         return;

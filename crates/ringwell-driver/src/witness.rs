@@ -27,7 +27,7 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{Identity, SeenJournals, ServedMap};
 
-/// A node that does not answer during a start is asked again while this one serves.
+/// A node that does not answer during startup is asked again while this one serves.
 const PATIENCE: Duration = Duration::from_secs(1);
 
 /// The interval between two reports on the journals' progress, or between two queries.
@@ -147,7 +147,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     away
 }
 
-/// Reports the journals' progress to others, and queries those that did not answer at the start.
+/// Reports the journals' progress to others, and queries those that did not answer at startup.
 pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut away: Vec<u16>) {
     let others = others(&node);
     if others.is_empty() {

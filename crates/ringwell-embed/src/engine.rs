@@ -45,7 +45,7 @@ pub(crate) struct Embedded {
     outcomes: Vec<Outcome>,
     /// The digest of the current batch, if it is repeatable.
     retry: Option<[u8; 16]>,
-    /// The corrections of time or damage at the start.
+    /// The corrections of time or damage at startup.
     notes: Vec<String>,
     batches: u64,
     rows: u64,

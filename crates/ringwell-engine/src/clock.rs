@@ -22,7 +22,7 @@ const SLEW_ONE_IN: u64 = 2_000;
 /// Shard time moves by one millisecond when this much time has passed since its last move.
 pub const SLEW_EVERY: Millis = Millis(SLEW_ONE_IN + 1);
 
-/// The clocks of the machine, read at a start.
+/// The clocks of the machine, read at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Reading {
     /// See [`Clocks::boot`].

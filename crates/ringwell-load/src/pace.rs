@@ -1,4 +1,4 @@
-//! The due time of each batch: a rate, a ramp at the start, and spikes.
+//! The due time of each batch: a rate, a ramp at the beginning, and spikes.
 //!
 //! Pure arithmetic. Invariant: the times never decrease, and the n-th is the first at which the
 //! integral of the rate reaches n.

@@ -88,7 +88,7 @@ impl Follower {
     }
 
     /// Follows until the node ends. If the database is unavailable at the first check, the
-    /// directory read at the start has this age.
+    /// directory read at startup has this age.
     pub(super) async fn run(&mut self) {
         self.live.is_current().await;
         while self.round().await {}

@@ -1,4 +1,4 @@
-//! Wall clocks that are wrong at a start and corrected later: single visitors, and their
+//! Wall clocks that are wrong at startup and corrected later: single visitors, and their
 //! attributions.
 
 use std::thread::sleep;

@@ -447,7 +447,7 @@ fn parse_caller_ids(text: &str) -> Result<CallerIds, ValueError> {
     }
 }
 
-/// A name such as `Europe/Berlin`. Whether the zone exists is checked at the start.
+/// A name such as `Europe/Berlin`. Whether the zone exists is checked at startup.
 fn parse_time_zone(text: &str) -> Result<String, ValueError> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_+-/".contains(&b);
     if (1..=60).contains(&text.len()) && text.bytes().all(is_plain) {

@@ -195,7 +195,7 @@ ringwell.toml: ring_pool: is missing; add a table [[ring_pool]], or write e.g. r
 ",
     );
     check_line("data = \"\"", "ringwell.toml:2: data: must not be empty\n");
-    // A server that gets pools from an application or a database needs none at the start.
+    // A server that gets pools from an application or a database needs none at startup.
     check("data = \"/d\"\n[application]\nurl = \"http://localhost/{id}\"\n", "");
     check("data = \"/d\"\n[directory]\ndatabase = \"sqlite:/d/directory.sqlite\"\n", "");
 }
