@@ -4,7 +4,7 @@
 //! Owns the simulated servers of the log, the machines, clients and faults of a run, and the judge of
 //! what clients saw. Runs `ringwell-driver` and the crates below it unchanged: the start from a log, the
 //! store on it, and all the work of a shard. Time, disks and clocks are those of the other runs.
-//! Source: docs/spec/simulation.md, "A log that machines share".
+//! Source: docs/spec/simulation.md, "A log shared by machines".
 
 mod client;
 mod ending;

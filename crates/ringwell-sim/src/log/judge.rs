@@ -2,7 +2,7 @@
 //!
 //! Receives the owners' grants, the answers that leave, and the state of each process that begins to
 //! serve. True time is a visitor's, in microseconds; shard time is an owner's, in milliseconds.
-//! Source: docs/spec/simulation.md, "A log that machines share".
+//! Source: docs/spec/simulation.md, "A log shared by machines".
 
 use std::collections::BTreeMap;
 
