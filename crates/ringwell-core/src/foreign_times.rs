@@ -1,12 +1,12 @@
 //! Times of allocations by another node's clock and by this node's.
 //!
-//! A number that comes with its pool from another node keeps the time that its allocation has
-//! there: that time and the number name the allocation in both journals. But the clocks of nodes
-//! differ. The answer to a row, and the number's previous holder, were recorded by this node's
-//! clock. Each such allocation therefore also has a time by this clock, used for comparisons. Only
-//! allocations for which the two times differ are kept here. Invariant: of two allocations of a
-//! number, the later one has the later time by this clock. Source: docs/spec/cluster.md, "Moving
-//! buckets".
+//! A number that comes with its pool from another node keeps the time of its allocation there,
+//! because that time and the number identify the allocation in both journals. But the clocks of
+//! nodes differ. The answer to a row, and the number's previous holder, were recorded by this
+//! node's clock. Each such allocation therefore also has a time by this clock, used for
+//! comparisons. Only allocations for which the two times differ are kept here. Invariant: of two
+//! allocations of a number, the later one has the later time by this clock. Source:
+//! docs/spec/cluster.md, "Moving buckets".
 
 use alloc::collections::BTreeMap;
 

@@ -6,8 +6,8 @@ use core::num::NonZeroU64;
 /// Telephone number shown to one visitor: the digits of its E.164 form, country code first.
 ///
 /// At most 15 digits, the first not 0; with country code 1 exactly eleven, and the area code begins
-/// with 2 to 9. Holding one proves that the check was made. Whether a number is in use in its
-/// country is not checked here. Source: docs/glossary.md, "promo number".
+/// with 2 to 9. A value of this type proves that the check was made. Whether a number is in use in
+/// its country is not checked here. Source: docs/glossary.md, "promo number".
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PromoNumber(NonZeroU64);
 

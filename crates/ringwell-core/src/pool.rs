@@ -2,10 +2,10 @@
 //!
 //! Owns the order of choice; the numbers' states are in the shard's slots, of which a pool has one
 //! run. While every lockout has the same length and runs to its end, the order of expiry is the
-//! order of allocation, and a head that walks round the run is enough. The first change that breaks
-//! this (keep-alive, release, another lifetime) replaces the head by an [`Order`]; both choose the
-//! same number, which a property test shows. Invariant: the number chosen has been free longest.
-//! Source: docs/spec/allocation.md, "Choosing a number".
+//! order of allocation, and a head that moves around the run is sufficient. The first change that
+//! breaks this (keep-alive, release, another lifetime) replaces the head by an [`Order`]; both
+//! choose the same number, which a property test shows. Invariant: the number chosen has been free
+//! longest. Source: docs/spec/allocation.md, "Choosing a number".
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;

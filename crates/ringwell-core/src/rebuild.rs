@@ -144,8 +144,8 @@ impl Rebuild {
     }
 
     /// The lockout of a number's newest allocation ends at `until` from now on. If it was ended
-    /// early, `is_release`, its visitor no longer has the number. The times do not show this:
-    /// a start in doubt may have lengthened the lockout by more than the one before.
+    /// early, `is_release`, its visitor no longer has the number. The times do not show this: the
+    /// lockout may have been lengthened at a start in doubt by more than at the start before.
     pub fn relock(
         &mut self,
         hint: u32,
@@ -243,8 +243,8 @@ impl Rebuild {
         self.retired.values()
     }
 
-    /// Lengthens every lockout and hold that still ran at `then` by `by`: the time that passed since
-    /// is in doubt, so it is taken as not passed.
+    /// Lengthens every lockout and hold that still ran at `then` by `by`: the time that passed
+    /// since is in doubt, so it is treated as not passed.
     pub fn prolong(&mut self, then: Millis, by: Millis) {
         for until in self.holds.values_mut().filter(|until| **until > then) {
             *until = *until + by;

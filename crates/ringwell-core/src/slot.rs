@@ -4,7 +4,8 @@ use crate::{Millis, Position, PromoNumber};
 
 /// A promo number in rotation: its newest allocation and until when it is locked out.
 ///
-/// Thirty-two bytes, two to a cache line and none across two: a batch touches one slot a row.
+/// Thirty-two bytes, so that two fill a cache line and none spans two: a batch accesses one slot a
+/// row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(align(32))]
 pub struct Slot {

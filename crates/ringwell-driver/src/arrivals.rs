@@ -1,10 +1,10 @@
 //! Holds for numbers that arrive in this node's pools from pools of other nodes.
 //!
 //! A node knows the lockouts of its own shards. Before a pool gets numbers that were in no pool of
-//! the node, it asks every other node for their lockouts, and holds the pool as long as one may
-//! run. A node that does not answer may have handed them out a moment ago. A start does the same
-//! for buckets whose lists differ from those that it served last. Source: docs/spec/cluster.md,
-//! "Numbers that change nodes".
+//! the node, the node asks every other node for their lockouts, and holds the pool as long as one
+//! may run. A node that does not answer may have handed them out a moment ago. At startup it does
+//! the same for buckets whose lists differ from those that it served last. Source:
+//! docs/spec/cluster.md, "Numbers that change nodes".
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -62,7 +62,7 @@ pub(crate) fn has_others(node: &Node) -> bool {
     !others(node).is_empty()
 }
 
-/// Answers another node's question.
+/// Answers another node's query.
 ///
 /// # Errors
 /// The reason for a refusal, for people.
@@ -90,7 +90,8 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
         } else {
             return Err("the shard is stopping".to_owned());
         }
-        // The lockouts of held pools are unknown, and the numbers may have been theirs.
+        // The lockouts of held pools are unknown, and the numbers may have been in one of those
+        // pools.
         let Some(StepResult::Holds(holds)) = ask(peers, shard, Step::TellHolds).await else {
             return Err("the shard is stopping".to_owned());
         };
@@ -153,7 +154,7 @@ async fn ask_others<P: Platform>(
         for (other, answer) in asked {
             let answer = read(platform.by(until, answer).await);
             let Some(answer) = answer.filter(|it| it.pools.len() == to - from) else {
-                // A silent node is waited for once, regardless of the count of numbers.
+                // The wait for a silent node happens only once, regardless of the count of numbers.
                 if counts_silent {
                     all[from..].fill(None);
                     return all;
@@ -183,8 +184,8 @@ fn read(
     serde_json::from_slice(&answer?.ok()?.ok()?).ok()
 }
 
-/// The numbers in no rotation of this node that one of its shards knows, with the ends of their
-/// lockouts.
+/// The numbers that are in no rotation of this node but known to one of its shards, with the ends
+/// of their lockouts.
 async fn known_here(
     node: &Node,
     peers: &Peers,
@@ -209,14 +210,14 @@ async fn known_here(
 struct Rule {
     /// An unreachable node may have handed the numbers out.
     counts_silent: bool,
-    /// The state of all these numbers here may not be their newest, not only of those that this
-    /// node knows and that are in no pool of it.
+    /// The state of all these numbers here may be outdated, even of those that are in a pool of
+    /// this node.
     are_doubted: bool,
 }
 
-/// Holds these pools as long as one of these numbers of theirs may be locked elsewhere, and at
-/// least until now if a number's state here may not be its newest: it may have gone out elsewhere
-/// since. Returns whether any is held.
+/// Holds these pools as long as one of their listed numbers may be locked elsewhere; and at least
+/// until now if a number's state here may be outdated, because it may have been handed out
+/// elsewhere since. Returns whether any is held.
 async fn hold_pools<P: Platform>(
     platform: &P,
     node: &Node,
@@ -335,8 +336,8 @@ async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     }
 }
 
-/// Runs when a shard has stood still: holds its pools whose numbers are in pools of other nodes by
-/// now, or are locked there. Nodes that cannot be asked hold nothing up.
+/// Runs when a shard was suspended: holds its pools whose numbers are now in pools of other nodes,
+/// or are locked there. Nodes that cannot be reached are not waited for.
 pub(crate) async fn confirm<P: Platform>(platform: &P, node: &Node, peers: &Peers, shard: u16) {
     let Some(owners) = node.owners() else { return };
     let _one = node.changes.lock().await;
@@ -352,8 +353,9 @@ pub(crate) async fn confirm<P: Platform>(platform: &P, node: &Node, peers: &Peer
     record(platform, node, &owners, "these holds").await;
 }
 
-/// Holds the pools of these buckets as long as a node that served them by data from before a move
-/// may have numbers of theirs locked. It has stopped; a node that does not answer may be it.
+/// Holds the pools of these buckets as long as a node that served them with data from before a move
+/// may have locked some of their numbers. That node has stopped; a node that does not answer may be
+/// the one.
 pub(crate) async fn hold_stale<P: Platform>(
     platform: &P,
     node: &Node,
@@ -407,7 +409,7 @@ pub(crate) async fn hold<P: Platform>(
     hold_pools(platform, node, peers, &pools, rule).await;
     let is_other = node.set_lifetimes(lifetimes.followed_by(after, now)) || is_longer;
     if !(node.set_lists(&changed) || is_other) || node.phase() != Phase::Serving {
-        // The end of the start records it.
+        // It is recorded at the end of the startup.
         return;
     }
     record(platform, node, &owners, "the pools of this change").await;

@@ -1,4 +1,4 @@
-//! A batch of rows: read, planned, served by its owners, stored, answered.
+//! A batch of rows: it is read, planned, served by the owners of its rows, stored, and answered.
 
 mod answer;
 mod gather;

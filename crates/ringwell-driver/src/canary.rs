@@ -33,11 +33,11 @@ bugs! {
     NoHoldAfterRot "no-hold-after-rot";
     /// A node starts without asking others whether its buckets have become theirs.
     OwnersNotAsked "owners-not-asked";
-    /// With durability `os` a start after a power cut holds nothing.
+    /// With durability `os`, nothing is held after a power cut.
     PowerCutIgnored "power-cut-ignored";
-    /// A journal goes on although the flush before a snapshot has failed.
+    /// A journal continues although the flush before a snapshot has failed.
     SnapshotFlushIgnored "snapshot-flush-ignored";
-    /// A start of which only one shard's journal is missing holds nothing.
+    /// Nothing is held at startup if only one shard's journal is missing.
     LostShardIgnored "lost-shard-ignored";
     /// A rename is not made durable.
     NoNameFlush "no-name-flush";
@@ -47,14 +47,14 @@ bugs! {
     SnapshotMissesGroup "snapshot-misses-group";
     /// A snapshot counts before the last group that it covers is stored.
     SnapshotTooEarly "snapshot-too-early";
-    /// A snapshot leaves out the numbers that changes of pools moved while it was taken. There is
-    /// nearly always one then, and it waits after its first piece.
+    /// A snapshot leaves out the numbers that changes of pools moved while it was taken. With this
+    /// bug a snapshot is nearly always in progress, and waits after its first piece.
     SnapshotMissesMoved "snapshot-misses-moved";
     /// Old history is dropped without copying the records that are still the newest.
     NoCarry "no-carry";
     /// Shard time follows the wall clock while the process runs.
     WallClock "wall-clock";
-    /// A start trusts the wall clock about the length of its absence, even within one boot.
+    /// At startup the wall clock determines how long the process was away, even within one boot.
     WallAtStart "wall-at-start";
     /// Look-ups compare the wall clock with shard time.
     ShardTimeInLookups "shard-time-in-lookups";
@@ -96,7 +96,7 @@ bugs! {
     NeverShut "never-shut";
     /// A number is free shortly before its lockout ends (in ringwell-core).
     LockCompare "lock-compare";
-    /// The number that has been free for the shortest time goes out (in ringwell-core).
+    /// The number that has been free for the shortest time is handed out (in ringwell-core).
     NotFifo "not-fifo";
     /// The numbers of a batch whose client disconnected stay locked.
     HoldUnanswered "hold-unanswered";
@@ -135,7 +135,7 @@ bugs! {
     DoubtsIgnored "doubts-ignored";
     /// The next owner does not get the list of allocations that a move left out.
     DoubtsStayBehind "doubts-stay-behind";
-    /// A hold that is recorded while buckets are taken brings back the owners before.
+    /// A hold that is recorded while buckets are taken restores their previous owners.
     TakenOverwritten "taken-overwritten";
     /// Data that were found to be a copy keep their name.
     CopyKeepsName "copy-keeps-name";
@@ -143,7 +143,7 @@ bugs! {
     FirstStartSilent "first-start-silent";
     /// Buckets are handed over before the state of their numbers was sent to the next owner.
     TakeBeforeTold "take-before-told";
-    /// Buckets in transit are taken back without a query whether they have arrived.
+    /// Buckets in transit are taken back without asking whether they have arrived.
     AbortUnasked "abort-unasked";
     /// An interrupted move does not continue.
     MoveNotResumed "move-not-resumed";
@@ -151,13 +151,13 @@ bugs! {
     HoldsStayBehind "holds-stay-behind";
     /// Pools that get numbers from pools of other nodes are not held.
     ArrivalsNotHeld "arrivals-not-held";
-    /// A start does not notice that the list of pools has changed in the meantime.
+    /// It is not detected at startup that the list of pools has changed in the meantime.
     ListsForgotten "lists-forgotten";
-    /// A shard that stood still goes on with its former list of pools.
+    /// A shard that was suspended continues with its former list of pools.
     StandstillIgnored "standstill-ignored";
     /// Numbers enter a pool before they have left another.
     EnterBeforeLeave "enter-before-leave";
-    /// A start uses the cluster file even if buckets have moved since.
+    /// At startup the cluster file is used even if buckets have moved since.
     OwnersForgotten "owners-forgotten";
     /// The shards of a starting node do not share their state of numbers.
     NoAgreement "no-agreement";
@@ -165,7 +165,7 @@ bugs! {
     ForeignClock "foreign-clock";
     /// Old history is dropped before the copied records are stored.
     DropBeforeStored "drop-before-stored";
-    /// Lockouts that a start has lengthened are used before a snapshot records it.
+    /// Lockouts that were lengthened at startup are used before a snapshot records it.
     LengthenedUnsaved "lengthened-unsaved";
     /// A log's report that it ends elsewhere is trusted: another owner must have written.
     TakenIsTheirs "taken-is-theirs";
@@ -173,9 +173,9 @@ bugs! {
     TakenIsMine "taken-is-mine";
     /// A shard is taken over in the epoch of the previous owner.
     EpochNotRaised "epoch-not-raised";
-    /// A message is sent again without a look at the one before it.
+    /// A message is sent again without reading the one before it.
     PlaceAlone "place-alone";
-    /// Messages carry ids, by which a log takes one for another that it has.
+    /// Messages have ids, because of which a log mistakes one message for another that it has.
     MessageId "message-id";
     /// The wall clock determines how much time has passed since another machine served the shard.
     WallAtTakeOver "wall-at-take-over";

@@ -31,7 +31,7 @@ use crate::rows::spec;
 #[derive(Debug, thiserror::Error)]
 #[allow(missing_docs, reason = "the texts explain each")]
 pub enum ChangeError {
-    /// An overflow number is shared, so no visitor may have it alone.
+    /// An overflow number is shared, so no visitor may hold it.
     #[error(
         "{number} cannot become the overflow number of ring pool {pool} yet: {why}. Take it out of \
          its pool's rotation, and wait until its lockout is over"

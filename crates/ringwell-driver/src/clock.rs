@@ -1,9 +1,9 @@
 //! Shard time, which runs evenly, and its relation to the wall clock.
 //!
-//! Shard time is the time since boot (which continues while the machine is suspended) and an offset
-//! that a start determines. Steps of the wall clock do not affect it while the process runs; it
-//! approaches the wall clock by half a millisecond a second at most. Reads no clock: readings are
-//! arguments. Source: docs/spec/allocation.md, "Time".
+//! Shard time is the time since boot (which continues while the machine is suspended) plus an
+//! offset that is determined at startup. Steps of the wall clock do not affect it while the process
+//! runs; it approaches the wall clock by half a millisecond a second at most. Reads no clock:
+//! readings are arguments. Source: docs/spec/allocation.md, "Time".
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};

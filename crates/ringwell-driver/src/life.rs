@@ -1,5 +1,5 @@
-//! The start and the end of a node and of a shard: the records that must be durable before the
-//! first number goes out, and after the last.
+//! The startup and shutdown of a node and of a shard: the records that must be durable before the
+//! first number is handed out, and after the last.
 //!
 //! Knows nothing of threads, sockets and signals.
 

@@ -1,4 +1,4 @@
-//! The longest lifetime that a number can have: lockouts outlast the lists that they began under.
+//! The longest lifetime that a number can have: lockouts outlast the lists under which they began.
 //!
 //! A number may leave a pool by one list and enter another pool by the next one. The hold of that
 //! pool must last as long as the lifetime under the list that was in force when the number went
@@ -61,7 +61,7 @@ mod tests {
         let first = Lifetimes::default().followed_by(Millis(40_000), now);
         assert_eq!(first.longest(now), Millis(40_000));
         let shorter = first.followed_by(Millis(5_000), now);
-        // Other changes in the meantime make it neither shorter nor longer.
+        // Other changes in the meantime do not affect it.
         let again = shorter.followed_by(Millis(5_000), now + Millis(20_000));
         for lifetimes in [shorter, again] {
             assert_eq!(lifetimes.longest(now + Millis(49_999)), Millis(40_000));

@@ -39,7 +39,7 @@ struct Slot {
     /// `None` while the task is polled, and after its end.
     future: Option<Pin<Box<dyn Future<Output = ()>>>>,
     signal: Arc<Signal>,
-    /// Created once, so that a task that registers it again registers the same one.
+    /// Created only once, so that a task always registers the same waker.
     waker: Waker,
 }
 
@@ -135,8 +135,8 @@ impl Executor {
         self.0.timers.borrow().first_key_value().map(|((at, _), _)| *at)
     }
 
-    /// Moves time on to `now` and wakes the tasks whose timers are due, in the order of their
-    /// moments. Time never goes back: an earlier `now` changes nothing.
+    /// Advances time to `now` and wakes the tasks whose timers are due, in the order of their
+    /// times. Time never goes back: an earlier `now` changes nothing.
     pub fn advance(&self, now: Moment) {
         self.0.now.set(self.0.now.get().max(now));
         loop {

@@ -67,8 +67,9 @@ impl Rounds {
     }
 
     /// Keeps the journal's newest time current, which matters only if the machine is booted again.
-    /// Less and less often, so that an idle server writes nothing. Also records a wall clock that
-    /// was set, for look-ups after another boot. Returns whether there is something to be stored.
+    /// Increasingly rarely, so that an idle server writes almost nothing. Also records a wall clock
+    /// that was set, for look-ups after another boot. Returns whether there is something to be
+    /// stored.
     pub fn tick(&mut self, engine: &mut Engine, now: Millis, clocks: Clocks) -> bool {
         let tip = engine.tip();
         if engine.is_pending() || engine.refusal().is_some() {
@@ -113,7 +114,7 @@ impl Rounds {
     }
 
     /// Records that its relevant records were copied and stored. If those were most of it, dropping
-    /// more gains nothing before the journal has grown; returns the journal's length then.
+    /// more gains nothing until the journal has grown; then returns the journal's length.
     pub fn carried(&mut self, store: &impl Store, carry: &Carry) -> Option<u64> {
         let stats = store.stats();
         let is_most = stats.written_bytes - carry.before > carry.part.bytes / 2;

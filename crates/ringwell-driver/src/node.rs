@@ -39,7 +39,7 @@ pub enum JournalState {
     Writing,
     /// Its disk is full.
     Full,
-    /// It has failed, and stores nothing until the next start.
+    /// It has failed, and stores nothing until a restart.
     Failed,
     /// A group takes long to be stored.
     Waiting,
@@ -56,7 +56,7 @@ pub struct Trouble {
     pub reason: String,
 }
 
-/// The known state of the part of a shard's history that the start did not read.
+/// The known state of the part of a shard's history that was not read at startup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HistoryState {
     /// It has not been read yet.
@@ -93,7 +93,7 @@ impl JournalState {
     }
 }
 
-/// The findings of a start in the data directory.
+/// The facts found in the data directory at startup.
 #[derive(Debug, Default)]
 pub struct Begun {
     /// Buckets that arrived without the lockouts of the previous owner.

@@ -49,7 +49,7 @@ use crate::store::{
 /// data.
 const IN_LOG: &str = "log";
 
-/// The inputs of a start in addition to the files of its shards.
+/// The inputs of a startup in addition to the files of its shards.
 #[derive(Debug)]
 pub struct Start<'a, F> {
     /// The files.
@@ -64,7 +64,7 @@ pub struct Start<'a, F> {
     pub on_disk: &'a [u16],
     /// Whether the journals are in a log, and the files are copies of it.
     pub has_log: bool,
-    /// The time of another process that served the same shards, by its last sign.
+    /// The time of another process that served the same shards, from its last heartbeat.
     pub last_owner: Option<&'a LastOwner>,
     /// In a cluster: the shards of this node, and the version of the cluster file.
     pub member: Option<(&'a [u16], u64)>,
@@ -117,7 +117,7 @@ impl<F: Files> Begun<F> {
         }
         let is_copy = self.copied.is_some() && !planted(Bug::CopyKeepsName);
         let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
-        // A log knows its shards itself.
+        // A log has its own record of the shards.
         let journals = if has_log { &[][..] } else { &self.shards };
         let identity = draw(files, data, journals.iter().map(Opened::journal).collect())?.id;
         self.identity = if has_log { IN_LOG.to_owned() } else { identity };
@@ -129,8 +129,8 @@ impl<F: Files> Begun<F> {
         Ok(())
     }
 
-    /// If the data are a copy, holds pools that are not in the list yet for their own lifetimes,
-    /// which may be longer than all that are known.
+    /// If the data are a copy, pools that are not in the list yet will be held for their own
+    /// lifetimes, which may be longer than all known ones.
     fn hold_copied(&mut self, placement: &Placement, now: Millis) {
         if self.copied.is_none() {
             return;

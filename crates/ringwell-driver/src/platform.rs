@@ -1,9 +1,9 @@
 //! The driver's interface to the machine: time, tasks, connections to other processes.
 //!
 //! The server implements [`Platform`] over tokio, the embedded engine and the simulator over
-//! [`crate::local::Executor`]. Code of the driver takes the platform as its only type parameter;
-//! messages, the state of a process and loops over rows stay free of it, so that those are compiled
-//! once.
+//! [`crate::local::Executor`]. Code of the driver has the platform as its only type parameter;
+//! messages, the state of a process and loops over rows do not depend on it, so they are compiled
+//! only once.
 
 use std::fmt;
 use std::future::Future;

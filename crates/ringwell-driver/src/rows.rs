@@ -1,8 +1,8 @@
 //! The rows of a batch, without threads, sockets and clocks: the plan for each, its execution on
 //! the owning shard, and the answer to each.
 //!
-//! Knows nothing of waiting: an answer may be sent once its promises ([`is_promise`]) are durable.
-//! Independent of the platform, so that it is compiled once.
+//! Does not wait: an answer may be sent once its promises ([`is_promise`]) are durable. Independent
+//! of the platform, so that it is compiled once.
 
 use std::time::Duration;
 
@@ -207,7 +207,7 @@ pub fn serve(
 ) {
     let Planned { text, rows, plans, retry } = *planned;
     let retry = retry.filter(|_| !planted(Bug::RetryForgotten));
-    // Slices are walked together by one index; a range among them would have a state of its own.
+    // One index walks all slices together; an iterator over a range would have additional state.
     for (row, ((plan, asked), outcome)) in plans.iter().zip(rows).zip(outcomes).enumerate() {
         let (RowPlan::Allocate(owner), Ok(ask)) = (plan, &asked.ask) else { continue };
         if owner.shard != shard {

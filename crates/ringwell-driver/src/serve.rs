@@ -131,7 +131,7 @@ fn stats<P: Platform>(
     }
 }
 
-/// Whole seconds, rounded up: a time that has begun is not zero.
+/// Whole seconds, rounded up, so that a running time is never shown as zero.
 fn seconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis().div_ceil(1000)).unwrap_or(u64::MAX).max(1)
 }

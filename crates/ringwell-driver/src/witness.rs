@@ -108,7 +108,8 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
         );
     }
     if !node.answers_wait() {
-        // It has no journal to compare, but the others have lockouts of numbers that came.
+        // There is no journal to compare, but the others may have lockouts of numbers that came
+        // from them.
         arrivals::begin(platform, node, peers).await;
         return Vec::new();
     }
@@ -161,7 +162,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         let asked = if is_time { std::mem::take(&mut away) } else { Vec::new() };
         for other in others.iter().filter(|other| asked.contains(other) || !node.stale().is_empty())
         {
-            // The same node knows the owners of buckets, or must hold some.
+            // The same node also has the owners of buckets, or must hold some.
             moves::learn_from(&platform, &node, &peers, *other).await;
         }
         for other in asked {
@@ -238,7 +239,7 @@ async fn question<P: Platform>(
 }
 
 /// Holds the buckets of these shards from now on, and records what this node serves. Returns
-/// `false` if the hold is in no file.
+/// `false` if the hold is not stored in any file.
 async fn settle<P: Platform>(
     platform: &P,
     node: &Arc<Node>,
@@ -278,8 +279,8 @@ async fn settle_now<P: Platform>(
     if doubtful.is_empty() { Ok(()) } else { rename(platform, node).await }
 }
 
-/// Draws a new name for the data directory, once the hold is durable. The journal goes on from an
-/// older place, so that its length alone would not tell it from a copy that is put back later.
+/// Draws a new name for the data directory, once the hold is durable. The journal continues from an
+/// older place, so its length alone would not distinguish it from a copy that is restored later.
 async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     let has_log = node.config.journal.replicated.is_some();
     if has_log || planted(Bug::CopyKeepsName) {

@@ -17,7 +17,8 @@ use crate::store::{Appended, Store};
 /// The time for which a group waits before it is tried again if there was no room.
 const RETRY: Duration = Duration::from_millis(250);
 
-/// Stores groups until the shard ends. While one is being stored, the next one accepts records.
+/// Stores groups until the shard ends. While one group is being stored, the next one accepts
+/// records.
 pub async fn run<P: Platform, S: Store>(shard: Rc<Shard<P>>, store: Rc<S>) {
     let mut spare = Vec::new();
     loop {

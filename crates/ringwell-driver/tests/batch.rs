@@ -110,7 +110,7 @@ fn a_silent_shard_affects_only_the_numbers_of_its_own_rows() {
     let own = shard.directory().pools_of(0).count();
     assert_eq!(answer.matches("\"overflow\":true").count(), 100 - own);
     assert_eq!(locked(&shard), own);
-    // It processes the rows too late, and hands nothing out.
+    // Shard 2 processes the rows too late, and hands nothing out.
     platform.0.advance(platform.moment() + Duration::from_millis(1));
     let Ok(Message::Rows(rows)) = queue.try_recv() else { panic!("it was not asked") };
     platform.run(other.serve_peer(rows));

@@ -1,5 +1,5 @@
-//! A start that continues from a log: the messages that it follows, those that it refuses, and the
-//! owner of the shard after it.
+//! Starting from a log: the messages that are followed, those that are refused, and the owner of
+//! the shard afterwards.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
@@ -37,7 +37,8 @@ struct Inner {
     first: Cell<u64>,
     /// Another process's messages, which come before the next append.
     between: RefCell<Vec<Bytes>>,
-    /// The message that the leader has in place of another, and for how many changes of it.
+    /// The message that the leader has in place of another, and the number of changes of leader
+    /// until this ends.
     rotten: RefCell<Option<(u64, Option<Bytes>)>>,
     leaders_rotten: Cell<u32>,
 }
@@ -193,7 +194,7 @@ fn a_shard_that_was_taken_over_is_fenced_wherever_the_other_started() {
     let mut newest = owners.pop().unwrap();
     for owner in &mut owners {
         let own = owner.read.recovered.tip.epoch;
-        // It continues where it was, as far as it can know.
+        // It continues where it was, as far as it can determine.
         let [Appended::Taken { epoch }] = &serve(&platform, &log, owner, 1)[..] else { panic!() };
         assert!(*epoch > own);
     }
@@ -283,7 +284,7 @@ fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     let owner = start(&platform, &log, data.path()).unwrap();
     assert!(owner.read.is_in_doubt);
     assert_eq!(owner.read.recovered.tip.next_n, 5, "three, and its own");
-    // Elsewhere it is unknown until other nodes report it.
+    // On another machine it is unknown until other nodes report it.
     let elsewhere = start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
     assert!(!elsewhere.read.is_in_doubt);
 }

@@ -42,7 +42,7 @@ struct Kept {
     first: u64,
     /// Pieces and indexes; whether it is an index.
     shelf: Vec<Option<(bool, Bytes)>>,
-    /// The next question for the end of the log is answered by a leader that has missed these.
+    /// A leader that lacks these messages answers the next request for the end of the log.
     ends_early: u64,
 }
 
@@ -185,7 +185,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
 }
 
 impl Owner {
-    /// So many groups of one allocation each.
+    /// This many groups of one allocation each.
     fn allocate(&mut self, count: u64) {
         for _ in 0..count {
             self.now = self.now + Millis(3_000);
@@ -227,7 +227,7 @@ impl Owner {
         self.engine.shard().slots().to_vec()
     }
 
-    /// Gives up one part of the oldest history, if there is too much.
+    /// Drops one part of the oldest history, if there is too much.
     fn give_up(&mut self) -> bool {
         let rounds = Rounds::new(&self.store, u64::MAX, None, self.now);
         let Some(mut carry) = rounds.expired(&self.store, self.now, CLOCKS) else { return false };
@@ -333,7 +333,7 @@ fn a_shard_whose_log_has_lost_groups_that_a_snapshot_covers_hands_out_nothing_fo
         let mut owner = start(&servers, elsewhere.path(), ALL).unwrap();
         assert!(owner.is_in_doubt, "{lost} lost");
         assert!(!gets_a_number(&mut owner));
-        // The snapshot of lost groups is no one's beginning any more; the hold is in the log.
+        // No process begins with the snapshot of lost groups any more; the hold is in the log.
         assert_eq!(servers.indexes(), [SnapshotIndex { before: 0, ..older }]);
         drop(owner);
         let last = folder();
@@ -436,7 +436,8 @@ fn the_beginning_of_the_log_is_trimmed_once_no_snapshot_needs_it() {
     assert_eq!(taker.slots(), slots);
     assert!(matches!(taker.store.reader().read(first_n - 1), Err(ReadError::Gone(_))));
     taker.store.reader().read(first_n).unwrap();
-    // What the copy lacks goes like the rest, and every number's newest record stays.
+    // Groups that the copy lacks are dropped like the others, and every number's newest record is
+    // kept.
     for _ in 0..4 {
         taker.allocate(20);
         taker.snapshot();

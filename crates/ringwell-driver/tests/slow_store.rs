@@ -73,7 +73,7 @@ impl Store for Hanging {
     }
 }
 
-/// A shard with a store that hangs for this long, and then does this once.
+/// A shard with a store that hangs for this long, and then returns this result once.
 fn hanging(
     platform: &Virtual,
     ms: u64,

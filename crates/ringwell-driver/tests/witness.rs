@@ -146,7 +146,7 @@ fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_not_trusted(
         std::fs::create_dir(path("full")).unwrap();
         platform.sleep_until(platform.moment() + Duration::from_secs(40)).await;
         let known = remembered(&platform, &other).await;
-        // The data get another name, so that a copy of them is found out later.
+        // The data get another name, so that a copy of them can be detected later.
         assert_eq!(known[0].1, own.identity());
         assert!(!["old", "new"].contains(&&*known[0].1), "{known:?}");
     });

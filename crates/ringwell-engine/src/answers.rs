@@ -44,8 +44,8 @@ pub(crate) fn answer_of(outcome: Outcome) -> Option<RecordedAnswer> {
 #[derive(Debug)]
 pub(crate) struct Answers {
     by_row: Vec<HashMap<RowKey, Remembered>>,
-    /// The part that holds a row. It is not known to clients, so none can fill a single part. A
-    /// fast hash is sufficient, because clients do not choose row keys, which are digests.
+    /// The part that holds a row. The key is not known to clients, so none can fill a single part.
+    /// A fast hash is sufficient, because clients do not choose row keys, which are digests.
     places: RandomState,
     /// In the order in which they were given. A row that was answered again has two entries; the
     /// first is skipped because its time differs.
@@ -193,7 +193,7 @@ impl Answers {
     }
 
     /// Whether a row's number was handed out to it, and the row has not been repeated since. Also
-    /// `false` if that is not known any more.
+    /// `false` if this is no longer known.
     pub(crate) fn is_new(&self, row: RowKey) -> bool {
         self.known(row).is_some_and(|known| known.number & NEW != 0)
     }

@@ -1,9 +1,9 @@
-//! Shard time and the clocks of the machine: how a start continues from the clocks in a journal,
-//! and how shard time approaches the wall clock.
+//! Shard time and the clocks of the machine: how shard time continues at startup from the clocks in
+//! a journal, and how it approaches the wall clock.
 //!
 //! Within one boot of the machine, the time since boot runs evenly even if the wall clock is set,
-//! so a start knows exactly how long the process was away. After another boot only the wall clock
-//! remains, and it may be wrong: lengthening lockouts bounds the cost of that. Source:
+//! so the length of an interruption is known exactly. After another boot only the wall clock
+//! remains, and it may be wrong: lengthening lockouts limits the damage. Source:
 //! docs/spec/allocation.md, "Time".
 
 use ringwell_core::Millis;

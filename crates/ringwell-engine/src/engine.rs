@@ -80,10 +80,10 @@ pub enum Refusal {
     /// The journal takes long to store a group; the engine resumes by itself when the group is
     /// stored.
     JournalWaits,
-    /// The answer would come after the batch's deadline, or the shard stood still and has yet to
-    /// confirm its pools.
+    /// The answer would come after the batch's deadline, or the shard was suspended and has not
+    /// confirmed its pools yet.
     Late,
-    /// The shard has more to do than it may queue.
+    /// The shard's queue is full.
     Busy,
     /// The link to the shard is shut at the moment, because it was slow.
     Paced,
@@ -207,7 +207,7 @@ impl Engine {
     }
 
     /// Answers one row at `now`, which [`Engine::at`] returned. The outcome is written to its final
-    /// place, because a returned value would be copied through memory twice.
+    /// place, because a returned value would be copied twice.
     #[inline]
     pub fn allocate(&mut self, now: Millis, ask: &Ask<'_>, outcome: &mut Outcome) {
         if now > self.serves_until {
@@ -552,8 +552,8 @@ impl Engine {
         self.writer.pending_bytes() + sealed
     }
 
-    /// The oldest group to store: one that a long batch has filled, else the open one, which is
-    /// sealed; the next group is collected in `spare`. `None` if there are no records.
+    /// The oldest group to store: one that a long batch has filled, or else the open one, which is
+    /// sealed; `spare` becomes the buffer of the next group. `None` if there are no records.
     ///
     /// # Panics
     /// Never, because the sealed group is no longer open.

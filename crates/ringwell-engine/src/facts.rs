@@ -17,7 +17,7 @@ pub struct Apart {
     /// The answers that rows would get, oldest first.
     pub answers: Vec<AnswerEntry>,
     /// Pools with omitted allocations, and the time until which the next owner must doubt its own
-    /// state of their numbers. These are holds, mostly expired ones.
+    /// state of their numbers. Most of these are expired holds.
     pub doubts: Vec<(PoolId, Millis)>,
 }
 

@@ -35,7 +35,7 @@ pub struct Restore {
     next_slot: u32,
 }
 
-/// The corrections of time or damage that a restart had to make, for the operator's log.
+/// The corrections because of uncertain time or damage at a restart, for the operator's log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Doubts {
     /// The part of the time since the newest record that may not have passed: running lockouts were
@@ -146,8 +146,8 @@ impl Restore {
     /// [`DecodeError`] if its body cannot be read although its checksum is right: a newer version,
     /// or another program, wrote it.
     pub fn group(&mut self, header: &GroupHeader, body: &[u8]) -> Result<(), DecodeError> {
-        // A start found such a gap and took a snapshot before it continued. The earlier state is
-        // lost.
+        // Such a gap was found at startup, and a snapshot was taken before serving continued. The
+        // earlier state is lost.
         self.pass(header.at, header.clocks);
         for record in Records::new(header.n, header.at, body) {
             let (position, record) = record?;
@@ -265,8 +265,7 @@ impl Restore {
     pub fn finish(mut self, tip: Tip, clock: Millis, is_in_doubt: bool) -> (Engine, Doubts) {
         self.known = self.recorded(&tip);
         let known = self.known.last_at.max(self.elsewhere);
-        // A shard that is far behind the others has not accounted for the gap that they have
-        // accounted for.
+        // If a shard is far behind the others, it has not yet accounted for the gap as they have.
         let lengthened = self.pass(clock.max(known), self.resumed).or(self.lengthened);
         let wall_less_shard = self.resumed.map_or(0, |clocks| clocks.wall_less_shard());
         let mut doubts = Doubts { lengthened, wall_less_shard, ..Doubts::default() };

@@ -101,7 +101,7 @@ impl Engine {
             if end < slots.end {
                 return SnapshotStep::Numbers { pool, slot: end };
             }
-            // A pool without numbers has a cost too.
+            // A pool without numbers takes time too.
             left = left.saturating_sub((end - start).max(1));
             pool += 1;
             if left == 0 {

@@ -52,7 +52,7 @@ enum Input {
     Release {
         slot: u32,
     },
-    /// The answer of the allocation this many before the last was not sent.
+    /// The answer of this allocation, counted back from the last one, was not sent.
     Withdraw {
         before: usize,
     },

@@ -1,4 +1,4 @@
-//! A group as one message of a log that machines share.
+//! A group as one message of a log shared by machines.
 //!
 //! The message names its shard, its journal, and the process that wrote it, and contains the
 //! group's header and body with their checksums. The group's number is the message's position in

@@ -13,7 +13,7 @@ use crate::fault::Kind;
 use crate::model::{Grant, Judged, Wanted};
 use crate::world::{ORIGIN_US, World};
 
-/// Look-ups of calls are numbered from here on; those at the end of a run from zero.
+/// Look-ups of calls are numbered from this value; those at the end of a run from zero.
 const FIRST: usize = 1 << 32;
 
 impl World {
@@ -23,7 +23,7 @@ impl World {
         let Some(began_us) = self.now().checked_sub(self.dated_within_us()) else { return };
         let counts = |grant: &Grant| {
             let home = self.cluster.home(grant.shard);
-            // Its clock may be set before it goes on and answers.
+            // Its clock may be set before it continues and answers.
             let goes_on = self.nodes[home].paused_until <= self.now();
             goes_on && self.is_dated(home, grant.true_us) && self.is_dated(home, began_us)
         };

@@ -333,7 +333,7 @@ impl World {
         }
     }
 
-    /// Every shard of every node is asked for a number of every pool.
+    /// Requests a number of every pool from every shard of every node.
     pub(crate) fn probe(&mut self) {
         let shards = u16::try_from(self.cluster.homes.len()).unwrap_or(0);
         for shard in 0..shards {

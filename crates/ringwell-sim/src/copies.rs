@@ -1,8 +1,9 @@
-//! Data directories that are put back from a copy, and the nodes that know more than the copy has.
+//! Data directories that are restored from a copy, and the nodes with newer facts than the copy.
 //!
-//! An operator marks the data (`ringwell restore`, `serve --restored`), or does not, and then only
-//! other nodes can tell. Follows the rules for operators: nothing is put back from before a new map,
-//! nor from before a move while a node that knows of it is away, nor while lockouts of a longer lifetime may run.
+//! Either an operator marks the data (`ringwell restore`, `serve --restored`), or only other nodes
+//! can detect the copy. Follows the rules for operators: no copy from before a new map is restored,
+//! nor one from before a move while a node that knows of the move is down, nor any while lockouts
+//! of a longer lifetime may run.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -62,7 +63,7 @@ impl World {
         let shard = shards[usize::try_from(drawn % shards.len() as u64).unwrap_or(0)];
         self.stop(node, false);
         let lost = self.nodes[node].files.disk().lose_shard(shard);
-        // The start finds this without other nodes.
+        // This is detected at startup without other nodes.
         let before = self.nodes[node].older;
         let since_us = before.map_or(u64::MAX, |older| older.since_us);
         self.nodes[node].older = Some(Older { is_marked: true, since_us });
@@ -93,7 +94,8 @@ impl World {
         files.disk().bring_back(shard, &lost.files);
         let is_same = known.is_some_and(|known| known.journals.get(&shard) == lost.name.as_ref());
         self.nodes[node].older = if is_same && !is_restored(files, Path::new(DATA)) {
-            // Nothing has been served without it. A copy may have been put back meanwhile.
+            // Nothing has been served without that journal. A copy may have been restored
+            // meanwhile.
             let since = self.nodes[node].older.filter(|older| !older.is_marked);
             since.or(before)
         } else {
@@ -148,7 +150,7 @@ impl World {
     fn kept_since(&self, copied: &Copied) -> Option<BTreeSet<u16>> {
         let node = copied.node;
         if self.nodes[node].before_moves.is_some() {
-            // Its present data are not what it has served last.
+            // Its present data are not the data that it served last.
             return None;
         }
         let (now, leaving) = self.owners_served(node)?;
@@ -172,8 +174,8 @@ impl World {
         (serve && is_quiet && !has_gained).then_some(own)
     }
 
-    /// The nodes that know of another journal of this shard of `node` than one that ends before
-    /// `next_n`.
+    /// The nodes that have a record of another or longer journal of this shard of `node` than one
+    /// that ends before `next_n`.
     pub(crate) fn known_by(&self, node: usize, shard: u16, next_n: u64) -> Known {
         let data = Path::new(DATA);
         let own = Identity::read(&self.nodes[node].files, data).ok().flatten();

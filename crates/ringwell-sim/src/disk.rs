@@ -148,7 +148,7 @@ impl Disk {
         lost
     }
 
-    /// The files of a shard that had been lost are there again, instead of those written since.
+    /// Restores the lost files of a shard, in place of those written since.
     pub(crate) fn bring_back(&mut self, shard: u16, lost: &Copy) {
         drop(self.lose_shard(shard));
         self.lies += u64::from(lost.was_to_blame);
@@ -161,7 +161,7 @@ impl Disk {
         }
     }
 
-    /// The files as they are now, at one moment.
+    /// A copy of the present files.
     pub(crate) fn copy(&self) -> Copy {
         let file = |id: &u64| self.files.get(id).map(|file| file.cached.clone());
         let files = self.names.iter().filter_map(|(name, id)| Some((*name, file(id)?)));
@@ -491,7 +491,7 @@ impl Disk {
         self.has_lost_groups = false;
     }
 
-    /// An operator restores damaged data from a copy. Returns `false` if there are other faults.
+    /// An operator restores damaged data from a copy. Returns `false` if there is other damage.
     pub(crate) fn mend(&mut self) -> bool {
         for (name, tail) in std::mem::take(&mut self.tails).into_iter().rev() {
             let Ok(file) = self.file(name) else { continue };
@@ -508,7 +508,7 @@ impl Disk {
         self.can_mend()
     }
 
-    /// Whether a copy has what is damaged.
+    /// Whether a copy contains the damaged parts.
     pub(crate) fn can_mend(&self) -> bool {
         self.lies == 0 && !self.lost_groups
     }

@@ -43,7 +43,7 @@ pub(crate) enum Event {
     Unseen { node: usize, life: u32, batch: u64 },
     /// The newest list of pools arrives at every node.
     Manage,
-    /// A step of this life has just been taken, and now the process or its machine ends.
+    /// Right after a step in this life, the process or its machine ends.
     CrashAfter(usize, u32),
     /// A node serves, and an operator acts at once.
     Hasty(usize, u32),

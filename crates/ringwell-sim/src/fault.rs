@@ -1,4 +1,4 @@
-//! Faults by kind: how often each strikes in a run, and which ones did.
+//! Faults by kind: how often each happens in a run, and which ones happened.
 //!
 //! Swarm testing: each run draws which kinds are enabled, and their rates. A kind that is always
 //! enabled can hide effects of another.
@@ -115,7 +115,7 @@ pub(crate) struct Faults {
     struck: Vec<u64>,
     /// Only these faults happen: their kind and their index in the kind.
     only: Option<BTreeSet<(Kind, u64)>>,
-    /// The count of occurrences that each would have had.
+    /// The count of opportunities that were drawn for each kind.
     drawn: Vec<u64>,
     /// All faults that happened, for the shrinker.
     pub(crate) history: Vec<(Kind, u64)>,
@@ -166,7 +166,7 @@ impl Faults {
         self.rates[kind as usize] > 0
     }
 
-    /// Whether this kind strikes at this opportunity.
+    /// Whether a fault of this kind happens at this opportunity.
     pub(crate) fn strikes(&mut self, kind: Kind) -> bool {
         let rate = self.rates[kind as usize];
         !self.are_over && self.streams[kind as usize].chance(rate) && self.note(kind)

@@ -159,7 +159,7 @@ impl World {
         self.restart_failing(node);
     }
 
-    /// An operator notices that a journal accepts nothing any more.
+    /// An operator detects that a journal no longer accepts anything.
     fn restart_failing(&mut self, node: usize) {
         let Some(running) = self.nodes[node].running.as_mut() else { return };
         let has_failed = running.node.journals().any(|(_, state)| state == JournalState::Failed);
@@ -401,7 +401,7 @@ impl World {
             if room_us < 4 * within_us {
                 continue;
             }
-            // At once, and as late as a visitor who has seen the number may call.
+            // Immediately, and as late as a visitor who has seen the number may call.
             let first = wanted.true_us + within_us;
             let last = next_us.map_or(self.now(), |next| next - within_us);
             for true_us in [first, last] {

@@ -1,10 +1,10 @@
-//! Machines that share a log: one serves, another one is its standby, and both may believe that
-//! they serve.
+//! Machines that share a log: one serves and another one is its standby; both may wrongly assume
+//! that they serve.
 //!
-//! Owns the simulated servers of the log, the machines, clients and faults of a run, and the judge of
-//! what clients saw. Runs `ringwell-driver` and the crates below it unchanged: the start from a log, the
-//! store on it, and all the work of a shard. Time, disks and clocks are those of the other runs.
-//! Source: docs/spec/simulation.md, "A log shared by machines".
+//! Owns the simulated servers of the log, the machines, clients and faults of a run, and the judge
+//! of the answers that clients saw. Runs `ringwell-driver` and the crates below it unchanged: the
+//! start from a log, the store on it, and all the work of a shard. Time, disks and clocks are those
+//! of the other runs. Source: docs/spec/simulation.md, "A log shared by machines".
 
 mod client;
 mod ending;
@@ -31,7 +31,7 @@ use world::World;
 pub struct LogOptions {
     /// The source of all draws.
     pub seed: u64,
-    /// Faults that happen as often as they may.
+    /// Faults that happen at their highest rate.
     pub on: Vec<LogFault>,
     /// Faults that do not happen.
     pub off: Vec<LogFault>,
@@ -56,9 +56,9 @@ pub struct LogReport {
     pub take_overs: u64,
     /// Take-overs while the previous owner still ran.
     pub from_the_living: u64,
-    /// The count of strikes of each fault.
+    /// How often each fault happened.
     pub faults: Vec<(LogFault, u64)>,
-    /// A digest of all that happened: equal for equal runs.
+    /// A digest of all events: equal for equal runs.
     pub hash: u64,
     /// The story, if it was asked for.
     pub tale: Vec<String>,
@@ -70,7 +70,7 @@ pub fn run_log(options: &LogOptions) -> LogReport {
     #[cfg(canary)]
     ringwell_driver::canary::plant(options.bug);
     let mut world = World::new(options);
-    // Production code asserts its assumptions: a failed one is a finding like any other.
+    // Production code asserts its assumptions: a failed assertion is a finding like any other.
     let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use ringwell_sim::{Bug, LogFault, LogOptions, LogReport, Violation, run_log};
 
-/// The plan of the program's arguments.
+/// The runs that the program's arguments request.
 pub(crate) struct LogRunPlan {
     pub(crate) seed: u64,
     pub(crate) seeds: u64,
@@ -83,7 +83,7 @@ fn run_seeds(plan: &LogRunPlan, next: &AtomicU64, sum: &Mutex<Sum>) {
                 report.hash
             );
         }
-        // A thread that has panicked while it held this has said so.
+        // A thread that has panicked while holding the lock has reported that.
         let Ok(mut sum) = sum.lock() else { return };
         sum.rows += rows;
         sum.numbers += numbers;

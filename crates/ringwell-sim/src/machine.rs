@@ -1,8 +1,8 @@
 //! The machine under one shard, in virtual time: the driver's platform.
 //!
 //! Owns the state that all processes share and that production code accesses during a poll: time,
-//! clocks, files, the reference model, and the frames that wait to be sent. Does not know when
-//! something is polled, which the world decides.
+//! clocks, files, the reference model, and the frames that wait to be sent. Does not decide when
+//! something is polled; the world does.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ pub(crate) struct Shared {
     pub(crate) outbox: RefCell<Vec<Sent>>,
     /// Callers that wait for an answer of another process.
     pub(crate) calls: RefCell<BTreeMap<u64, Caller>>,
-    /// Shards that changed otherwise than by their rows.
+    /// Shards that changed for other reasons than their rows.
     pub(crate) changed: RefCell<BTreeSet<u16>>,
     /// Those of them that could not store the answers to batches from other shards.
     pub(crate) answers_lost: RefCell<BTreeSet<u16>>,
@@ -196,7 +196,7 @@ pub(crate) struct Life {
     pub(crate) is_dead: Cell<bool>,
     /// Pools that are added from now on are due to a change of the list.
     pub(crate) is_listing: Cell<bool>,
-    /// A shard of each node that the start could not ask about journals.
+    /// A shard of each node that could not be asked about journals at startup.
     pub(crate) away: RefCell<Vec<u16>>,
 }
 

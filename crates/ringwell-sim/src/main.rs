@@ -1,4 +1,4 @@
-//! Runs seeds, prints a line for each, and shortens the first that fails to a small story.
+//! Runs seeds, prints a line for each, and shortens the first failing run to a small one.
 
 mod log_runs;
 
@@ -24,13 +24,13 @@ struct Cli {
     /// Threads that run seeds.
     #[arg(long, default_value_t = 1)]
     threads: u16,
-    /// Machines that share a log, instead of a cluster with files.
+    /// Simulate machines that share a log, instead of a cluster with files.
     #[arg(long)]
     shared_log: bool,
-    /// Their faults that happen, as often as they may.
+    /// With a shared log: faults that happen, at their highest rate.
     #[arg(long, value_delimiter = ',', value_parser = log_fault)]
     log_on: Vec<LogFault>,
-    /// Their faults that do not happen.
+    /// With a shared log: faults that do not happen.
     #[arg(long, value_delimiter = ',', value_parser = log_fault)]
     log_off: Vec<LogFault>,
     /// Kinds of faults that happen, as often as possible

@@ -113,7 +113,7 @@ impl World {
         self.bring_list_for(node, 0);
     }
 
-    /// A node that stood still reads the newest list of pools, if that is on its machine.
+    /// A node that was suspended reads the newest list of pools, if that is on its machine.
     pub(crate) fn read_list_again(&mut self, node: usize, life: u32, request: u64) {
         if self.nodes[node].life != life {
             return;

@@ -3,7 +3,7 @@
 //!
 //! Receives the owners' grants, the time of each answer, and the state after each restart. True
 //! time is that of visitors (microseconds); shard time is that of an owner (milliseconds). Numbers,
-//! pools and shards are bare integers here on purpose. Source: docs/spec/simulation.md, "What is
+//! pools and shards are plain integers here on purpose. Source: docs/spec/simulation.md, "What is
 //! checked".
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,9 +28,9 @@ pub struct Violation {
     pub rule: &'static str,
     /// A description for a person.
     pub text: String,
-    /// The number that it is about; zero if none.
+    /// The number concerned; zero if there is none.
     pub number: u64,
-    /// The shard that it is about.
+    /// The shard concerned.
     pub shard: u16,
 }
 
@@ -80,8 +80,7 @@ pub(crate) struct Holding {
     pub(crate) grant: Grant,
     /// The time before which no other visitor may get it.
     until_us: u64,
-    /// The shard that has its pool now; wrong time that was accepted since; and the leap of the
-    /// clock.
+    /// The shard that has its pool now; the wrong time accepted since; and the leap of the clock.
     keeper: u16,
     believed_us: u64,
     leapt_ms: i64,
@@ -154,7 +153,7 @@ pub(crate) struct TakenUp {
     pub(crate) shard: u16,
     /// Whether the answers to batches from before it moved here are known.
     pub(crate) are_answers_received: bool,
-    /// Whether it has stood still and serves nothing until it has asked the other nodes.
+    /// Whether it was suspended, and serves nothing until it has asked the other nodes.
     pub(crate) is_still: bool,
     /// The pool that was added or changed.
     pub(crate) pool: Option<(u64, PoolRule)>,

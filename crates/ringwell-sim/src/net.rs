@@ -21,7 +21,7 @@ const BAD_MAX: usize = 6;
 /// The time after which a link's call without an answer counts as bad.
 const JUDGED_US: u64 = 60 * MS;
 
-/// A slower answer does not come from a fast link.
+/// A link whose answers are slower is not fast.
 const QUICK_US: u64 = 50 * MS;
 
 /// A link: a thread of a node in one of its lives, and the destination shard.

@@ -5,7 +5,7 @@ use ringwell_driver::store::Leaving;
 
 use crate::disk::Copy;
 
-/// A copy of a node's data, and what must still be so when it is put back.
+/// A copy of a node's data, and the conditions that must still hold when it is restored.
 #[derive(Debug)]
 pub(crate) struct Copied {
     pub(crate) node: usize,
@@ -29,20 +29,20 @@ pub(crate) struct Lost {
     pub(crate) files: Copy,
     /// When it was lost.
     pub(crate) at: u64,
-    /// What the data lacked without that.
+    /// The groups that the data lacked already.
     pub(crate) before: Option<Older>,
 }
 
 /// Data that lack some of the answered allocations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Older {
-    /// Whether the operator has said so; otherwise only other nodes may know.
+    /// Whether the operator has marked the data; otherwise only other nodes may detect it.
     pub(crate) is_marked: bool,
     /// From then on they lack everything.
     pub(crate) since_us: u64,
 }
 
-/// A shard whose data are older, and the nodes that know of more.
+/// A shard whose data are older, and the nodes with a record of a longer journal.
 #[derive(Clone, Debug)]
 pub(crate) struct Known {
     pub(crate) shard: u16,

@@ -1,8 +1,10 @@
-//! How long a run is, and when its clients are busy: seconds of traffic, or hours with pauses.
+//! The length of a run, and the times when its clients are busy: seconds of traffic, or hours with
+//! pauses.
 //!
-//! A run of seconds has clients all the time. A run of hours has bursts of a few seconds, with quiet
-//! time of up to two hours between them. Then little is sent, faults strike every few minutes, and
-//! machines stay down for longer. Owns these intervals, and the lifetimes that go with them.
+//! A run of seconds has clients all the time. A run of hours has bursts of a few seconds, with
+//! quiet time of up to two hours between them. In quiet time little is sent, faults happen every
+//! few minutes, and machines stay down for longer. Owns these intervals, and the matching
+//! lifetimes.
 
 use crate::random::Random;
 
@@ -15,7 +17,7 @@ const HOUR: u64 = 60 * MINUTE;
 /// A run of hours is this many times as long as one of seconds.
 const TIMES: u64 = 720;
 
-/// How long clients are busy, and the shortest and longest time between two such bursts.
+/// The duration of a burst of clients, and the shortest and longest time between two bursts.
 const BURST_US: (u64, u64) = (5 * SECOND, 40 * SECOND);
 const QUIET_US: (u64, u64) = (30 * SECOND, 2 * HOUR);
 
@@ -113,7 +115,7 @@ impl Pace {
         self.random.between(low, 2 * low).min(QUIET_US.1)
     }
 
-    /// The time until faults may strike again.
+    /// The time until the next opportunity for faults.
     pub(crate) fn until_faults_us(&mut self, now: u64) -> u64 {
         if !self.has_hours || now < self.busy_until || now >= self.quiet_until {
             return SECOND;
@@ -121,24 +123,24 @@ impl Pace {
         self.random.between(FAULTS_US.0, FAULTS_US.1).min(self.quiet_until - now)
     }
 
-    /// How long a process is down that would start after `down_us`; some longer, but not past
+    /// The downtime of a process that would start after `down_us`; sometimes longer, but not past
     /// `end`.
     pub(crate) fn down_us(&mut self, now: u64, down_us: u64, end: u64) -> u64 {
         let down_us = self.rarely(down_us, DOWN_US);
         if now + down_us < end { down_us } else { down_us.min(3 * SECOND) }
     }
 
-    /// How long a network is cut.
+    /// The duration of a cut of the network.
     pub(crate) fn cut_us(&mut self, cut_us: u64) -> u64 {
         self.rarely(cut_us, CUT_US)
     }
 
-    /// How long a client waits before it sends a batch again.
+    /// The time for which a client waits before it repeats a batch.
     pub(crate) fn again_us(&mut self, again_us: u64) -> u64 {
         self.rarely(again_us, AGAIN_US)
     }
 
-    /// In one of four cases in a run of hours any time up to `most_us`, else `usual_us`.
+    /// In a run of hours, in one of four cases, any time up to `most_us`; otherwise `usual_us`.
     fn rarely(&mut self, usual_us: u64, most_us: u64) -> u64 {
         if self.has_hours && self.random.below(4) == 0 {
             self.random.between(MS, most_us)

@@ -35,7 +35,7 @@ impl Random {
         usize::try_from(self.below(len as u64)).unwrap_or(0)
     }
 
-    /// Returns true this often in a million.
+    /// Returns true with this probability, in parts per million.
     pub(crate) fn chance(&mut self, millionths: u64) -> bool {
         self.below(1_000_000) < millionths
     }

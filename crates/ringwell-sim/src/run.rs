@@ -69,7 +69,7 @@ pub fn run(options: &Options) -> Report {
     #[cfg(canary)]
     ringwell_driver::canary::plant(options.bug);
     let mut world = World::new(options);
-    // Production code asserts its assumptions: a failed one is a finding like any other.
+    // Production code asserts its assumptions: a failed assertion is a finding like any other.
     let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
         let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
         let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();

@@ -1,20 +1,20 @@
-//! Machines that stand still for longer than a list of pools may take to reach all nodes.
+//! Machines that are suspended for longer than a list of pools may take to reach all nodes.
 //!
 //! Numbers of their pools go to pools of other nodes meanwhile. The new list is on the machine when
-//! it goes on, or reaches it within the time that operators have.
+//! it resumes, or reaches it within the time that operators have.
 
 use crate::fault::Kind;
 use crate::random::Random;
 use crate::world::{MS, SECOND, World};
 
-/// How long a machine stands still: longer than other nodes wait for it.
+/// The duration of a suspension: longer than other nodes wait for the machine.
 const LENGTH_US: (u64, u64) = (11 * SECOND, 28 * SECOND);
 
-/// The time in which the newest list reaches a machine that goes on.
+/// The time in which the newest list reaches a machine that has resumed.
 const LIST_WITHIN_US: u64 = 6 * SECOND;
 
 /// Kinds of faults after which a node may not get an answer of another one in time. A node that
-/// goes on with its former list needs such an answer.
+/// continues with its former list needs such an answer.
 const OUT_OF_REACH: [Kind; 17] = [
     Kind::Kill,
     Kind::Power,
@@ -36,7 +36,7 @@ const OUT_OF_REACH: [Kind; 17] = [
 ];
 
 impl World {
-    /// A machine stands still, and numbers leave one of its pools for another node's.
+    /// Suspends a machine, while numbers leave one of its pools for another node's.
     pub(crate) fn stand_still(&mut self, node: usize) {
         let random = self.faults.stream(Kind::StandsStill);
         let (length, drawn) =
@@ -53,7 +53,7 @@ impl World {
         self.lend_away(node, drawn);
     }
 
-    /// No task of a node has its turn until then.
+    /// No task of a node runs until then.
     pub(crate) fn pause_until(&mut self, node: usize, until: u64) {
         let until = self.nodes[node].paused_until.max(until);
         self.nodes[node].paused_until = until;

@@ -178,7 +178,7 @@ impl World {
     fn config(&self) -> Config {
         let mut config = Config::new(PathBuf::from(DATA), 1);
         config.journal.segment_bytes = SEGMENT_BYTES;
-        // There is nearly always one then, so that changes happen during it.
+        // A snapshot is then nearly always in progress, so that changes happen during it.
         let is_often = matches!(self.bug, Some(Bug::SnapshotMissesMoved | Bug::ThroughTooEarly));
         config.journal.snapshot_every_bytes = if is_often { 1 } else { SNAPSHOT_EVERY_BYTES };
         config.journal.history_bytes = 6 * SEGMENT_BYTES;
@@ -315,7 +315,7 @@ impl World {
         }
     }
 
-    /// Pools that are not in the list that a start reads.
+    /// Pools that are not in the list that is read at startup.
     fn late_pools(&mut self) -> BTreeSet<u64> {
         if !self.faults.strikes(Kind::LateList) {
             return BTreeSet::new();

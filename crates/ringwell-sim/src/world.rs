@@ -47,7 +47,7 @@ pub(crate) struct Node {
     pub(crate) life: u32,
     pub(crate) running: Option<Running>,
     pub(crate) paused_until: u64,
-    /// The cluster file that the next start reads.
+    /// The cluster file that is read at the next start.
     pub(crate) map: Rc<Map>,
     /// It does not start, and an operator has been called.
     pub(crate) is_refused: bool,
@@ -55,12 +55,12 @@ pub(crate) struct Node {
     pub(crate) older: Option<Older>,
     /// The buckets that are its own, if its data are from before moves.
     pub(crate) before_moves: Option<BTreeSet<u16>>,
-    /// The time from which the newest list of pools is on the machine, after it stood still.
+    /// The time from which the newest list of pools is on the machine, after it was suspended.
     pub(crate) list_from: u64,
 }
 
 impl Node {
-    /// Whether a bucket by its data is its own, as far as is known to the simulator.
+    /// Whether the node owns a bucket according to its data, as far as the simulator can tell.
     pub(crate) fn is_own_bucket(&self, bucket: u16) -> bool {
         self.before_moves.as_ref().is_none_or(|own| own.contains(&bucket))
     }
@@ -409,7 +409,7 @@ impl World {
         }
     }
 
-    /// Makes these look-ups, some at a time.
+    /// Makes these look-ups, a few at a time.
     pub(crate) fn look_up(
         &mut self,
         count: usize,

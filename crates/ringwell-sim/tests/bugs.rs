@@ -1,7 +1,7 @@
 //! Bugs that are planted on purpose: each must be found within a budget of seeds.
 //!
-//! A simulator that finds nothing proves nothing, unless it is known to find bugs. They are in
-//! production code only if it is built with them: `planted_bugs.rs` does that.
+//! If a simulator finds nothing, this proves something only if it is known to find bugs. They are
+//! in production code only if it is built with them: `planted_bugs.rs` does that.
 #![cfg(canary)]
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -13,8 +13,8 @@ use ringwell_sim::{Bug, Kind, Options, run};
 /// The most seeds for a bug.
 const SEEDS_MAX: u64 = 400;
 
-/// Tested elsewhere: faults in the rules of `ringwell-core` exist for the whole process, and those of a
-/// log that machines share are found by its runs (`log_bugs.rs`).
+/// Tested elsewhere: faults in the rules of `ringwell-core` exist for the whole process, and those
+/// of a log shared by machines are found by its runs (`log_bugs.rs`).
 const ELSEWHERE: [Bug; 11] = [
     Bug::TwoOfAPool,
     Bug::LockCompare,
@@ -29,10 +29,10 @@ const ELSEWHERE: [Bug; 11] = [
     Bug::SnapshotAhead,
 ];
 
-/// Planted, but not found in the tried seeds, because the required coincidence is too rare. The
-/// first was found until copies, standstills and durabilities were added to the faults, doubts that
-/// stay behind until a start asked the other nodes for the owners, and the silent first start until
-/// numbers rarely went to pools with shorter lifetimes.
+/// Planted, but not found in the tried seeds, because the required coincidence is too rare. Some
+/// were found earlier: the first one until copies, standstills and durabilities were added to the
+/// faults, doubts that stay behind until nodes asked each other for the owners at startup, and the
+/// silent first start until it became rare that numbers go to pools with shorter lifetimes.
 const MISSED: [Bug; 8] = [
     Bug::AdoptUnstored,
     Bug::SnapshotMissesMoved,
@@ -44,7 +44,8 @@ const MISSED: [Bug; 8] = [
     Bug::SnapshotFlushIgnored,
 ];
 
-/// Disabled unless requested: a fault that happens in nearly every run hides bugs that show slowly.
+/// Disabled unless requested: a fault that happens in nearly every run hides bugs whose effects
+/// appear late.
 const ASKED_FOR: [Kind; 13] = [
     Kind::CrashAfter,
     Kind::Hasty,

@@ -1,4 +1,4 @@
-//! Many seeds of machines that share a log, none of which may break a promise.
+//! Many seeds of machines that share a log; none may break a promise.
 
 use std::collections::BTreeSet;
 

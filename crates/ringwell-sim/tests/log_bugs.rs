@@ -1,11 +1,11 @@
-//! Bugs that are planted in the code of a log that machines share: each must be found.
+//! Bugs planted in the code for a log shared by machines: each must be found.
 //!
 //! As `bugs.rs`, for the other kind of runs. `planted_bugs.rs` builds all for it.
 #![cfg(canary)]
 
 use ringwell_sim::{Bug, LogFault, LogOptions, Violation, run_log};
 
-/// Seeds that a bug may take.
+/// The number of seeds in which a bug must be found.
 const SEEDS_MAX: u64 = 400;
 
 /// A bug, the faults that are frequent, and the promises, one of which it must break.

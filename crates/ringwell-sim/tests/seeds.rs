@@ -1,4 +1,4 @@
-//! Many seeds, none of which may break a promise.
+//! Many seeds; none may break a promise.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -1,4 +1,4 @@
-//! Tests when the ring is enough, and where its head is.
+//! Tests when the ring is sufficient, and where its head is.
 
 use crate::{
     Fact, Millis, NumberRange, PoolId, PoolSpec, Position, PromoNumber, Rebuild, Shard, Slot,

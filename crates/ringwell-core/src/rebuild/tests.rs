@@ -411,7 +411,7 @@ fn a_repeated_record_does_not_shorten_a_lockout_of_a_snapshot() {
     }
 }
 
-/// A start in doubt lengthened the lockout by more than the start before did.
+/// At a start in doubt, the lockout was lengthened by more than at the start before.
 #[test]
 fn a_visitor_keeps_a_number_whose_lockout_was_lengthened_beyond_its_next_end() {
     let visitor = Some(VisitorId([1; 16]));

@@ -332,7 +332,7 @@ fn a_change_of_the_lifetime_alone_leaves_every_number_where_it_is() {
     assert_eq!(shard.next_free(1, Millis(1)), Some(Millis(70)), "it is held as before");
 }
 
-/// An application's pools come and go all day; holds of removed pools must not accumulate.
+/// An application adds and removes pools all day; holds of removed pools must not accumulate.
 #[test]
 fn holds_of_removed_pools_are_dropped_when_they_are_over_and_many() {
     let mut shard = Rebuild::new(Vec::new()).finish();
@@ -409,7 +409,7 @@ fn after_a_change_a_carried_number_goes_to_the_end_of_its_equals() {
     assert_eq!(again.collect::<Vec<_>>(), [number(4), number(6), number(2)]);
 }
 
-/// Pools come and go for years; only the holds of removed pools are remembered.
+/// Pools are added and removed for years; only the holds of removed pools are remembered.
 #[test]
 fn a_removed_pool_that_was_never_held_leaves_nothing_behind() {
     let mut shard = Rebuild::new(vec![spec(0, 0b11, 0, 50)]).finish();

@@ -56,7 +56,7 @@ pub(super) struct InFlight<P: Platform> {
     is_answered: bool,
 }
 
-/// The terms on which a batch is answered.
+/// The conditions under which a batch is answered.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
     /// The digest of a repeatable batch: see [`rows::batch_digest`].
@@ -251,7 +251,7 @@ const fn is_number(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Allocated { .. } | Outcome::Kept { .. })
 }
 
-// Independent of the platform, so that loops over rows are compiled once.
+// Independent of the platform, so that loops over rows are compiled only once.
 impl Job {
     /// The time by its owner's clock at which the number of a row was handed out; `None` if no
     /// owner answered. Records that this shard, `own`, served its rows at `now`.

@@ -81,8 +81,9 @@ impl<P: Platform> Link<P> {
             Box::pin(link.net.call_traced(Path::Rows, body, rows.traced));
         let (answer, was_told_slow) = self.wait(&mut call, begun, limit).await;
         let took = self.platform.moment().since(begun);
-        // This is no evidence against the other node: either the answer had arrived when a timer
-        // woke this thread late, or the client's deadline was shorter than the limit for links.
+        // This is no evidence that the other node is slow: either the answer had arrived when a
+        // timer woke this thread late, or the client's deadline was shorter than the limit for
+        // links.
         let is_void = match answer {
             Some(Ok(_)) => !was_told_slow && took > self.pacing.slow,
             Some(Err(_)) => false,

@@ -1,7 +1,7 @@
 //! Serves the requests of other nodes: rows of this node's shards, releases, look-ups, pings.
 //!
-//! Has a separate address, for senders with the cluster's secret. Everything is checked as if it
-//! came from a stranger. Source: docs/spec/link.md.
+//! They arrive at a separate address, from senders with the cluster's secret. Everything is checked
+//! as if it came from a stranger. Source: docs/spec/link.md.
 
 use std::time::Duration;
 
@@ -294,7 +294,7 @@ fn unread(error: &dyn std::fmt::Display) -> Refused {
     (BAD_REQUEST, error.to_string())
 }
 
-/// Names the place and no value: that may be a promo number, and the reason is logged.
+/// Names the place but not the value, which may be a promo number, because the reason is logged.
 fn unread_json(error: &serde_json::Error) -> Refused {
     let what = match error.classify() {
         Category::Data => "another content than is expected here",

@@ -150,8 +150,8 @@ pub async fn snapshot<P: Platform>(thread: &Shard<P>, store: &impl Store) -> Res
     published
 }
 
-/// Waits until `group` is stored, even while a slow log keeps rows from waiting, because a stop
-/// must not fail for that.
+/// Waits until `group` is stored, even while rows do not wait because the log is slow: a stop must
+/// not fail for that reason.
 async fn stored<P: Platform>(thread: &Shard<P>, group: u64) -> Result<(), Trouble> {
     let until = thread.platform.moment() + LOG_PATIENCE;
     loop {

@@ -147,7 +147,7 @@ async fn resume_once<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers)
         Err(error) => return Some(error.to_string()),
     };
     if node.owners().is_none_or(|owners| owners.version() != served.version) {
-        // A new cluster file sets the owners; the start is about to record that.
+        // A new cluster file sets the owners, which is recorded during startup.
         return None;
     }
     for leaving in &served.leaving {
@@ -248,7 +248,7 @@ async fn deliver<P: Platform>(
     let known = known_apart(platform, node, peers, node.directory(), &still).await;
     let (Known { numbers, answers, at }, doubts) = known.map_err(|error| error.to_string())?;
     let (version, moved) = (owners.version(), buckets.clone());
-    // A start after the release of the buckets may have found that the journal's end is damaged.
+    // At a start after the buckets were released, the journal's end may have been found damaged.
     let held = holds(node, peers, &still).await.map_err(|error| error.to_string())?;
     let (mut all_holds, held_until) = held;
     all_holds.extend(&leaving.holds);

@@ -1,9 +1,10 @@
-//! Spreads the owners to nodes outside a move: from those that take part, from a node that refuses
-//! their rows, and to a node that starts.
+//! Spreads the owners of buckets to nodes that do not take part in a move: from the nodes that do,
+//! from a node that refuses their rows, and to a starting node.
 //!
-//! A node whose data are from before a move would serve buckets that it has given up. It asks the
-//! others before it serves. If it learns later, it stops, and the owner holds these buckets until no
-//! lockout of the other node can be left. Source: docs/spec/cluster.md, "Data from before a move".
+//! A node whose data are from before a move would serve buckets that it has given up. It therefore
+//! asks the others before it serves. If it learns of the move only later, it stops serving them,
+//! and the owner holds these buckets until no lockout of that node can be left. Source:
+//! docs/spec/cluster.md, "Data from before a move".
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -118,7 +119,7 @@ pub struct Learnt {
     pub held: Vec<u16>,
 }
 
-/// Takes over newer entries from another node. A batch that waits for it may end before.
+/// Takes over newer entries from another node. A batch that waits for it may end first.
 pub async fn learn<P: Platform>(
     platform: &P,
     node: &Arc<Node>,

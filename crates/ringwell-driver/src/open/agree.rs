@@ -24,8 +24,8 @@ pub struct OverflowTaken {
     pub seconds: u64,
 }
 
-/// Combines shards that were read separately: their lockouts, and the time. `reading` is of the
-/// machine's clocks, and `heard` the last sign of another process that served them.
+/// Combines shards that were read separately: their lockouts, and the time. `reading` is a reading
+/// of the machine's clocks, `heard` the last heartbeat of another process that served these shards.
 ///
 /// # Errors
 /// [`OverflowTaken`]
@@ -36,7 +36,8 @@ pub fn agree<F: Files>(
     heard: Option<Recorded>,
 ) -> Result<Clocks, OverflowTaken> {
     let heard = heard.filter(|_| !planted(Bug::WallAtTakeOver));
-    // The last owner's time alone counts: a shard to which it wrote nothing has the clocks of one before.
+    // Only the last owner's time counts: a shard to which it wrote nothing has the clocks of an
+    // earlier owner.
     let believed = |it: Recorded| Recorded { clocks: it.clocks.filter(|_| heard.is_none()), ..it };
     let recorded: Vec<Recorded> =
         reads.iter().map(Read::recorded).map(believed).chain(heard).collect();
@@ -52,7 +53,7 @@ pub fn agree<F: Files>(
     for read in reads.iter_mut() {
         // All shards of a process share one time, the newest: lockouts that are taken over and
         // holds for doubts count from then, even if a clock was set back. Lockouts that are taken
-        // over have been lengthened by what their own journal does not show.
+        // over have been lengthened by an amount that their own journal does not show.
         read.restore.resume(clocks, now, &read.recovered.tip);
     }
     adopt(reads);
@@ -99,7 +100,7 @@ fn adopt_doubts<F: Files>(reads: &mut [Read<F>], have_moved: bool) {
     }
 }
 
-/// An overflow number is shared, so no visitor may have it alone.
+/// An overflow number is shared, so no visitor may hold it.
 fn check_overflow<F: Files>(
     directory: &Directory,
     reads: &[Read<F>],

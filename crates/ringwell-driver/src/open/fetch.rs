@@ -1,7 +1,7 @@
 //! Begins a copy of a log with a snapshot stored next to the log.
 //!
-//! While the copy is incomplete a file marks it: a start that finds the mark removes the copy and
-//! begins again, because only the log has the groups that the snapshot covers. Source:
+//! While the copy is incomplete, a file marks it: if the mark is found at startup, the copy is
+//! removed and made again, because only the log has the groups that the snapshot covers. Source:
 //! docs/spec/log.md, "Snapshots".
 
 use std::ops::Range;

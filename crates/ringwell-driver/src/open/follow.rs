@@ -1,8 +1,9 @@
-//! A shard whose journal is in a log that machines share: the files of this machine are read first,
-//! then the log beyond them, and then the shard is taken over.
+//! A shard whose journal is in a log shared by machines: first the files of this machine are read,
+//! then the rest of the log, and then the shard is taken over.
 //!
-//! The take-over is a group like any other, with the epoch raised. Once that message is stored, the
-//! previous owner is fenced: its next group has no place. Source: docs/spec/log.md, "Taking over".
+//! The take-over is a group like any other, with a higher epoch. Once that message is stored, the
+//! previous owner is fenced: the place of its next group is taken. Source: docs/spec/log.md,
+//! "Taking over".
 
 use std::ops::Range;
 use std::time::Duration;
@@ -24,14 +25,14 @@ use crate::store::{
     SnapshotIndex, Unreached, append_to_log, snapshot_indexes,
 };
 
-/// The time for which a start waits for the servers of the log.
+/// The time to wait for the servers of the log at startup.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Pause before a server that does not answer is tried again.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// The leaders of a stream that are tried if one has lost a message: servers are three or five, and
-/// the choice is not ours.
+/// The number of leaders of a stream that are tried if one has lost a message: there are three or
+/// five servers, and the client cannot choose the leader.
 const LEADERS: u32 = 6;
 
 /// Pause until another server leads.
@@ -131,7 +132,7 @@ impl FollowError {
 /// A shard that was taken over.
 #[derive(Debug)]
 pub struct Followed<F: Files> {
-    /// As it was read, with all that the log has.
+    /// Its state as read, with everything in the log.
     pub read: Read<F>,
     /// The identity under which this process writes.
     pub author: Author,
@@ -156,7 +157,7 @@ pub fn placement_name(placement: &Placement) -> String {
     hasher.finalize().to_hex()[..16].to_owned()
 }
 
-/// The snapshots beside a log, and all that is needed to begin with one.
+/// The snapshots beside a log, and everything that is needed to begin with one.
 #[derive(Debug)]
 pub struct Beside<'a> {
     /// The snapshots.
@@ -165,7 +166,7 @@ pub struct Beside<'a> {
     pub settings: &'a Settings,
     /// The shard's pools.
     pub specs: &'a [PoolSpec],
-    /// Limits on the trust in it.
+    /// Limits on the trust in the copy.
     pub believed: Believed,
 }
 
@@ -230,7 +231,8 @@ pub async fn follow<F: Files, P: Platform>(
     let mut following = Following { shard, author, mirror, restore, tip, frames };
     following.go_on(platform, log, ends.end, until).await?;
     following.take_over(platform, log, until).await?;
-    // The take-over is stored, so that no leader without a quorum has said where the log ends.
+    // The take-over is stored, so the reported end of the log did not come from a leader without a
+    // quorum.
     let taken_n = following.tip.next_n - 1;
     let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other)
         || report_foreign(shard, taken_n, &log.places());
@@ -244,7 +246,7 @@ pub async fn follow<F: Files, P: Platform>(
     }
     let groups = following.frames - frames;
     let Following { mirror, restore, tip, frames, .. } = following;
-    // A damaged end of the copy does not matter: the log has it.
+    // It does not matter if the copy's end is damaged, because the log has it.
     let recovered = ringwell_journal::Recovered {
         tip,
         journal: Some(journal),
@@ -280,7 +282,7 @@ async fn state<P: Platform>(
     }
 }
 
-/// Whether the log has the last group of a copy, as far as it shows that.
+/// Whether the log has the last group of a copy, as far as the log shows.
 async fn has_same_end<P: Platform>(
     platform: &P,
     log: &impl Log,
@@ -332,8 +334,8 @@ fn report_lost(
     true
 }
 
-/// Whether the last message before the take-over is foreign. No group after it shows that it was not one
-/// of Ringwell's, changed beyond recognition.
+/// Whether the last message before the take-over is foreign. No group follows that would prove that
+/// it is not a group damaged beyond recognition.
 fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool {
     let messages = places.foreign_before(taken_n);
     if messages > 0 {
@@ -364,8 +366,8 @@ fn prefix(
     Ok(Prefix { first_n, copied_n, bytes, last_at: oldest.last_at })
 }
 
-/// Begins a copy with the newest snapshot that the log continues, else with nothing. Snapshots that it
-/// does not continue are moved from `kept` to the result.
+/// Begins a copy with the newest snapshot that the log continues, or with nothing if there is none.
+/// Snapshots that it does not continue are moved from `kept` to the result.
 async fn begin_copy<F: Files, P: Platform>(
     platform: &P,
     files: &F,
@@ -506,8 +508,8 @@ impl<F: Files> Following<F> {
         Ok(())
     }
 
-    /// Adds a group with the epoch raised to the log. If another process adds one first, that is read,
-    /// and the shard taken over from it.
+    /// Adds a group with a higher epoch to the log. If another process adds one first, that one is
+    /// read, and the shard is taken over from that process.
     async fn take_over<P: Platform>(
         &mut self,
         platform: &P,
@@ -518,7 +520,8 @@ impl<F: Files> Following<F> {
         loop {
             let tip = if planted(Bug::EpochNotRaised) { self.tip } else { self.tip.raise_epoch() };
             let mut writer = Writer::new(tip);
-            // It adds no fact about time: the elapsed time is determined from it.
+            // The take-over adds no fact about time: the elapsed time is determined from the
+            // earlier groups.
             if let Some(clocks) = self.tip.clocks {
                 writer.set_clocks(clocks);
             }

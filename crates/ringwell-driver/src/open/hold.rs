@@ -25,10 +25,10 @@ pub struct OldMap {
     pub served: u64,
 }
 
-/// The buckets of `shards` that another node may have served last. The first map causes none: no
-/// number was served before. A shard with a journal and without a map served its buckets without a
-/// cluster, or was stopped before it wrote down its first map. If maps were passed over, all may
-/// have been elsewhere in between. `new_shards` are those that have no journal yet.
+/// The buckets of `shards` that another node may have served last. The first map causes no holds:
+/// no number was served before. A shard with a journal but without a map served its buckets without
+/// a cluster, or was stopped before it recorded its first map. If the node missed maps, all its
+/// buckets may have been elsewhere in between. `new_shards` are those that have no journal yet.
 ///
 /// # Errors
 /// [`OldMap`]
@@ -53,11 +53,12 @@ pub(super) fn new_buckets(
     })
 }
 
-/// The holds of a start at `now`: holds from the last run of this data, still running or not, and
-/// the buckets that are `new` here.
+/// The holds at a start at `now`: those from the last run of this data, whether or not they have
+/// ended, and those of buckets that are `new` here.
 ///
 /// If the clock has leapt `ahead`, earlier holds last longer by that, and the file records it
-/// before a snapshot makes this start's time the newest known one: the next start sees no leap.
+/// before a snapshot makes this start's time the newest known one: a later start would detect no
+/// leap.
 ///
 /// # Errors
 /// [`FileError`]
@@ -85,9 +86,9 @@ pub(super) fn known_holds(
     Ok(holds)
 }
 
-/// Pools of buckets that came without the lockouts of the node before hand out nothing for a
-/// lifetime from then on. Expired holds are included: see `Facts::settle_apart`. Returns how many
-/// pools of `shard` are held at `now`.
+/// Pools of buckets that came without the lockouts of the previous node hand out nothing for a
+/// lifetime. Expired holds are included: see `Facts::settle_apart`. Returns how many pools of
+/// `shard` are held at `now`.
 pub fn hold_buckets(
     engine: &mut Engine,
     shard: u16,

@@ -70,7 +70,7 @@ pub(super) enum KeptIn<F: Files> {
 }
 
 impl<F: Files> Read<F> {
-    /// A shard that begins with nothing, in memory.
+    /// A shard in memory, which begins empty.
     fn in_memory(shard: u16, settings: &Settings, restore: Restore) -> Self {
         let recovered = Recovered::NOTHING;
         let kept = KeptIn::Memory { bytes_max: settings.history_bytes };
@@ -210,7 +210,7 @@ pub fn shards_on_disk(files: &impl Files, data: &Path) -> Result<Vec<u16>, FileE
 /// The reason why answered allocations may be in another journal than this one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Copied {
-    /// It was put back from a copy.
+    /// It was restored from a copy.
     Restored,
     /// The journal of this shard is missing, or another one than was written last.
     Replaced(u16),
@@ -240,7 +240,8 @@ pub fn copied<F: Files>(
     }
     let found = reads.iter().filter_map(Read::journal).collect();
     if let Some(shard) = other_journal(files, data, own, &found)? {
-        // A start that ends before the hold is stored leaves a new, empty journal.
+        // If a process ends during startup before the hold is stored, it leaves a new, empty
+        // journal.
         mark_restored(files, data)?;
         return Ok(Some(Copied::Replaced(shard)));
     }
@@ -281,7 +282,7 @@ pub fn replaced_journal(files: &impl Files, data: &Path) -> Result<Option<u16>, 
     other_journal(files, data, None, &found)
 }
 
-/// Logs that the files of a start are not those that were written last.
+/// Logs that the files found at startup are not those that were written last.
 pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
     let data = settings.data.display();
     match copied {

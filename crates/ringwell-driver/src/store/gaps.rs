@@ -1,9 +1,9 @@
 //! Periods for which this data directory may lack answered allocations: `gaps.json`.
 //!
 //! After a copy is restored, or a damaged end is cut off, the journal does not contain the answers
-//! between its newest record and the start. No number goes out twice, because all pools are held;
-//! but a look-up must not name an earlier visitor for a call that belongs to a lost one. Source:
-//! docs/spec/journal.md, "History".
+//! between its newest record and the start. No number is handed out twice, because all pools are
+//! held; but a look-up must not name an earlier visitor for a call that belongs to a lost
+//! allocation. Source: docs/spec/journal.md, "History".
 
 use std::path::Path;
 

@@ -2,7 +2,7 @@
 //!
 //! A journal alone cannot prove that it is the one that was served last: an empty one looks like
 //! that of a first start, and a copy like the original at the time of copying. Each data directory
-//! therefore has a random name, which other nodes remember. Source: docs/spec/cluster.md, "A lost
+//! therefore has a random name, which other nodes record. Source: docs/spec/cluster.md, "A lost
 //! disk".
 
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ impl Identity {
         read_json(files, &data.join(FILE))
     }
 
-    /// Reads the name, or draws one. Stores durably that these are the journals from now on.
+    /// Reads the name, or draws one. Durably records these as the journals from now on.
     ///
     /// # Errors
     /// [`FileError`]
@@ -57,8 +57,8 @@ impl Identity {
         }
     }
 
-    /// Draws a new name and stores it durably: the data go on from a copy, and nothing else that
-    /// had their name is served from now on. These are the journals from now on.
+    /// Draws a new name and stores it durably: the data are a copy, and no other data with their
+    /// old name may be served from now on. `journals` are the journals from now on.
     ///
     /// # Errors
     /// [`FileError`]
@@ -100,7 +100,7 @@ pub fn mark_restored(files: &impl Files, data: &Path) -> Result<(), FileError> {
     files.flush_names(data)
 }
 
-/// Whether the data was restored from a copy, and no start has stored a hold because of it.
+/// Whether the data was restored from a copy, and no hold has been stored because of that yet.
 #[must_use]
 pub fn is_restored(files: &impl Files, data: &Path) -> bool {
     files.exists(&data.join(RESTORED))

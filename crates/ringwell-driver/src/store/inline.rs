@@ -1,8 +1,8 @@
 //! The store of a shard whose groups are stored by the calling thread.
 //!
-//! Uses the same files and code without the two threads of a server: for a process that may fork,
-//! in which no thread of Ringwell would survive. Its caller waits for the disk, and also while a
-//! new segment is filled with zeros.
+//! Uses the same files and code as a server, but without its two threads: for a process that may
+//! fork, because threads do not survive a fork. Its caller waits for the disk, and also while a new
+//! segment is filled with zeros.
 
 use std::cell::RefCell;
 use std::future::{Future, ready};

@@ -58,12 +58,12 @@ pub trait Store: 'static {
     /// A snapshot that is being written.
     type Draft: Draft;
 
-    /// Stores a group. The result is always definite: a store that is uncertain finds out before
+    /// Stores a group. The result is always definite: if a store is uncertain, it finds out before
     /// the future completes. Dropping the future does not undo the append.
     fn append(&self, group: Group) -> impl Future<Output = Appended>;
 
-    /// The time after which an append in progress keeps no further rows waiting: they overflow at
-    /// once, until it is over. `None` if each waits until its own deadline.
+    /// The time after which rows no longer wait for an append in progress: they overflow at once
+    /// until it ends. `None` if each waits until its own deadline.
     fn wait_max(&self) -> Option<Duration> {
         None
     }
@@ -127,7 +127,7 @@ pub trait Reader: Clone + Send + 'static {
     /// The clock readings at the ends of the segments that are kept.
     fn noted(&self) -> Vec<Noted>;
 
-    /// The groups that the start has not read.
+    /// The groups that were not read at startup.
     fn unread(&self) -> Range<u64> {
         0..0
     }

@@ -1,9 +1,10 @@
-//! The store of a shard whose groups are in a log that machines share; files here mirror it.
+//! The store of a shard whose groups are in a log shared by machines; files of this machine mirror
+//! it.
 //!
 //! Owns the order of the two: a group counts as stored when the log has it, and is mirrored before
-//! the next one. The mirror serves look-ups and snapshots, and shows the next start the messages
-//! that the log must have. Invariant: the mirror never has a group that the log had not. Source:
-//! docs/spec/log.md.
+//! the next one. The mirror serves look-ups and snapshots, and shows at the next start which
+//! messages the log must have. Invariant: every group in the mirror was stored in the log first.
+//! Source: docs/spec/log.md.
 
 mod appending;
 mod places;
@@ -59,7 +60,7 @@ pub trait Log: 'static {
         message: Bytes,
     ) -> impl Future<Output = Result<(), NotAppended>> + 'static;
 
-    /// As [`Self::append`], with an id by which the log knows a message that it has.
+    /// Like [`Self::append`], with an id by which the log recognises a message that it already has.
     #[cfg(canary)]
     fn append_named(
         &self,
@@ -76,16 +77,16 @@ pub trait Log: 'static {
     /// The first message, and the one after the last.
     fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static;
 
-    /// Gives up the messages before `before`.
+    /// Drops the messages before `before`.
     fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static;
 
-    /// Has another of its servers answer from now on: the present one may have lost a message that
-    /// others have.
+    /// Makes another of its servers answer from now on: the present one may have lost a message
+    /// that others have.
     fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
         std::future::ready(Ok(()))
     }
 
-    /// Where the message at a place came from, for people, as far as the log recorded it.
+    /// The origin of the message at a place, for people, as far as the log recorded it.
     fn origin(&self, _place: u64) -> impl Future<Output = String> + 'static {
         std::future::ready(String::new())
     }
@@ -139,7 +140,7 @@ pub trait SharedLog: fmt::Debug + Send + Sync {
     fn origin(&self, place: u64) -> Waiting<String>;
 }
 
-/// A sign of life: the shard time of a process that serves.
+/// A heartbeat: the shard time of the process that serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sign {
     /// Its shard time.
@@ -148,7 +149,7 @@ pub struct Sign {
     pub epochs: Vec<u64>,
 }
 
-/// The last sign of a process that served the same shards.
+/// The last heartbeat of a process that served the same shards.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Heard {
     /// The sign.
@@ -167,8 +168,8 @@ pub struct LastOwner {
 }
 
 impl Heard {
-    /// Shard time continues from there by the time since boot. It is never early: the sign was on
-    /// its way for a while.
+    /// Shard time continues from there by the time since boot. It is never ahead of true time,
+    /// because the heartbeat was in transit for a while.
     #[must_use]
     pub fn owner(self, reading: &Reading) -> LastOwner {
         let Sign { at, epochs } = self.sign;
@@ -205,11 +206,11 @@ pub trait Logs: fmt::Debug + Send + Sync {
 
     /// Waits until no other process has reported for a while that it serves the shards of which
     /// `first` is the first, or until one reports that it has ended. These are hints, which keep
-    /// processes from taking shards from each other: the log decides. Returns the last sign of one
-    /// that served.
+    /// processes from taking shards from each other: the log decides. Returns the last heartbeat of
+    /// one that served.
     fn stand_by(&self, first: u16) -> Option<Heard>;
 
-    /// From now on reports that this process serves, as long as `sign` returns something.
+    /// From now on sends heartbeats, as long as `sign` returns something.
     fn serving(&self, first: u16, sign: Box<dyn Fn() -> Option<Sign> + Send>);
 
     /// Reports that this process has stored everything and serves no more. Waits until that is sent.
@@ -322,7 +323,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
         Some(Part { first_n, next_n, bytes, last_at })
     }
 
-    /// Gives up the groups before `before` in the log, as far as no snapshot needs them. The copy no
+    /// Drops the groups before `before` in the log, as far as no snapshot needs them. The copy no
     /// longer has them.
     async fn trim(&self, before: u64, bytes: u64) {
         let Some(shelved) = &self.shelved else { return };
@@ -442,7 +443,7 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
         Ok(())
     }
 
-    /// A start has read the whole log: its snapshot would only be in the way of the first numbers.
+    /// At startup the whole log was read: a snapshot then would only delay the first numbers.
     fn draft(&self, replay_from: u64) -> Result<LogDraft<M::Draft>, FileError> {
         let shelved = self.shelved.clone().filter(|_| self.stored_at.get().is_some());
         Ok(LogDraft::new(self.mirror.draft(replay_from)?, replay_from, shelved))
@@ -493,7 +494,8 @@ pub(crate) async fn append<P: Platform>(
     }
 }
 
-/// A message's shard, epoch and number: the same for two owners that take over at one place.
+/// A message's shard, epoch and number, which are the same for two owners that take over at one
+/// place.
 #[cfg(canary)]
 fn message_id(author: &Author, message: &[u8]) -> String {
     let header = ringwell_journal::decode_message(message).map(|(_, group)| group.header);

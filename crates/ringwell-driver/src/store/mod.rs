@@ -1,7 +1,7 @@
 //! The storage of a shard's groups: the trait [`Store`], and the stores that need no other machine.
 //!
 //! Owns the data directory: the segments and snapshots of each shard's journal, and the few files
-//! beside them. Independent of allocation: the engine defines the meaning of records.
+//! beside them. Does not depend on allocation: the engine defines the meaning of records.
 //! `ringwell-journal` defines the bytes. Reaches files only through [`Files`].
 //!
 //! ```text

@@ -16,13 +16,13 @@ pub struct SegmentFiles<F> {
 }
 
 impl<F: Files> SegmentFiles<F> {
-    /// Reads the operating system's contents, to look at a journal.
+    /// Reads what the operating system has cached, to inspect a journal.
     #[must_use]
     pub fn new(files: F, directory: PathBuf) -> Self {
         Self { files, directory, access: Access::Read }
     }
 
-    /// Reads the disk's contents, for recovery.
+    /// Reads what is on the disk, for recovery.
     #[must_use]
     pub(super) fn from_disk(files: F, directory: PathBuf) -> Self {
         Self { files, directory, access: Access::Fresh }

@@ -41,7 +41,7 @@ pub enum OpenError {
         shard: u32,
         /// The directory of its files.
         directory: PathBuf,
-        /// The damage, its place, and the possible responses.
+        /// The damage, its place, and the possible remedies.
         source: RecoverError<FileError>,
     },
     /// A file cannot be used.
@@ -118,7 +118,7 @@ impl<F: Files> ShardStore<F> {
         if self.files.len(&file)? <= end {
             return Ok(false);
         }
-        // Treats it like an unfinished write, as a start does.
+        // Treats it like an unfinished write, as at startup.
         self.files.write_at(&mut file, offset, &encode_end(head.salt, n))?;
         self.files.flush(&file)?;
         self.files.set_len(&file, end)?;
@@ -166,8 +166,8 @@ impl<F: Files> ShardStore<F> {
         };
         let mut segments = recovered.segments;
         self.settle(&mut segments, &recovered.verdict, recovered.tip.next_n)?;
-        // A segment whose first frame is damaged stays: until a frame follows, each start must see
-        // it.
+        // A segment whose first frame is damaged is kept: until a frame follows, it must be seen at
+        // each start.
         let doubted = match recovered.verdict {
             Verdict::Rotten(Cut { segno, .. }) => Some(segno),
             Verdict::Torn(_) | Verdict::Clean => None,

@@ -79,9 +79,9 @@ impl<F: Files> SnapshotFile<F> {
     }
 
     /// The journal must never end before its newest snapshot: if groups are only in the operating
-    /// system's cache, those since the oldest snapshot that is kept are flushed now. Earlier ones
-    /// were, with that snapshot. If a flush fails, the journal ends, because the next one would
-    /// falsely succeed.
+    /// system's cache, those since the oldest snapshot that is kept are flushed now. Earlier groups
+    /// were flushed with that snapshot. If a flush fails, the journal ends, because the next one
+    /// would falsely succeed.
     fn sync_journal(&self) -> Result<(), FileError> {
         if self.shared.settings.durability != Durability::Os {
             return Ok(());

@@ -1,9 +1,10 @@
 //! Whether the newest groups of a data directory may be missing after a boot: durability `os`.
 //!
 //! With that durability answers are sent when their group is in the cache of the operating system,
-//! which a power cut empties. A start therefore records the boot of the machine before it answers,
-//! and an orderly stop removes that record once everything is flushed. A start that finds the record
-//! of another boot lacks an unknown number of answered groups. Source: docs/reliability.md.
+//! which a power cut empties. A process therefore records the boot of the machine before it
+//! answers, and an orderly stop removes that record once everything is flushed. If the record of
+//! another boot is found at startup, an unknown number of answered groups is missing. Source:
+//! docs/reliability.md.
 
 use std::path::Path;
 

@@ -152,7 +152,7 @@ fn a_fact_reported_after_a_boot_is_dated_by_the_clocks_before_it() {
         rig.engine.set_clocks(rig.clocks);
         let empty = Some("");
         rig.check(&[(1_000, Some("own")), (2_998, Some("own")), (3_000, empty), (60_000, empty)]);
-        // Taken over by a start, without a record here.
+        // Taken over at startup, without a record here.
         rig.boot();
         rig.wall(-wrong);
         let slot = Slot { allocated_at: START + Millis(3_100), ..Slot::new(rig.number) };

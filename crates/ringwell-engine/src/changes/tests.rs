@@ -211,7 +211,7 @@ fn an_allocation_omitted_by_a_move_stays_the_newest_when_the_pool_returns() {
         a.give_unlisted(1200, &mut b);
         b = b.again(1210);
         b.give(1220, &mut c);
-        // Nor does one that had state of it before, and gets no report of it now.
+        // The same applies to an owner that had state of it before, and gets no report of it now.
         c.give(1230, &mut a);
         assert_eq!(a.newest().allocated_at, newest, "{ahead} ms");
     }
@@ -286,7 +286,7 @@ fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
         a.give(1120, &mut b);
         let newest = b.engine.shard().newest(number()).unwrap();
         assert_eq!(newest.allocated_at, b.clock(1060), "{ahead} ms");
-        // For all that the last owner knows, it may have gone out elsewhere since.
+        // As far as the last owner can tell, it may have been handed out elsewhere since.
         assert_eq!(b.ask(1130, None, Some(1)), EXHAUSTED, "{ahead} ms");
         assert_eq!(b.ask(1131, None, Some(2)), EXHAUSTED, "{ahead} ms");
     }

@@ -1,4 +1,4 @@
-//! The decisions of a start about the clocks, as tables.
+//! The decisions about clocks at startup, as tables.
 
 use super::*;
 
@@ -84,7 +84,8 @@ fn all_shards_of_a_process_have_the_same_time() {
     assert_eq!(doubtful(late, now, Some(clocks), MINUTE), Millis(jump - 1));
 }
 
-/// Otherwise lockouts of the others would end early by what shard time has waited since.
+/// Otherwise lockouts of the others would end early by the time for which shard time has waited
+/// since.
 #[test]
 fn a_start_continues_from_the_newest_clocks_and_not_from_those_of_an_idle_shard() {
     let mut waited = Clocks { wall_offset: 0, ..right(BOOT) };

@@ -1,4 +1,4 @@
-//! The time that a start accepts from a clock that has leapt.
+//! The leap of a clock that is accepted at startup.
 
 use ringwell_core::{NumberRange, PromoNumber};
 use ringwell_journal::Group;

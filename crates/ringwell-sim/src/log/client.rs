@@ -16,7 +16,7 @@ use crate::cluster::KEY;
 use crate::machine::RowAnswer;
 use crate::world::MS;
 
-/// The time that clients give a batch.
+/// The time for which clients wait for a batch.
 pub(super) const DEADLINE_US: u64 = 100 * MS;
 
 /// An answer that has left a process.
@@ -29,7 +29,7 @@ pub(super) struct ClientAnswer {
     pub(super) is_failed: bool,
 }
 
-/// Answers that the world has not looked at yet.
+/// Answers that the world has not processed yet.
 pub(super) type Answers = Rc<RefCell<Vec<ClientAnswer>>>;
 
 /// A batch with a row for each of `pools`.

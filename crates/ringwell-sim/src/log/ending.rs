@@ -1,4 +1,5 @@
-//! After the last fault: every pool is asked for a number, and every number for its visitor.
+//! After the last fault: requests a number from every pool, and looks up the visitor of every
+//! number.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! The faults of a run with a shared log, and how often each strikes.
+//! The faults of a run with a shared log, and how often each happens.
 
 use std::fmt;
 
@@ -14,7 +14,7 @@ macro_rules! faults {
             /// All of them, in the order of their numbers.
             pub const ALL: &'static [Self] = &[$(Self::$fault,)*];
 
-            /// As written on the command line.
+            /// Its name on the command line.
             #[must_use]
             pub const fn name(self) -> &'static str {
                 match self { $(Self::$fault => $name,)* }
@@ -39,7 +39,7 @@ faults! {
     Wipe "wipe" 30 5_000 30_000;
     /// The process stops for up to 12 s.
     Pause "pause" 60 10_000 80_000;
-    /// Signs of the process that serves do not arrive for a while.
+    /// Heartbeats of the serving process do not arrive for a while.
     Deaf "deaf" 50 20_000 120_000;
     /// A standby starts at once.
     Hasty "hasty" 50 10_000 80_000;
@@ -53,7 +53,7 @@ faults! {
     NoQuorum "no-quorum" 50 10_000 60_000;
     /// A former leader still answers some machines.
     StaleLeader "stale-leader" 50 10_000 60_000;
-    /// The servers take long for everything.
+    /// The servers are slow in every respect.
     Slow "slow" 40 10_000 60_000;
     /// The leader lacks a message that the other servers have, or has a damaged one.
     Hole "hole" 40 50_000 200_000;
@@ -109,7 +109,7 @@ impl Strikes {
         Self { streams: purposes.collect(), counts: vec![0; rates.len()], rates, are_over: false }
     }
 
-    /// Whether this fault strikes at this opportunity.
+    /// Whether this fault happens at this opportunity.
     pub(super) fn strikes(&mut self, fault: LogFault) -> bool {
         let (at, rate) = (fault as usize, self.rates[fault as usize]);
         let strikes = !self.are_over && self.streams[at].chance(rate);

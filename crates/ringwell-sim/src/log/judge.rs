@@ -1,8 +1,8 @@
-//! The standard for what clients see. Shares no code with the rules that it judges.
+//! Judges the answers that clients see. Shares no code with the rules that it judges.
 //!
-//! Receives the owners' grants, the answers that leave, and the state of each process that begins to
-//! serve. True time is a visitor's, in microseconds; shard time is an owner's, in milliseconds.
-//! Source: docs/spec/simulation.md, "A log shared by machines".
+//! Receives the owners' grants, the answers that are sent, and the state of each process that
+//! begins to serve. True time is a visitor's, in microseconds; shard time is an owner's, in
+//! milliseconds. Source: docs/spec/simulation.md, "A log shared by machines".
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use super::servers::{Incarnation, Servers};
 use crate::machine::RowAnswer;
 use crate::model::{Judged, Shown, Violation};
 
-/// A difference of wall clocks up to this ends no lockout early, if the previous owner sent no sign
-/// of life.
+/// If the previous owner sent no heartbeat, a difference of wall clocks up to this does not end
+/// lockouts early.
 pub(super) const SKEW_MAX_MS: u64 = 2_000;
 
 /// The gain of shard time on true time between two take-overs: it rejoins the wall clock by one part in
 /// 2,000.
 const SLEWED_MS: i64 = 150;
 
-/// A number that an owner has given to a row, whether its answer ever leaves or not.
+/// A number that an owner has given to a row, whether or not its answer is ever sent.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) process: u64,
@@ -60,13 +60,13 @@ pub(super) struct Begun {
     pub(super) held_until_ms: u64,
     /// The process assumes that answered allocations are missing.
     pub(super) is_in_doubt: bool,
-    /// Its machine, or the snapshots, show that the servers have lost something.
+    /// Its machine, or the snapshots, show that the servers have lost messages.
     pub(super) has_evidence: bool,
-    /// The servers have lost something of this shard at some time.
+    /// The servers have lost messages of this shard at some time.
     pub(super) has_lost: bool,
-    /// It is still the owner by the log.
+    /// According to the log, it is still the owner.
     pub(super) is_owner: bool,
-    /// It knows the time of the previous owner, by a sign or by the clocks of one boot.
+    /// It has the time of the previous owner, from a heartbeat or from the clocks of one boot.
     pub(super) knows_time: bool,
     pub(super) now_ms: u64,
     pub(super) now_us: u64,
@@ -79,7 +79,7 @@ pub(super) struct Judge {
     granted: BTreeMap<(u64, u64, u16), Grant>,
     /// By number, in the order of their answers.
     pub(super) held: BTreeMap<u64, Vec<SeenNumber>>,
-    /// The newest grant of each number, whether its answer ever left or not, by true time.
+    /// The newest grant of each number by true time, whether or not its answer was ever sent.
     newest_us: BTreeMap<u64, u64>,
     /// By process and shard.
     authors: BTreeMap<(u64, u16), Incarnation>,
@@ -87,7 +87,8 @@ pub(super) struct Judge {
     pub(super) lifetimes_ms: BTreeMap<u64, u64>,
     /// Shard time less true time, by shard.
     offsets_ms: BTreeMap<u16, i64>,
-    /// Starts that could not know the time: the shard, their first group, and how far their time is ahead.
+    /// Starts without a reliable time: the shard, their first group, and how far their time is
+    /// ahead.
     leaps_us: Vec<(u16, u64, u64)>,
     pub(super) rows: u64,
     pub(super) numbers: u64,
@@ -212,7 +213,7 @@ impl Judge {
             return Ok(());
         }
         if !begun.has_evidence && !begun.is_in_doubt {
-            // It could not know: nothing is promised of those numbers.
+            // It could not detect this, so nothing is promised about those numbers.
             for held in self.held.values_mut().flatten().filter(is_ours).filter(|it| it.is_lost) {
                 held.until_us = held.until_us.min(begun.now_us);
             }
@@ -259,7 +260,7 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether shard time has moved against true time by more than it may.
+    /// Whether shard time has drifted from true time by more than is allowed.
     pub(super) fn check_time(&mut self, shard: u16, shard_ms: u64, now_us: u64) -> Judged {
         let offset = shard_ms.cast_signed() - (now_us / 1000).cast_signed();
         let before = self.offsets_ms.insert(shard, offset).unwrap_or(offset);

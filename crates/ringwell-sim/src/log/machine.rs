@@ -1,4 +1,4 @@
-//! The platform of one process: the machine of the other runs, which also shows its shards'
+//! The platform of one process: the machine of the other runs, which also reports its shards'
 //! decisions to the judge.
 
 use std::cell::RefCell;

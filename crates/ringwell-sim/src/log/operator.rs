@@ -1,4 +1,4 @@
-//! Faults of machines, by the second, and what supervisors and operators do about them.
+//! Faults of machines, second by second, and how supervisors and operators react to them.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ use super::world::{Event, World};
 use crate::model::Violation;
 use crate::world::{MS, SECOND};
 
-/// The interval of signs of life, and the silence after which a standby starts.
+/// The interval of heartbeats, and the silence after which a standby starts.
 pub(super) const SIGN_US: u64 = 500 * MS;
 const SILENCE_US: u64 = 3 * SECOND;
 
@@ -21,7 +21,7 @@ const SILENCE_US: u64 = 3 * SECOND;
 const SKEW_US: u64 = 600 * SECOND;
 
 impl World {
-    /// A second has passed: faults, and what operators do.
+    /// Runs each second: faults, and the actions of operators.
     pub(super) fn second(&mut self) {
         self.add(self.now() + SECOND, Event::Second);
         let (lines, lost) = lock(&self.servers).inject(self.now(), self.machines.len());
@@ -119,7 +119,7 @@ impl World {
         }
     }
 
-    /// A process that finds itself fenced has been: another one has written to its log.
+    /// If a process detects that it was fenced, another one has indeed written to its log.
     fn check_fenced(&self, at: usize) {
         let Some(process) = self.machines[at].process.as_ref() else { return };
         let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return };

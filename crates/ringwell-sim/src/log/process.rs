@@ -59,7 +59,7 @@ pub(super) struct Process {
 #[derive(Debug)]
 pub(super) enum ProcessPhase {
     Starting,
-    /// Its shards have been read and taken over; the judge has not looked at them yet.
+    /// Its shards have been read and taken over, but the judge has not examined them yet.
     Opened(Vec<Begun>),
     Serving(Serving),
     /// It cannot continue.
@@ -87,7 +87,7 @@ impl Served {
     }
 }
 
-/// All that a process needs to begin.
+/// Everything that a process needs to begin.
 pub(super) struct Begin<'a> {
     pub(super) shared: &'a Rc<Shared>,
     pub(super) servers: &'a Servers,
@@ -194,7 +194,8 @@ impl Start {
             last_owner: self.last_owner.as_ref(),
             member: None,
         };
-        // The standard's own reading of the signs: they count if all epochs are those before.
+        // The judge's own rule for heartbeats: they count if all epochs are those of the previous
+        // owner.
         let before: Vec<u64> =
             reads.iter().map(|it| it.recovered.tip.epoch.saturating_sub(1)).collect();
         let is_of_last = self.last_owner.as_ref().is_some_and(|owner| owner.epochs == before);
@@ -334,7 +335,7 @@ impl Process {
         let _ = self.state.replace(ProcessPhase::Ended("it was killed".to_owned()));
     }
 
-    /// Its sign of life, if it serves all its shards.
+    /// Its heartbeat, if it serves all its shards.
     pub(super) fn sign(&self) -> Option<Sign> {
         let state = self.state.borrow();
         let ProcessPhase::Serving(serving) = &*state else { return None };
@@ -349,7 +350,7 @@ impl Process {
         Some(Sign { at: first.shard.clock_now(), epochs })
     }
 
-    /// Whether all shards that it serves are its own by the log.
+    /// Whether it owns all shards that it serves, according to the log.
     pub(super) fn owns_all(&self, servers: &Servers) -> bool {
         let state = self.state.borrow();
         let ProcessPhase::Serving(serving) = &*state else { return false };

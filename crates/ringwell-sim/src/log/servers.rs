@@ -1,9 +1,9 @@
 //! The servers of the log: the messages that they store, and their answers, which may be late,
 //! wrong or missing.
 //!
-//! Owns each shard's messages as a majority has them, and the views of leaders without a majority.
-//! Invariant: a message that was acknowledged stays, unless the fault is that it does not. Judges each
-//! message that is stored: it must continue the chain. Source: docs/spec/log.md, "Appending".
+//! Owns each shard's messages as stored by a majority, and the views of leaders without a majority.
+//! Invariant: an acknowledged message is kept, unless a fault loses it. Judges each message that is
+//! stored: it must continue the chain. Source: docs/spec/log.md, "Appending".
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -80,7 +80,7 @@ pub(super) struct Stream {
     stale: Option<Stale>,
     /// The message that the leader has in place of another, and the changes of leader until one has it.
     bad: BTreeMap<u64, (u32, Option<Bytes>)>,
-    /// Requests on their way, by their time of arrival.
+    /// Requests in transit, by their time of arrival.
     late: BTreeMap<(u64, u64), (u64, Bytes)>,
     /// The writer of each group that was ever stored, also of those that were lost.
     authors: BTreeMap<u64, Vec<Incarnation>>,
@@ -378,8 +378,8 @@ impl Servers {
         stream.bad.retain(|_, (changes, _)| *changes > 0);
     }
 
-    /// A second has passed: faults of the servers. Returns lines for the tale, and the shards that have
-    /// lost messages.
+    /// Runs each second: faults of the servers. Returns lines for the report, and the shards that
+    /// have lost messages.
     pub(super) fn inject(&mut self, now: u64, machines: usize) -> (Vec<String>, Vec<u16>) {
         let (mut lines, mut lost) = (Vec::new(), Vec::new());
         if self.strikes.strikes(LogFault::Slow) {
@@ -493,7 +493,7 @@ impl SimLog {
         (self.shard, self.platform.machine())
     }
 
-    /// Completes after the request's way there.
+    /// Completes when the request has arrived there.
     fn way(&self) -> impl Future<Output = ()> + 'static {
         let takes = lock(&self.servers).latency(self.platform.now_us());
         self.platform.after_us(takes)

@@ -1,6 +1,6 @@
 //! The world of a run: two or three machines of which one should serve, the log's servers, clients.
 //!
-//! Polls the tasks of processes one at a time. Signs of life are only hints here, too: they arrive
+//! Polls the tasks of processes one at a time. Heartbeats are only hints here, too: they arrive
 //! late, or not at all, and a standby may start while another process serves.
 
 use std::cell::RefCell;
@@ -27,10 +27,10 @@ use crate::model::{Judged, PoolRule, Violation};
 use crate::random::Random;
 use crate::world::{MS, SECOND};
 
-/// The longest that one poll takes.
+/// The longest duration of a poll.
 const POLL_US: u64 = 20;
 
-/// After the last fault: starts end, holds and lockouts run out.
+/// After the last fault: starts complete, and holds and lockouts end.
 const CALM_US: u64 = 130 * SECOND;
 
 /// The most consecutive refusals of a start because the log has changed in the meantime.
@@ -60,9 +60,9 @@ pub(super) struct Machine {
     pub(super) process: Option<Process>,
     pub(super) paused_until: u64,
     pub(super) deaf_until: u64,
-    /// It waits until the one that serves falls silent.
+    /// It waits until the serving process is silent.
     pub(super) stands_by: bool,
-    /// The last sign, and when it came.
+    /// The last heartbeat, and its time of arrival.
     pub(super) heard: Option<(Sign, u64)>,
     pub(super) silent_since: u64,
     /// An operator has been called.
@@ -178,7 +178,7 @@ impl World {
         self.shared.tell(machine, &[], text);
     }
 
-    /// Runs to the end, or to the first promise that is broken.
+    /// Runs to the end, or to the first broken promise.
     pub(super) fn run(&mut self) -> Judged {
         self.run_until(self.length_us + CALM_US + 5 * SECOND)?;
         let (served, wanted) = (self.judge.borrow().served, self.probes);

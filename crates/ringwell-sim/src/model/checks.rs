@@ -86,8 +86,8 @@ impl Model {
             } else {
                 (new, Self::promised_until(new), &held.grant)
             };
-            // A wall clock that was set ahead, and trusted, ends lockouts early, including those
-            // taken over by other shards of the machine.
+            // If a wall clock was set ahead and trusted, lockouts end early, including those taken
+            // over by other shards of the machine.
             let clock = self.shards.get(&first.shard);
             let believed_ms = clock.map_or(0, |clock| clock.believed_ms - first.believed_ms);
             let excused_us = if is_older {
@@ -224,7 +224,7 @@ impl Model {
         Ok(())
     }
 
-    /// A pool that is served here is served nowhere else.
+    /// A pool that is served here must not be served anywhere else.
     pub(super) fn check_one_owner(&self, shard: u16, pool: u64) -> Judged {
         let serves =
             |(other, known): &(&u16, &Shard)| **other != shard && known.pools.contains_key(&pool);

@@ -27,8 +27,7 @@ impl Model {
         let shard = self.shards.entry(recovery.shard).or_default();
         let offset = recovery.now_ms.cast_signed() - (recovery.now_us / 1000).cast_signed();
         let jump = offset - shard.offset_ms.unwrap_or(offset);
-        // Within one boot a start knows exactly how long it was down; after another boot lockouts
-        // are longer.
+        // Within one boot the downtime is known exactly; after a reboot lockouts are longer.
         let is_booted = shard.boots != recovery.boots;
         shard.boots = recovery.boots;
         let jump = if is_booted { jump } else { jump.min(SLEWED_MS) };

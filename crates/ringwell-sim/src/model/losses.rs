@@ -1,28 +1,28 @@
-//! What a start may have lost, and what is still promised then.
+//! The groups that may be missing after a start, and the promises that still hold.
 
 use super::{Grant, Judged, Model, Recovery, broken};
 
-/// Why answered groups may be missing after a start.
+/// The reason why answered groups may be missing after a start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Loss {
     /// They may not.
     #[default]
     Nothing,
-    /// The start has found damage, or an operator has marked the data as a copy: all pools are
+    /// Damage was found at startup, or an operator has marked the data as a copy: all pools are
     /// held.
     Doubted,
     /// The data are older than what was served, and only other nodes may know it: if one does and
     /// answers, the pools are held.
     Older,
-    /// The disk has lost what it had reported as stored, without evidence.
+    /// The disk has lost data that it had reported as stored, without evidence.
     Lied,
     /// Durability `memory`: all state ends with the process.
     All,
 }
 
 impl Model {
-    /// Groups from `next_n` on are lost. They must not have contained answered rows, unless
-    /// something explains that.
+    /// Groups from `next_n` on are lost. They must not have contained answered rows, unless a fault
+    /// explains it.
     pub(super) fn forget(&mut self, recovery: &Recovery, shards: &[u16]) -> Judged {
         let Recovery { shard, next_n, loss, lost_since_us, .. } = *recovery;
         if loss == Loss::All {
@@ -93,7 +93,7 @@ impl Model {
     }
 
     /// A shard whose data are older than what it has answered begins to serve. If no other node
-    /// could say so, nothing is promised about the rest.
+    /// could report that, nothing is promised about the rest.
     pub(crate) fn serves_older(&mut self, shard: u16, is_known: bool) {
         let all = self.held.values_mut().flatten().filter(|held| held.grant.shard == shard);
         for held in all.filter(|held| held.is_newer) {

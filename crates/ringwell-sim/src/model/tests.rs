@@ -13,7 +13,7 @@ fn model() -> Model {
     model
 }
 
-/// A start at `now_us` to which the two numbers seem free.
+/// A start at `now_us` after which the two numbers seem free.
 fn recovery(next_n: u64, now_us: u64) -> Recovery {
     let numbers = vec![FIRST, FIRST + 1];
     let pool = PoolRule { lifetime_ms: 1000, numbers };
@@ -79,7 +79,7 @@ fn two_visitors_of_one_number_are_found_whatever_the_shards_believe() {
     let mut model = model();
     model.granted(grant(1, FIRST, 0)).unwrap();
     answer(&mut model, 1, Shown::Number(FIRST), 10).unwrap();
-    // The shard has lost everything, and no check has noticed it.
+    // The shard has lost everything, and no check has detected it.
     model.shards.values_mut().for_each(|shard| shard.numbers.clear());
     model.granted(grant(2, FIRST, SECOND - 1)).unwrap();
     assert_eq!(rule(answer(&mut model, 2, Shown::Number(FIRST), SECOND)), "double");

@@ -6,9 +6,9 @@
 //! was sent before: a leader without a quorum refuses a message because of its own proposals, which
 //! may be stored later or never. Only the message at that place decides.
 //!
-//! The place alone is no fence for a log that has lost its end: another owner may have filled it up to
-//! the place of this message. So nothing is sent again before the predecessor has been read. Source:
-//! docs/spec/log.md, "Appending".
+//! The place alone does not fence if the log has lost its end, because another owner may have
+//! filled it up to the place of this message. So nothing is sent again before the predecessor has
+//! been read. Source: docs/spec/log.md, "Appending".
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 /// A new leader may lack acknowledged messages for this long: 18 s were measured.
 pub(crate) const STALE_MAX: Duration = Duration::from_secs(25);
 
-/// One message on its way into a log.
+/// A message that is being appended to a log.
 #[derive(Debug)]
 pub struct Appending {
     author: Author,
@@ -37,7 +37,7 @@ pub struct Appending {
     pause: Duration,
     /// The hash of the message before; `None`: that is not checked.
     before: Option<u64>,
-    /// The log has answered the last questions, and does not have it.
+    /// The log has answered the last requests, and does not have it.
     is_missing: bool,
     /// For this long.
     missing: Duration,
@@ -63,12 +63,12 @@ pub enum Ask {
 pub enum Fate {
     /// The log has it.
     Stored,
-    /// The log has another owner's at its place, and will never have it.
+    /// The log has another owner's message at its place, and will never have this one.
     Taken {
         /// The other owner's epoch.
         epoch: u64,
     },
-    /// The log has no room, and has never had it.
+    /// The log has no room, and never had the message.
     Full,
     /// It cannot be stored.
     Failed(String),
@@ -91,8 +91,8 @@ impl Appending {
         (appending, Ask::Append)
     }
 
-    /// The message before has this hash. If `is_old`, that is read before anything is sent: the log may
-    /// have lost it since.
+    /// `previous_hash` is the hash of the message before it. If `is_old`, that message is read
+    /// before anything is sent, because the log may have lost it since.
     #[must_use]
     pub fn after(self, hash: u64, is_old: bool) -> (Self, Ask) {
         let before = Some(hash).filter(|_| self.n > 1 && !planted(Bug::PlaceAlone));

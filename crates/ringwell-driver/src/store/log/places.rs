@@ -1,10 +1,10 @@
 //! The place of each group in a log to which another program may have published.
 //!
 //! A message that no version of Ringwell wrote has no number. It is skipped: the next group has the
-//! place after it, and its number continues that of the group before. So a foreign message costs a
-//! place, and no group is missing. A reader finds the same places as the writer, because a message that
-//! is stored never changes. Invariant: only messages without the mark of any version are skipped.
-//! Source: docs/spec/log.md, "Foreign messages".
+//! place after it, and its number continues that of the group before. So a foreign message uses up
+//! a place, but no group is missing. A reader finds the same places as the writer, because a
+//! message that is stored never changes. Invariant: only messages without the mark of any version
+//! are skipped. Source: docs/spec/log.md, "Foreign messages".
 
 use std::future::Future;
 use std::ops::Range;
@@ -18,7 +18,7 @@ use super::{Log, NotAppended, Unreached};
 /// One append passes at most this many foreign messages; the next attempt passes further ones.
 const PASSED_MAX: usize = 1_024;
 
-/// The bytes of a foreign message that a person is shown.
+/// The number of bytes of a foreign message that the log line shows.
 const SHOWN_BYTES: usize = 48;
 
 /// The places of groups, shared by all that read or write one log.
@@ -93,8 +93,8 @@ impl<L: Log + Clone> Numbered<L> {
         Self { log, places: Places::default(), shard }
     }
 
-    /// Sends group `n` to its place. If that has a foreign message, it is passed, and the append is
-    /// refused all the same: nothing may be sent again before the group before has been read.
+    /// Sends group `n` to its place. If a foreign message is there, it is skipped, and the append
+    /// is still refused: nothing may be sent again before the previous group has been read.
     async fn append_at(
         self,
         n: u64,
@@ -145,7 +145,7 @@ impl<L: Log + Clone> Numbered<L> {
                 place += 1;
                 continue;
             }
-            // A group of another number shows that the message before it was a damaged group.
+            // A group with another number shows that the message before it was a damaged group.
             let is_other = || decode_message(&there).is_ok_and(|(_, group)| group.header.n != n);
             if place > begun && is_other() {
                 return Ok(None);
@@ -178,7 +178,7 @@ impl<L: Log + Clone> Numbered<L> {
         Ok(known.group_from(ends.start)..known.group_from(ends.end))
     }
 
-    /// Finds all foreign messages; `None` if those that are known are all.
+    /// Finds all foreign messages; `None` if all are already known.
     async fn survey(&self, ends: &Range<u64>) -> Result<Option<Known>, Unreached> {
         let mut trailing = 0;
         let mut last = None;
@@ -251,7 +251,8 @@ impl<L: Log + Clone> Numbered<L> {
             }
             match inner {
                 Some(inner) => parts.extend([(from, inner), (inner, to)]),
-                // No number shows where between they are: the next group is the one after.
+                // No number shows where between the groups they are: the next group directly
+                // continues the one before.
                 None => next.extend((groups..places).map(|_| to.1)),
             }
         }

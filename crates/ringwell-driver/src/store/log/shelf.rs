@@ -1,10 +1,10 @@
-//! Snapshots beside a log that machines share, so that a machine without a copy reads little of the
-//! log, and the log's beginning can be dropped.
+//! Snapshots beside a log shared by machines: with them, a machine without a copy reads only a
+//! small part of the log, and the log's beginning can be dropped.
 //!
-//! A snapshot is a row of pieces, and an index that names their places; it counts once its index
-//! is stored. The newest two are kept. Invariant: no index is stored before the log has every group
-//! that its snapshot covers, and the log is never trimmed beyond what the older of the two needs.
-//! Source: docs/spec/log.md, "Snapshots".
+//! A snapshot is a sequence of pieces, and an index that names their places; it counts once its
+//! index is stored. The newest two are kept. Invariant: no index is stored before the log has every
+//! group that its snapshot covers, and the log is never trimmed beyond what the older of the two
+//! needs. Source: docs/spec/log.md, "Snapshots".
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -29,7 +29,7 @@ const CRC_BYTES: usize = 4;
 /// Pieces of one snapshot at most: 64 GiB.
 const PIECES_MAX: usize = 1 << 16;
 
-/// Parts that are read in search of an index.
+/// The number of parts that are read in search of an index.
 const PIECES_TRIED: usize = 1 << 12;
 
 /// The snapshots of one shard, and its log for look-ups. All calls wait until they are done, so
@@ -288,7 +288,7 @@ impl<D: Draft> LogDraft<D> {
         }
     }
 
-    /// The file is as good as without; the next snapshot tries again.
+    /// The file is as usable as without the shelf; the next snapshot tries again.
     fn give_up(&mut self, error: &Unreached) {
         let shard = self.shelved.take().map(|shelved| shelved.shard);
         tracing::warn!(shard, %error, "a snapshot could not be put beside the journal's log");
@@ -312,7 +312,7 @@ impl<D: Draft> Draft for LogDraft<D> {
             // The newest group is not sent yet.
             let _ = shelved.publish(self.replay_from, through + 1, pieces.clone());
         }
-        // The file is refused if a group that it covers is not stored: then this is, too.
+        // If a group that it covers is not stored, the file is refused, and so is this.
         self.draft.publish(through)?;
         if let Some(shelved) = shelved
             && let Err(error) = shelved.publish_stored(self.replay_from, through, pieces)

@@ -1,19 +1,19 @@
 //! Whether the server that leads a log has become slow, so that another one should lead.
 //!
-//! A leader stores a message itself before it answers. If its disk is slow, all groups are; if a
-//! follower's is, no group is, because two of three servers suffice.
+//! A leader stores a message itself before it answers. If the leader's disk is slow, all groups are
+//! slow; if a follower's disk is slow, none is, because two of three servers are enough.
 
 use std::time::Duration;
 
 use crate::platform::Moment;
 
-/// A group that takes longer is slow: many flushes of a good disk.
+/// A group that takes longer than this is slow: a good disk makes many flushes in this time.
 const SLOW: Duration = Duration::from_millis(100);
 
 /// A leader that stores nothing faster for this long should be replaced.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// Not again before: the other servers may be as slow.
+/// The shortest time until the leader is replaced again: the other servers may be as slow.
 const PAUSE: Duration = Duration::from_mins(1);
 
 /// The speed of a log since its last fast group.

@@ -1,4 +1,4 @@
-//! Owners that fight for a log which loses acknowledgements, stores late, and elects leaders with
+//! Owners that compete for a log which loses acknowledgements, stores late, and elects leaders with
 //! fewer messages than the previous one.
 
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ struct Fickle {
 enum Step {
     /// One of the owners takes its next step.
     Owner(usize),
-    /// One does, and does not get the answer.
+    /// One of the owners takes its next step, but does not get the answer.
     Unheard(usize),
     LoseQuorum,
     /// The leader gets its quorum back: its proposals are stored.
@@ -56,7 +56,7 @@ impl Fickle {
     }
 }
 
-/// A process that owns the shard, or means to.
+/// A process that owns the shard, or tries to.
 struct Owner {
     author: Author,
     epoch: u64,
