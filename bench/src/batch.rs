@@ -29,7 +29,7 @@ pub(crate) struct Batches {
     /// `demo-pools.csv` of the server's data directory.
     #[arg(long)]
     pools: PathBuf,
-    /// Rows a batch; of several sizes (40,1,5) the batches take turns.
+    /// Rows in a batch; with several sizes (40,1,5), batches alternate between them.
     #[arg(long, default_value = "40", value_delimiter = ',', value_parser = at_least_one)]
     rows: Vec<usize>,
 }
@@ -79,8 +79,8 @@ fn parse_pools(csv: &str) -> anyhow::Result<Vec<Pool>> {
     lines.map(|line| pool(line).with_context(|| format!("no pool in line {line:?}"))).collect()
 }
 
-/// Complete HTTP requests, whole turns of the sizes, as many as needed to touch every pool (at least
-/// `least`, at most about 4,096).
+/// Complete HTTP requests, in whole rounds of the batch sizes: as many as needed to touch every
+/// pool (at least `least`, at most about 4,096).
 #[must_use]
 pub(crate) fn requests(pools: &[Pool], sizes: &[usize], least: usize) -> Vec<Bytes> {
     let of_a_turn: usize = sizes.iter().sum();

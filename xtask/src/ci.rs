@@ -2,8 +2,9 @@
 //!
 //! One profile (`dev`, slightly optimised) and one build of the whole workspace serve all steps,
 //! because a second build would cost more than it shows. Three lanes of steps run at the same time:
-//! tests; browsers, other programs and counts; and lints. No step asserts durations, but some
-//! tests need an answer in time: what failed beside other steps runs again alone, and decides.
+//! tests; browsers, other programs and counts; and lints. No step asserts durations, but some tests
+//! need an answer in time: tests that failed beside other steps run again alone, and that result
+//! decides.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -79,7 +80,7 @@ fn golden_clients(steps: &Steps) {
     steps.step("golden clients", xtask().arg("clients"));
 }
 
-/// Takes only the time that the tests leave.
+/// Uses only the processor time that the tests leave.
 fn lints(steps: &Steps) {
     let cargo = || yielding(cargo().get_program());
     let mut lints = cargo();

@@ -1,6 +1,6 @@
 //! `cargo xtask providers`: the pages of `docs/providers`, from one table.
 //!
-//! A test compares the pages with it, so that manual edits do not last.
+//! A test compares the pages with it, so that manual edits are detected.
 
 use std::fmt::Write as _;
 use std::fs;

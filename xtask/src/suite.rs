@@ -19,7 +19,7 @@ use crate::shell::{WORKSPACE, as_by_hand, cargo, programs, target_dir};
 const LONG: [&str; 9] =
     ["faults", "pages", "visitors", "seeds", "engine", "network", "restart", "cluster", "haproxy"];
 
-/// Builds with bugs in production code, which is a step of its own.
+/// This builds production code with bugs, and is a separate step.
 const PLANTED: &str = "planted_bugs";
 
 /// Runs this many programs more than there are processors, because most of them mostly wait.

@@ -2,7 +2,7 @@
 //!
 //! A path is read as the page says: `node/http.rs` is `crates/ringwell-node/src/http.rs`, and
 //! `cli/tests/crash.rs` is below `crates/ringwell-cli`. A file without its folders is one that the
-//! same section has named before in full.
+//! same section has named in full before.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 

@@ -37,7 +37,7 @@ fn a_decision_fits_on_a_page() {
 
 #[test]
 fn no_file_contains_a_folder_of_a_personal_machine() {
-    // Split in two, so that this file obeys its own rule.
+    // Split in two, so that this file does not break its own rule.
     let folders = [["/ho", "me/"], ["/ro", "ot/"], ["/wo", "rk/"], ["/Us", "ers/"]];
     let folders = folders.map(|parts| parts.concat());
     check("outside", files(), |_, text| {

@@ -57,8 +57,8 @@ impl Door {
         Self { store, hashes, seen: Arc::default() }
     }
 
-    /// Whether a token is valid at all. Does not check the role; [`Self::enter`] does. Reads the
-    /// store at most once a second.
+    /// Whether a token is valid. Does not check the role; [`Self::enter`] does. Reads the store at
+    /// most once a second.
     pub(crate) async fn recognizes(&self, token: Option<&str>) -> bool {
         let Some(token) = token.map(str::as_bytes) else { return false };
         self.finds(|hashes| TokenHash::any_matches(hashes, token)).await

@@ -144,7 +144,7 @@ async fn push(
     })
 }
 
-/// The page for a person who opens the address in a browser. Clients receive it too, so it contains
+/// The page for a person who opens the address in a browser. Clients can see it too, so it contains
 /// no address.
 async fn first() -> Response {
     let headers = [

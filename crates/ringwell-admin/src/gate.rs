@@ -53,8 +53,8 @@ impl Gate {
         }
     }
 
-    /// Admits a request of an authenticated or other visitor; otherwise returns the seconds until
-    /// one would be admitted.
+    /// Admits a request, with a token or without; otherwise returns the seconds until one would be
+    /// admitted.
     pub(crate) fn take(&self, is_known: bool, now: Millis) -> Result<(), u64> {
         if is_known { self.known.take(now) } else { self.strangers.take(now) }
     }

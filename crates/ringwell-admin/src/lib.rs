@@ -54,8 +54,8 @@ const LIST_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// The time limit for an answer: longer than a change waits for the end of another one.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
 
-/// An additional second for this many bytes of a request, which may be a list that takes long:
-/// fifty lines, of which an otherwise idle server takes a thousand.
+/// A request gets an additional second for this many bytes, because it may be a long list: they are
+/// fifty lines, and an otherwise idle server processes a thousand a second.
 const BYTES_A_SECOND: u64 = 2_000;
 
 /// The settings of the management address, which all of its services share.
@@ -146,7 +146,7 @@ async fn pass(State(guard): State<Guard>, request: Request, next: Next) -> Respo
     headers.entry(header::CACHE_CONTROL).or_insert(HeaderValue::from_static("no-store"));
     headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if has_chunks {
-        // An unread body could be read as ending in two places.
+        // The end of an unread body could be interpreted in two ways.
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }
     response

@@ -22,7 +22,7 @@ impl Limit {
         Self { rate, state: Mutex::new((rate as u64 * 1000, Millis::ZERO)) }
     }
 
-    /// Takes a request out of the bucket; otherwise returns the seconds until one is available.
+    /// Takes one request from the bucket, or returns the seconds until one is available.
     pub(crate) fn take(&self, now: Millis) -> Result<(), u64> {
         let full = u64::from(self.rate) * 1000;
         let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);

@@ -147,7 +147,7 @@ async fn run(case: &Path) -> Vec<String> {
     broken
 }
 
-/// A directory with 100 numbers in its inventory, and tokens.
+/// A directory with 100 numbers in its inventory, and with tokens.
 async fn fresh(data: &Path) -> Router {
     let store = Store::open(&Location::File(data.join("directory.sqlite"))).await.unwrap();
     let mut change = store.change("fixture", NOW).await.unwrap();

@@ -25,7 +25,7 @@ pub struct Account {
     pub warnings: Warnings,
 }
 
-/// Prevents unauthenticated clients who know an account's path from filling the log.
+/// Prevents unauthenticated clients that know an account's path from filling the log.
 #[derive(Clone)]
 pub struct Warnings {
     since: Instant,

@@ -183,7 +183,7 @@ impl Attribution {
         };
         let mut all = held.iter().zip(chances).map(allocation);
         let newest = held.first();
-        // The number was one visitor's before it became shared.
+        // The number belonged to one visitor before it became shared.
         let is_shared = serving.iter().all(|it| it.is_overflow) && !serving.is_empty();
         let counts = newest.is_some_and(|it| !is_shared || at < it.locked_until);
         if !counts {

@@ -70,7 +70,7 @@ impl Pattern {
         &self.0
     }
 
-    /// Every pattern that matches `caller`, the most exact first.
+    /// Every pattern that matches `caller`, the most specific first.
     fn all_of(caller: &Caller) -> Vec<Self> {
         match caller {
             Caller::Withheld => vec![Self(WITHHELD.to_owned())],
@@ -117,8 +117,8 @@ impl Blocks {
         Self(all)
     }
 
-    /// The entry that refuses a call by `caller` to a number served by `serving`: the most exact
-    /// one, and of equals the one for the pool.
+    /// The entry that refuses a call by `caller` to a number served by `serving`: the most specific
+    /// one, and among equals the one for the pool.
     #[must_use]
     pub fn find(&self, caller: &Caller, serving: &[Serving]) -> Option<&Block> {
         if self.0.is_empty() {

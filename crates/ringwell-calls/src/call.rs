@@ -77,7 +77,7 @@ pub struct Facts {
     ringing_ms: Option<u64>,
     answered_ms: Option<u64>,
     ended_ms: Option<u64>,
-    /// The furthest that any destination got, if none answered.
+    /// The most advanced state of any destination, if none answered.
     leg: Option<Outcome>,
     /// Its end, if the provider has reported one.
     end: Option<Outcome>,

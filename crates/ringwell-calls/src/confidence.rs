@@ -60,7 +60,7 @@ pub fn probabilities(at: Millis, candidates: &[Candidate]) -> Vec<f64> {
 }
 
 /// The score of all visitors before `candidates`, if there may be some: assumes that the number
-/// went out as often before as after. Without them, the confidence would be too high for a number
+/// went out as often before as after. Without this, the confidence would be too high for a number
 /// that is handed out often.
 fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let (Some(newest), Some(oldest)) = (candidates.first(), candidates.last()) else { return 0.0 };
@@ -186,7 +186,7 @@ mod tests {
         assert!(after.value > 0.999 && before.value < 0.95, "{before:?} {after:?}");
         let said = "called 30 min after the number was shown, 10 s after the visitor tapped it; ";
         assert!(after.reason.starts_with(said), "{}", after.reason);
-        // A tap an hour ago shows only when the visitor looked at the number.
+        // A tap an hour ago only shows when the visitor looked at the number.
         all[0].tapped_at = None;
         all[1].tapped_at = Some(Millis(at.0 - 3_500_000));
         let old = confidence(at, &all, false).unwrap();

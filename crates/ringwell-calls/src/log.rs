@@ -33,7 +33,7 @@ pub(crate) use ringing::NO_DESTINATION;
 pub use taps::Tap;
 pub use writer::{Writer, WriterFull};
 
-/// The time for which a start waits for the database.
+/// The time to wait for the database at startup.
 const OPEN_MAX: Duration = Duration::from_secs(3);
 
 const SCHEMA: Schema = Schema {
@@ -130,7 +130,7 @@ impl Log {
     }
 
     /// The same for a server, which connects calls without the log: a database that does not answer
-    /// now is opened by the first use that it answers.
+    /// now is opened by the first use in which it answers.
     ///
     /// # Errors
     /// [`LogError`] if the database answers and cannot be used.

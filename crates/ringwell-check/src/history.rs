@@ -1,7 +1,7 @@
 //! The contents of a history, apart from its notation.
 //!
-//! Owns the facts and direct conclusions from them: which version of a pool applied, how the clocks
-//! relate, when faults happened. Judges nothing.
+//! Owns the facts and direct conclusions from them: the version of a pool that applied, the
+//! relation of the clocks, the times of faults. Judges nothing.
 //!
 //! There are two kinds of facts: the [`Whole`] (batches, frames, pools), which stays in memory, and
 //! rows and records, which are in memory for one [`Part`] of the numbers at a time.
@@ -151,8 +151,8 @@ pub(crate) struct FinalState {
     pub(crate) there: u64,
 }
 
-/// The facts about some numbers. All facts about a number are in one part, in the order of the
-/// files.
+/// The facts about some numbers. All facts about a number are in one part, in the order in which
+/// they occur in the files.
 #[derive(Debug, Default)]
 pub(crate) struct Part {
     pub(crate) rows: Vec<Asked>,

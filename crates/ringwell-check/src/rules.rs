@@ -1,8 +1,8 @@
-//! The rules, in docs/spec/checker.md's words. Each file has the rules that read the same lines.
+//! The rules, in docs/spec/checker.md's words. Rules that read the same lines are in one file.
 //!
 //! Some rules judge the whole, some the numbers of one part after the other; cases that a part
 //! cannot decide (a row of another number, a pool's other numbers) are judged at the end, by
-//! `rest`. Invariant: a rule never blames a server for a point that the history leaves open; it
+//! `rest`. Invariant: a rule never blames a server for a point that the history does not decide; it
 //! reports the point instead.
 
 mod clients;

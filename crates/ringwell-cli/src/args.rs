@@ -109,7 +109,7 @@ pub(crate) enum Command {
     /// Show which ring pools overflow, and why
     #[command(after_help = top::HELP)]
     Top(top::Args),
-    /// Call a number of a running server like its provider, as a trial
+    /// Call a number of a running server as its provider would, as a trial
     #[command(after_help = test_call::HELP)]
     Call(test_call::Args),
     /// Export the calls of a running server, and report their results
@@ -124,7 +124,8 @@ pub(crate) enum Command {
     /// Copy a server's data while it serves, and check the copy
     #[command(after_help = backup::HELP)]
     Backup(backup::Args),
-    /// Turn a copy into a data directory again; the next start hands out no doubtful number
+    /// Turn a copy into a data directory again; its server then hands out no number that may be
+    /// locked
     #[command(after_help = restore::HELP)]
     Restore(restore::Args),
     /// Look at journals without changing them
@@ -163,8 +164,8 @@ pub(crate) struct Serve {
     /// Data directory for journals and snapshots
     #[arg(long, value_name = "DIR")]
     pub(crate) data: Option<PathBuf>,
-    /// The data directory was restored from a copy: hand out nothing for the longest lifetime. For
-    /// one start; `ringwell restore` needs no such flag
+    /// The data directory was restored from a copy: hand out nothing for the longest lifetime. Use
+    /// it for one start only; `ringwell restore` needs no such flag
     #[arg(long)]
     pub(crate) restored: bool,
     /// The cluster that this server is a node of: the file names its shards

@@ -92,8 +92,8 @@ pub(crate) fn open(
             let store = Store::open(&location).await?.with_inventory(config.inventory.clone());
             import(&store, of_file).await?;
             let loaded = store.load_all().await?;
-            // Before the first number is handed out: no other process may give away a number that
-            // this node still serves.
+            // Runs before the first number is handed out: no other process may hand out a number
+            // that this node still serves.
             store.confirm(node, loaded.version, now()).await?;
             let noted = store.journal(node).await?;
             Ok::<_, StoreError>((store, loaded, noted))

@@ -51,7 +51,7 @@ const FREE_MIN: u64 = 1 << 30;
 /// A flush that takes longer delays every answer.
 const SLOW_FLUSH: Duration = Duration::from_millis(20);
 
-/// 2025-01-01: a clock before this was never set.
+/// 2025-01-01: a clock that is earlier was never set.
 const CLOCK_MIN: Duration = Duration::from_hours(482_136);
 
 /// A part that can be checked alone.

@@ -7,7 +7,8 @@ pub(crate) fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok()
 }
 
-/// Refuses configuration variables whose values are not text, because reading on would ignore them.
+/// Refuses configuration variables whose values are not text, because they would otherwise be
+/// ignored.
 ///
 /// # Errors
 /// Reports the first one.

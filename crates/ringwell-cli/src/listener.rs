@@ -173,7 +173,7 @@ async fn converse(stream: impl AsyncRead + AsyncWrite + Unpin, router: Router) {
     http.timer(TokioTimer::new()).header_read_timeout(HEAD_TIME_MAX);
     http.max_buf_size(HEAD_BYTES_MAX).max_headers(FIELDS_MAX);
     let connection = http.serve_connection(TokioIo::new(stream), TowerToHyperService::new(router));
-    // The way in which a client disconnected does not matter.
+    // It does not matter how a client disconnected.
     let _ = tokio::time::timeout(CONNECTION_TIME_MAX, connection).await;
 }
 

@@ -192,7 +192,7 @@ fn measure(args: Run) -> anyhow::Result<ExitCode> {
     let (json, hdr, report) = (args.json, args.hdr.clone(), args.report.clone());
     let plan = args.plan()?;
     let stop = Arc::new(AtomicBool::new(false));
-    // A second Ctrl-C ends the program at once.
+    // A second Ctrl-C ends the program immediately.
     flag::register_conditional_shutdown(SIGINT, 130, Arc::clone(&stop))
         .and_then(|_| flag::register(SIGINT, Arc::clone(&stop)))
         .context("cannot take signals")?;

@@ -1,4 +1,4 @@
-//! A telephone: calls a number like its provider, signature and callbacks included.
+//! A telephone: calls a number as its provider would, including signatures and callbacks.
 //!
 //! Owns the course of a call; each provider's requests and documents are in a separate file. The
 //! server cannot distinguish it from the provider. Source: docs/spec/calls.md, "Providers".
@@ -58,7 +58,7 @@ pub(crate) struct Ring<'a> {
 pub(crate) enum Rung {
     /// The parties have talked.
     Answered,
-    /// The destination rang, and did not answer in time.
+    /// The destination rang, but did not answer in time.
     NoAnswer,
     /// The server's document names no destination for the caller.
     NotConnected(String),

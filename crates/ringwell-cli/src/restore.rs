@@ -1,7 +1,7 @@
 //! `ringwell restore`: turns a copy of a data directory into the data directory again.
 //!
 //! The journals lack answers sent after the copy was made, and the files cannot show that. The mark
-//! is therefore made first, and is removed only by a start that has stored its hold. Source:
+//! is therefore made first, and is removed only at a start, after the hold was stored. Source:
 //! docs/operations.md, "Backups".
 
 use std::fs::{self, File};
@@ -37,10 +37,11 @@ Examples:
 /// The ending of the names of replaced files.
 const REPLACED: &str = ".before-restore";
 
-/// Has the files until all are copied: a directory in the data directory, and the ending of databases.
+/// The directory in the data directory that has the files until all are copied, and the ending of
+/// databases until then.
 const UNFINISHED: &str = ".restoring";
 
-/// The part of a data directory without which nothing was ever served from it. Renamed last.
+/// The part that every data directory has from which a server has served. Renamed last.
 const JOURNAL: &str = "journal";
 
 /// Endings of the files that SQLite keeps next to a database. The first has changes that are not
@@ -192,7 +193,7 @@ fn targets(
     Ok(targets)
 }
 
-/// Moves the database at `source` next to `target`, which stays as it is.
+/// Moves the database at `source` next to `target`, which stays unchanged.
 fn set_aside(source: &Path, target: &Path) -> anyhow::Result<()> {
     let target = with_ending(target, UNFINISHED);
     for ending in BESIDE.into_iter().chain([""]) {

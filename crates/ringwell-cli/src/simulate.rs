@@ -99,7 +99,7 @@ struct Line {
 struct Traffic {
     lines: Lines,
     hours: f64,
-    /// Visitors who opened their first page of the hour, in the busiest hour.
+    /// The number of visitors in the busiest hour.
     busiest: u64,
 }
 

@@ -72,7 +72,7 @@ pub(crate) struct Args {
 /// # Errors
 /// If the configuration lacks the account, or the server does not answer correctly.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    // The server may have its data directory from its command line; a call reads nothing there.
+    // The server's data directory may be given on its command line; a call does not read it.
     let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
     let loaded = load(&args.config, variable, flags, cores());
     let config = match loaded {

@@ -391,7 +391,7 @@ fn a_call_is_attributed_to_who_held_the_number_then() {
 /// Its address, from the log.
 fn addresses(server: &Server) -> Vec<String> {
     loop {
-        // The line may appear shortly after the first address in it.
+        // The log line may appear shortly after the server listens at its first address.
         let log = server.log();
         let serving = log.lines().find(|line| line.contains("\"serving\""));
         if let Some(line) = serving {

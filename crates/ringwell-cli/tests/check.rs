@@ -276,7 +276,7 @@ fn a_demo_writes_its_list_of_pools_and_reuses_it_and_its_token() {
     assert_eq!(fs::read_to_string(&token_file).unwrap(), token);
 }
 
-/// The names of the commands below `command`, which is empty for the program itself.
+/// The names of the subcommands of `command`, which is empty for the program itself.
 fn commands_below(command: &[String]) -> Vec<Vec<String>> {
     let help = stdout(&run_help(command, "100"));
     let listed = help.split("\nCommands:\n").nth(1).unwrap_or_default();

@@ -133,7 +133,8 @@ impl Cluster {
         usize::from(Placement::even(2).unwrap().shard(PoolId(pool)))
     }
 
-    /// One batch with a row for each pool. The rows must be in order, and each number its pool's.
+    /// One batch with a row for each pool. The rows must be in order, and each number must belong
+    /// to its pool.
     fn ask(&self, client: &mut Client, id: &str) -> Vec<Row> {
         let asks: Vec<Ask> =
             (1..=POOLS).map(|pool| Ask { pool, id: format!("{id}-{pool}") }).collect();
@@ -334,7 +335,7 @@ fn a_restarted_node_causes_a_new_connection_and_loses_no_number() {
     let _second = cluster.start(1);
     let rows = cluster.ask(&mut client, "after");
     assert!(rows.iter().all(|row| !row.overflow), "{rows:?}");
-    // Each second node a tries to report its journal's progress.
+    // Every second, node a tries to report its journal's progress.
     let connects_now = link(&mut client, "connects");
     assert!((connects + 1..connects + 4).contains(&connects_now), "{connects} {connects_now}");
 }

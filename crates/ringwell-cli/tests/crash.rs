@@ -34,7 +34,7 @@ const SAMPLE_AT_END: usize = 2_000;
 /// The count of answered batches of a round that are repeated, in addition to the last ones.
 const SENT_AGAIN: usize = 10;
 
-/// The approximate duration of a start; some starts are killed halfway.
+/// The approximate duration of a startup; some startups are killed halfway.
 const STARTING_MS: u64 = 250;
 
 /// Segments and snapshots so small that crashes also occur during their changes.
@@ -255,7 +255,8 @@ impl Run {
         }
     }
 
-    /// A batch whose answer was lost is answered now, and the third time like the second.
+    /// A batch whose answer was lost is answered now; a third attempt gets the same answer as the
+    /// second.
     fn send_lost(&mut self, client: &mut Client, lost: &Sent) {
         let answer = post(client, lost).unwrap();
         let rows = batch::rows(&answer);

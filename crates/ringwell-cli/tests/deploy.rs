@@ -1,4 +1,4 @@
-//! The configurations in `deploy/` in other formats, read by the real programs.
+//! The configurations in `deploy/` for other programs, read by those programs.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 

@@ -30,7 +30,8 @@ use support::site::{Pool, Site, TOKEN};
 use tokio::runtime::{Builder, Runtime};
 
 const LONG: Duration = Duration::from_mins(1);
-/// The promised time for managed pools, and the additional time that a busy machine may need.
+/// The promised time for changes of managed pools, plus the additional time that a busy machine may
+/// need.
 const SOON: Duration = Duration::from_secs(4);
 
 /// A server with its pools in a database, and a second connection to that database.

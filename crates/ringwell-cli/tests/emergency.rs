@@ -1,4 +1,5 @@
-//! Emergencies, with the real program: what the runbooks and the guide to backups promise.
+//! Emergencies, with the real program: tests the promises of the runbooks and of the guide to
+//! backups.
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
@@ -117,7 +118,7 @@ fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
     assert!(!kept.site.data().join("directory.sqlite").exists());
     let server = kept.start();
     assert!(Kept::pools(&server).contains("Ring pool 1"));
-    // What was there is kept until someone removes it.
+    // The replaced files are kept until someone removes them.
     assert!(kept.beside(".before-restore").exists());
     let (code, said) = run(&restore);
     assert_eq!(code, Some(1), "{said}");

@@ -34,7 +34,7 @@ use support::server::{Server, ringwell};
 use tempfile::TempDir;
 use trial::{Trial, wait_until};
 
-/// A trial whose journals are on these servers.
+/// A trial with its journals on these servers.
 fn trial(nats: &Nats) -> Trial {
     Trial::new(&nats.settings())
 }
@@ -46,7 +46,7 @@ fn other(trial: &Trial, name: &str) -> Server {
     Server::start(command)
 }
 
-/// The command of the same on a socket in the file system, which all hosts reach.
+/// The same command on a socket in the file system, which all hosts can reach.
 fn other_on(trial: &Trial, name: &str) -> Command {
     let socket = trial.site.data().with_file_name(format!("{name}.socket"));
     let mut command = trial.site.serve(&["--listen", &format!("unix:{}", socket.display())]);

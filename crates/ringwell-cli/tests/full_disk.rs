@@ -30,7 +30,7 @@ const ROWS: usize = 20;
 const LOOKED_UP: usize = 500;
 const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A client that records its numbers.
+/// A client that records the numbers that it gets.
 #[derive(Debug)]
 struct Visitors<'a> {
     site: &'a Site,
@@ -176,7 +176,8 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     disk.fill();
     visitors.ask_until(ROWS);
     server.terminate();
-    // Groups that waited for room are not on disk and were not answered: the shutdown reports that.
+    // Groups that waited for room are not on the disk, and were not answered; the shutdown reports
+    // this.
     assert_eq!(server.wait(PATIENCE).code(), Some(1), "{}", server.log());
 
     let server = Server::start(site.serve(&[]));

@@ -71,7 +71,7 @@ impl Server {
         }
         command.envs(case.environment.iter().map(|(name, value)| (name, value)));
         command.arg("serve").arg("--config").arg(&path);
-        // Its output matters only if it does not start.
+        // The program's output matters only if it does not start.
         let log = std::fs::File::create(files.path().join("log")).unwrap();
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log);
         let program = command.spawn().unwrap();

@@ -50,7 +50,7 @@ impl Stage {
         Self::with(deadline, |own| own)
     }
 
-    /// Node a reaches node b by the address that `way` derives from b's.
+    /// Node a reaches node b at the address that `way` derives from b's.
     fn with(deadline: &'static str, way: impl FnOnce(String) -> String) -> Option<Self> {
         let haproxy = haproxy()?;
         let folder = TempDir::new().unwrap();
@@ -142,7 +142,7 @@ impl Stage {
         self.stat(node, name).parse().unwrap()
     }
 
-    /// The state of node a's link, if the proxy asks node a.
+    /// The state of node a's link, if the proxy happens to choose node a.
     fn link_of_a(&self) -> Option<String> {
         let token = format!("Bearer {}", support::site::TOKEN);
         let answer = self.client().get("/v1/shards", &[("authorization", &token)]).ok()?;
@@ -201,7 +201,7 @@ impl Stage {
         let distinct: BTreeSet<u64> = numbers.iter().copied().collect();
         assert_eq!(distinct.len(), numbers.len(), "a number went out twice");
         let answered = answered.into_inner();
-        // A node that is down costs the rows of its own pools their numbers, and no others.
+        // If a node is down, only the rows of its own pools lose their numbers.
         let (own, rows) = (distinct.len() as u64, answered * POOLS);
         assert!(own * 3 > rows, "{own} of {rows} rows got numbers of their own");
         answered

@@ -1,5 +1,5 @@
-//! Two real nodes on two hosts, with a slow, lossy or cut network between them: its cost, and the
-//! proof that nothing is late, forgotten or given twice.
+//! Two real nodes on two hosts, with a slow, lossy or cut network between them: tests the cost, and
+//! that nothing is late, forgotten or given twice.
 //!
 //! Every test goes through node a. Node b is behind the network.
 
@@ -33,8 +33,8 @@ const POOLS: u64 = 8;
 const DEADLINE: Duration = Duration::from_secs(1);
 /// A limit that also suits a machine with other work.
 const MARGIN: Duration = Duration::from_secs(1);
-/// Batches that may discover, one after the other, that the other host is gone: the window closes
-/// after three slow answers, and each ping that gets through by luck allows one more.
+/// The number of batches that may find out, one after the other, that the other host is gone: the
+/// window closes after three slow answers, and each ping that gets through by luck allows one more.
 const LATE_MAX: usize = 10;
 /// The time from the end of a fault to node b's next real number: there is a ping every 500 ms.
 const HEALED: Duration = Duration::from_secs(20);

@@ -197,7 +197,8 @@ fn a_pool_draws_from_the_inventory_and_gets_another_key() {
     assert!(plain.contains("\noverflow number     none\nkey      "), "{plain}");
 }
 
-/// The pool is made, or may grow: a script must notice that it did not.
+/// The pool was created, or its size raised, but it did not get all its numbers: scripts must be
+/// able to detect that.
 #[test]
 fn a_pool_that_gets_too_few_numbers_of_the_inventory_is_an_error_with_advice() {
     let managed = Managed::start();

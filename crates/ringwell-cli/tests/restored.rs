@@ -248,7 +248,7 @@ fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     assert_eq!(overflow(&server, &site), 0);
 }
 
-/// It lacks what was answered while it was away.
+/// It lacks the answers that were given while it was away.
 #[test]
 fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     let lifetime = Duration::from_secs(5);

@@ -134,7 +134,7 @@ fn is_up(port: u16) -> bool {
     let own = socket.local_addr().unwrap();
     let to = format!("127.0.0.1:{port}");
     let until = Instant::now() + PATIENCE;
-    // Another question each time: the answer to a repeated one would be the same.
+    // A different request each time, because the answer to a repeated one would be the same.
     for at in 0.. {
         let question = format!(
             "OPTIONS sip:{to} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK{at}\r\n\

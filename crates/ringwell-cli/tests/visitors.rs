@@ -152,7 +152,8 @@ fn each_of_a_thousand_visitors_over_fifty_numbers_is_attributed_the_own_call() {
     });
     let rung = rung.into_inner().unwrap();
     assert_eq!(rung.len(), VISITORS as usize);
-    // A machine that paused for a whole lifetime has passed the number on before the call.
+    // If the machine paused for a whole lifetime, the number went to another visitor before the
+    // call.
     let late = rung.values().filter(|(_, in_time)| !in_time).count();
     assert!(late < rung.len() / 100, "{late} calls took longer than a lifetime");
     let until = Instant::now() + Duration::from_secs(10);

@@ -66,7 +66,7 @@ impl BucketHolds {
         known.until = known.until.max(hold.until);
     }
 
-    /// Lengthens all holds after a leap of the clock, because the time in doubt counts as not
+    /// Lengthens all holds after a leap of the clock, because the time in doubt is treated as not
     /// passed.
     pub fn prolong(&mut self, by: Millis) {
         for hold in self.0.values_mut() {

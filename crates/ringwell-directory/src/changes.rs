@@ -96,7 +96,7 @@ fn pairs<'a>(old: &'a [Arc<RingPool>], new: &'a [Arc<RingPool>]) -> Vec<Pair<'a>
     }
 }
 
-/// Whether a shard sees no difference.
+/// Whether there is no difference for a shard.
 fn is_same(old: &Arc<RingPool>, new: &Arc<RingPool>) -> bool {
     Arc::ptr_eq(old, new) || (old.numbers() == new.numbers() && old.lifetime() == new.lifetime())
 }

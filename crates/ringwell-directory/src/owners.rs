@@ -128,7 +128,7 @@ impl Owners {
             return false;
         }
         for (known, received) in self.of.iter_mut().zip(&other.of) {
-            // The present owner has the greatest count, unless its data were put back from a copy.
+            // The present owner has the greatest count, unless its data were restored from a copy.
             let is_same = received.shard == known.shard;
             if received.moves > known.moves && (is_same || !is_own(received.shard)) {
                 *known = *received;
@@ -138,8 +138,8 @@ impl Owners {
         has_learnt
     }
 
-    /// Gives up the buckets of the own shards that belong to other shards by a copy of a newer
-    /// version. Returns whether there was one.
+    /// Gives up the buckets of the own shards that belong to other shards according to a copy of a
+    /// newer version. Returns whether there was one.
     pub fn give_way(&mut self, newer: &Self, is_own: impl Fn(u16) -> bool) -> bool {
         let Some(any) = (0..self.shards).find(|shard| !is_own(*shard)) else { return false };
         let mut has_given = false;

@@ -1,8 +1,8 @@
 //! The places of area codes and zip codes, and the area codes near a place.
 //!
 //! Owns distances, states and the toll-free codes. The configuration supplies the places, the
-//! database the numbers. The finest known place is the area code. Source: docs/spec/directory.md,
-//! "Local numbers".
+//! database the numbers. Area codes are the smallest unit. Source: docs/spec/directory.md, "Local
+//! numbers".
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -86,7 +86,7 @@ impl AreaCode {
     #[must_use]
     pub fn of(number: PromoNumber) -> Option<Self> {
         let digits = number.to_nanp()? / u64::from(Self::NUMBERS);
-        // Ten digits without their last seven are three.
+        // Ten digits without the last seven leave three.
         u16::try_from(digits).ok().map(Self)
     }
 

@@ -31,8 +31,8 @@ impl PoolTable {
     /// The table of `pools`, all of one bucket and sorted by id.
     pub(crate) fn new(pools: Vec<(Arc<RingPool>, Entry)>) -> Self {
         let Some((first, _)) = pools.first() else { return Self::default() };
-        // Two of three cells are in use: a look-up reads 1.0 cells for neighbouring ids, 2 for
-        // random ones.
+        // Two of three cells are in use: a look-up reads 1.0 cells on average for neighbouring ids,
+        // and 2 for random ones.
         let count = (pools.len() + pools.len() / 2 + 1).min(CELLS_MAX);
         let vacant = Entry::vacant(foreign(bucket(first.id())));
         let mut cells = vec![vacant; count].into_boxed_slice();

@@ -1,5 +1,5 @@
-//! Comparing secrets takes the same work for every presented text: counted instructions, not a
-//! clock.
+//! Comparing secrets takes the same work for every presented text. The test counts instructions
+//! instead of using a clock.
 //!
 //! The test starts itself under `valgrind --tool=callgrind`, which counts the instructions of one
 //! function. Skipped with a message if valgrind is missing.

@@ -112,7 +112,7 @@ impl Embedded {
             lock,
             lock_seen: Millis::ZERO,
         };
-        // Holds for doubts are in the open group.
+        // Holds because of doubts are in the open group.
         let _ = engine.shard.commit();
         match engine.upkeep.snapshot(&mut engine.shard) {
             // No record shows that lockouts were lengthened, so the snapshot must.

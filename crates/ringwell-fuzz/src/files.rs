@@ -43,7 +43,7 @@ pub(crate) fn read_list(text: &[u8]) -> Option<Directory> {
     load_config(&config).ok().map(|(_, directory)| directory)
 }
 
-/// Any list of pools: an accepted one can be written out plainly and is read back equal.
+/// Any list of pools: an accepted list can be written out and is read back unchanged.
 pub fn pools_csv(text: &[u8]) {
     let config = file("csv.toml", b"data = \"data\"\nring_pools = \"pools.csv\"\n");
     file("pools.csv", text);

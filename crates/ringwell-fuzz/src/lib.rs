@@ -1,4 +1,4 @@
-//! The properties that hold for any bytes from a stranger or a disk: one function a target, which
+//! The properties that hold for any bytes from a stranger or a disk. Each target is a function that
 //! panics if its property fails.
 //!
 //! The fuzzer (`fuzz/`) looks for bytes that break them; `cargo test` tries all bytes from the

@@ -66,12 +66,12 @@ impl Body {
     }
 }
 
-/// Reserves room for a header. A word after the current length is always within the buffer, so
-/// nothing is checked.
+/// Reserves room for a header. A word after the current length is always within the buffer, so no
+/// check is needed.
 pub(crate) const ROOM: usize = u8::MAX as usize + size_of::<u64>();
 
-/// The header of one record, built in its final place. Written bytes are never read again, because
-/// a wide load of bytes that narrow stores have just written would stall.
+/// The header of one record, built in its final place. Written bytes are not read again, because a
+/// wide load of bytes that were just written by narrow stores would stall.
 pub(crate) struct Scratch<'a> {
     bytes: &'a mut [u8; ROOM],
     /// At most [`Self::BYTES`].

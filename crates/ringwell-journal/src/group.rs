@@ -96,7 +96,7 @@ impl Summed {
     /// Fewer bytes wait for the next call: short pieces take more instructions a byte.
     const PIECE: usize = 1_024;
 
-    /// Adds the bytes behind those that are in it already.
+    /// Adds the bytes after those that it already covers.
     fn up_to(self, body: &[u8]) -> Self {
         Self { crc: crc32c::crc32c_append(self.crc, &body[self.len..]), len: body.len() }
     }
@@ -125,7 +125,7 @@ impl Tip {
         self.clocks.map(|clocks| Noted { at: self.last_at, clocks })
     }
 
-    /// The same end, with the next epoch for the groups to come.
+    /// The same end, with the next epoch for later groups.
     #[must_use]
     pub fn raise_epoch(self) -> Self {
         Self { epoch: self.epoch + 1, ..self }
@@ -267,8 +267,8 @@ impl Writer {
         self.tip.last_at
     }
 
-    /// Adds the records written so far to the group's checksum, while the processor's cache still has
-    /// them: when the group is sealed, many other batches have passed through it.
+    /// Adds the records written so far to the group's checksum, while the processor's cache still
+    /// has them: by the time the group is sealed, many other batches have displaced them.
     #[inline]
     pub fn sum(&mut self) {
         if self.body.len() >= self.summed.len + Summed::PIECE {

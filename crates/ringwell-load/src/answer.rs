@@ -1,6 +1,6 @@
 //! An answer: where it ends, and its contents, found by scanning its bytes.
 //!
-//! The scan counts texts that each of our rows contains exactly once. Parsing JSON would cost the
+//! The scan counts texts that occur exactly once in each of our rows. Parsing JSON would cost the
 //! client more than the server's work; only a history does (`history.rs`).
 
 use std::ops::Range;

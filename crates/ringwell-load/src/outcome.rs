@@ -93,7 +93,7 @@ pub struct Latency {
     pub mean_us: f64,
 }
 
-/// A point of the curve: this share of all answers is not slower than this.
+/// A point of the curve: this share of all answers took at most this long.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Point {
     /// From 0 to 1.

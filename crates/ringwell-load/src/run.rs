@@ -180,7 +180,7 @@ fn work(
             return Ok(());
         }
     };
-    // If this cannot be sent, the receiver has ended, and there is no start either.
+    // If this cannot be sent, the receiver has ended, and the run will not start either.
     let _ = ready.send(Ok(()));
     on_start.recv().map_or(Ok(()), |start_ns| worker.run(start_ns, seen))
 }

@@ -142,7 +142,7 @@ pub enum RowAnswer {
     JournalFailed,
     /// The row's time was over before it was served.
     Late,
-    /// The owner has more to do than it may queue.
+    /// The owner's queue is full.
     Busy,
     /// This shard does not own the pool: one of the two nodes has an old map.
     Moved,

@@ -45,7 +45,7 @@ pub struct Pacing {
     pub gap_max: Duration,
     /// The count of consecutive fast answers that resets the pause to `gap_min`.
     pub fast_in_a_row: u32,
-    /// If the caller's own loop was later than this, bad results at that time do not count.
+    /// If the caller's own loop was later than this, slow results at that time do not count.
     pub stall: Duration,
 }
 
@@ -133,7 +133,7 @@ enum Ping {
     Underway,
 }
 
-/// The verdict of an end on the owner.
+/// How the end of a sub-request is judged.
 enum Verdict {
     Fast,
     Slow,
@@ -283,8 +283,8 @@ impl Window {
         }
     }
 
-    /// The count of sub-requests that were sent and have not ended. Exceeds the window for a while
-    /// after a cut, because nothing is taken back.
+    /// The count of sub-requests that were sent and have not ended. May exceed the window for a
+    /// while after it was halved, because nothing is cancelled.
     #[must_use]
     pub fn in_flight(&self) -> u32 {
         self.in_flight

@@ -1,10 +1,10 @@
-//! Beats: the serving process reports that it is alive, and candidates wait until it no longer
+//! Heartbeats: the serving process reports that it is alive, and candidates wait until it no longer
 //! does.
 //!
-//! Messages without storage: a beat that is lost, late or stale costs overflow numbers, never a
-//! number twice, because only the log decides who owns a shard. Silence is measured on this
-//! machine's clock, and only while the streams answer, so that the election of a leader is not
-//! mistaken for a failed process. Source: docs/spec/log.md, "Standby".
+//! These messages are not stored. A heartbeat that is lost, late or stale causes overflow numbers,
+//! but never a number given twice, because only the log decides who owns a shard. Silence is
+//! measured on this machine's clock, and only while the streams answer, so that the election of a
+//! leader is not mistaken for a failed process. Source: docs/spec/log.md, "Standby".
 
 use std::time::Duration;
 
@@ -62,7 +62,7 @@ impl Beats {
     }
 
     /// Returns when no beat has come for long enough while the streams answered, or when the
-    /// serving process has reported its end. The last beat that named a time, if one came.
+    /// serving process has reported its end. The last heartbeat with a time, if one arrived.
     pub(crate) async fn silence(&self, stream: &Stream) -> Option<Heard> {
         let mut wanted = SILENCE + self.apart();
         let mut beats = loop {

@@ -1,6 +1,5 @@
-//! The servers and streams that can be trusted with journals. Each rule prevents a way in which
-//! tests, Ringwell's or those of others, lost answered allocations. Source: docs/spec/log.md,
-//! "JetStream".
+//! The servers and streams that can be trusted with journals. Each rule prevents a case in which
+//! tests, Ringwell's or others', lost answered allocations. Source: docs/spec/log.md, "JetStream".
 
 use std::time::Duration;
 
@@ -47,7 +46,7 @@ pub(crate) struct Machine {
     pub(crate) server: String,
     /// The difference between its clock and this machine's.
     pub(crate) clock_off: Duration,
-    /// All streams together may have this length.
+    /// The largest total length of all streams.
     pub(crate) room_bytes: u64,
 }
 
@@ -58,7 +57,7 @@ pub(crate) async fn machine(address: &str, settings: &Replicated) -> Result<Mach
     let answered = Timestamp::now();
     let varz = varz.map_err(|error| unreached(settings, &format!("{address}/varz: {error}")))?;
     let now = varz["now"].as_str().and_then(|now| now.parse::<Timestamp>().ok());
-    // It read its clock between the two.
+    // The server read its clock between these two times.
     let now = now.unwrap_or(asked);
     let off = if now < asked { asked.duration_since(now) } else { now.duration_since(answered) };
     Ok(Machine {

@@ -21,7 +21,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 pub struct Examined {
     /// The settings in order.
     pub fit: Vec<String>,
-    /// The settings that cost safety or speed.
+    /// Settings that reduce safety or speed.
     pub doubtful: Vec<String>,
 }
 
@@ -107,7 +107,7 @@ async fn look_at_machines(
     Ok(())
 }
 
-/// Whether this client may do all that it needs, and others may not.
+/// Whether this client has all permissions that it needs, and others do not.
 async fn look_at_permissions(
     client: &Client,
     settings: &Replicated,

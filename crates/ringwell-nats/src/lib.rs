@@ -35,13 +35,13 @@ use error::unreached;
 pub use error::{NatsError, Unfit};
 pub use examine::{Examined, examine};
 
-/// The time for which a start waits for each answer of the servers.
+/// The time to wait at startup for each answer of the servers.
 const START_MAX: Duration = Duration::from_mins(1);
 
 /// The time limit for the report of the end.
 const END_MAX: Duration = Duration::from_secs(1);
 
-/// The pause between two attempts of a start.
+/// The pause between two attempts at startup.
 const START_PAUSE: Duration = Duration::from_millis(500);
 
 /// The streams of all shards of a process, on one connection.
@@ -103,7 +103,7 @@ impl NatsLogs {
         Ok(stream)
     }
 
-    /// Waits for the answer to a request of a start.
+    /// Waits for the answer to a request at startup.
     fn ask<T: Send + 'static>(
         &self,
         question: impl Future<Output = Result<T, NatsError>> + Send + 'static,
@@ -139,7 +139,7 @@ impl Logs for NatsLogs {
         self.runtime.spawn(async move {
             let _ = done.send(beats.silence(&stream).await);
         });
-        // An error means that the thread has ended: the start will report it.
+        // An error means that the thread has ended, which is reported at startup.
         over.recv().ok().flatten()
     }
 
@@ -169,7 +169,7 @@ impl fmt::Debug for NatsLogs {
     }
 }
 
-/// Tries again while the servers do not answer, for as long as a start waits.
+/// Tries again while the servers do not answer, until the time for startup is over.
 async fn patiently<T, F: Future<Output = Result<T, NatsError>>>(
     work: impl Fn() -> F,
 ) -> Result<T, NatsError> {

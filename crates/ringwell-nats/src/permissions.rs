@@ -47,7 +47,7 @@ fn matches(pattern: &str, subject: &str) -> bool {
     }
 }
 
-/// The subjects that this client needs and may not use.
+/// The subjects that this client needs but may not use.
 pub(crate) async fn missing_permissions(
     client: &Client,
     settings: &Replicated,

@@ -1,8 +1,8 @@
 //! Whether the server that this client is connected to still reaches the others.
 //!
-//! A server that is cut off from the others keeps its connections. It may answer questions, and never
-//! stores anything. If nothing is stored for a while, the client connects again: to any of the servers,
-//! until one can store.
+//! A server that is cut off from the others keeps its connections. It may answer requests, but
+//! never stores anything. If nothing is stored for a while, the client connects again: to any of
+//! the servers, until one can store.
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -17,7 +17,7 @@ const STUCK_MAX: Duration = Duration::from_secs(10);
 /// The progress of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct Reach {
-    /// When the first request was made that had no effect since the last one that had.
+    /// When the first request was made that had no effect, since the last one that did.
     stuck_since: Mutex<Option<Instant>>,
 }
 

@@ -440,7 +440,7 @@ mod tests {
     fn answers_to_an_append_have_exactly_their_documented_meaning() {
         let judged = |answer: &str| judge(7, answer.as_bytes());
         assert_eq!(judged(r#"{"stream":"R_0","seq":7}"#), Ok(()));
-        // Answers to another message, or from something else.
+        // Answers to another message, or from another program.
         assert_eq!(judged(r#"{"stream":"R_0","seq":8}"#), Err(NotAppended::Unknown));
         assert_eq!(judged(r#"{"seq":7,"duplicate":true}"#), Err(NotAppended::Unknown));
         let error = |code| judged(&format!(r#"{{"error":{{"code":400,"err_code":{code}}}}}"#));

@@ -30,8 +30,8 @@ use crate::running_node;
 use crate::server::Server;
 use ringwell_os::clock::coarse_time;
 
-/// The most pools whose refusal is remembered. Beyond this, a refused pool that is requested again
-/// is asked for again.
+/// The most pools whose refusal is remembered. Beyond this, another request for a refused pool goes
+/// to the application again.
 const REMEMBERED_MAX: usize = 100_000;
 
 /// The most concurrent requests, so that strangers who name unknown pools cause no flood.
@@ -133,8 +133,8 @@ impl Application {
         Some(answer)
     }
 
-    /// Makes the request and adds the pool. Returns `Some` if the request must not be repeated for
-    /// this time.
+    /// Makes the request and adds the pool. Returns `Some` with a time within which the request
+    /// must not be repeated.
     async fn learn(&self, node: &Node, peers: &Peers, pool: PoolId) -> Option<Duration> {
         let asked = tokio::time::timeout(self.settings.timeout, call::get(&self.settings, pool));
         let trouble = match asked.await {

@@ -67,7 +67,7 @@ pub enum AskError {
 pub enum GiveError {
     /// The buckets or the shard do not exist.
     Unknown(String),
-    /// This node cannot do it, or not now; repeating it does not help.
+    /// This node cannot do it now, or at all; repeating the request does not help.
     Conflict(String),
     /// Repeating it helps, or it continues by itself.
     Unavailable(String),
@@ -156,7 +156,7 @@ impl Handle {
         self.node().held(Tokio.moment()).collect()
     }
 
-    /// The state of the parts of their histories that the start did not read, in the same order.
+    /// The state of the parts of their histories that were not read at startup, in the same order.
     pub fn histories(&self) -> impl Iterator<Item = HistoryState> {
         self.node().histories()
     }
@@ -360,7 +360,7 @@ impl Handle {
         look_at(self.node(), &self.peers, pool, look).await.flatten()
     }
 
-    /// The rows for `pool` on this node since its start that got no number although the pool was
+    /// The rows for `pool` that got no number on this node since it started although the pool was
     /// not exhausted, counted by reason.
     pub async fn refused(&self, pool: PoolId) -> Vec<(&'static str, u64)> {
         refused(self.node(), &self.peers, pool).await

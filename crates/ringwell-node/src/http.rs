@@ -94,7 +94,7 @@ impl Body for AnswerBody {
     }
 }
 
-/// The kind of clients of a listener.
+/// The clients that a listener serves.
 #[derive(Clone, Debug)]
 pub(crate) enum Who {
     /// Any client: the published API and the management API.
@@ -171,7 +171,8 @@ impl Accept {
     }
 }
 
-/// Serves another node after both have presented their certificates, as long as its one is valid.
+/// Serves another node after both have presented their certificates, as long as that node's
+/// certificate is valid.
 async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: Open) {
     let limit = thread.node.config.limits.head_timeout;
     match tokio::time::timeout(limit, tls.acceptor().accept(socket)).await {

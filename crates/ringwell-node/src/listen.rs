@@ -64,8 +64,9 @@ impl Listeners {
         Ok(all)
     }
 
-    /// Fails like [`Self::bind`], but keeps nothing: a start that must fail should leave no
-    /// journals behind. It does not listen: a client that connected would be dropped.
+    /// Fails like [`Self::bind`], but keeps nothing: if the start fails, it should not leave
+    /// journals behind. The socket does not listen, because a client that connected now would be
+    /// dropped.
     ///
     /// # Errors
     /// [`ListenError`] names the address and what to do.
@@ -148,7 +149,7 @@ impl Listeners {
 impl Drop for Listeners {
     fn drop(&mut self) {
         for path in &self.paths {
-            // A socket file that remains is harmless: the next start removes it.
+            // A socket file that remains is harmless: it is removed at the next start.
             let _ = std::fs::remove_file(path);
         }
     }

@@ -1,4 +1,4 @@
-//! Journals in a log shared by several machines: a node's work for them at its start and while it
+//! Journals in a log shared by several machines: a node's work for them at startup and while it
 //! serves.
 
 use std::sync::Arc;

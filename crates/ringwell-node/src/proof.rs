@@ -1,5 +1,6 @@
-//! Reads, after the start, the part of a shard's history that the start skipped: segments before
-//! the snapshot. Damage there makes look-ups fail, and would otherwise go unnoticed until then.
+//! Reads, after the start, the part of a shard's history that was skipped at startup: segments
+//! before the snapshot. Damage there makes look-ups fail, and would otherwise go unnoticed until
+//! then.
 
 use std::ops::Range;
 use std::rc::Rc;

@@ -58,7 +58,7 @@ pub(crate) async fn again(
 /// The interval between two checks whether the database was read.
 const CHECK_EVERY: Duration = Duration::from_millis(20);
 
-/// Reads the pools again because a shard stood still and may have missed a change. A database is
+/// Reads the pools again because a shard was suspended and may have missed a change. A database is
 /// read by its follower.
 pub(crate) async fn confirm(
     server: &Arc<Server>,
@@ -74,7 +74,7 @@ pub(crate) async fn confirm(
     let server = Arc::clone(server);
     tokio::spawn(async move {
         let node = &server.node;
-        // The first check may have been under way while the process stood still.
+        // The first check may have been in progress while the process was suspended.
         for _ in 0..2 {
             let asked = Tokio.moment();
             let is_read = |now| node.directory_age(now).is_some_and(|age| age < now.since(asked));

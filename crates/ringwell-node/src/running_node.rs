@@ -84,7 +84,7 @@ impl RunningNode {
         self.ask(|reply| Order::State { pool, reply }).await
     }
 
-    /// The rows for `pool` on this node since its start that got no number although the pool was
+    /// The rows for `pool` that got no number on this node since it started although the pool was
     /// not exhausted, counted by reason.
     ///
     /// # Errors

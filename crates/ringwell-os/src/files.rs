@@ -59,7 +59,7 @@ impl Files for OsFiles {
 
     fn open(&self, path: &Path, access: Access) -> Result<OsFile, FileError> {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            // A named pipe would let a start wait for ever.
+            // A named pipe would block the start for ever.
             let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
             return Err(error).context("open", path);
         }
@@ -138,7 +138,7 @@ impl Files for OsFiles {
         };
         let mut names = Vec::new();
         for entry in entries {
-            // A name that is not UTF-8 is not one of ours.
+            // A name that is not UTF-8 does not belong to Ringwell.
             names.extend(entry.context("list", directory)?.file_name().into_string().ok());
         }
         Ok(names)
@@ -171,8 +171,8 @@ impl OsFile {
 
 /// Makes a directory and those above it, durably, accessible only to its owner.
 ///
-/// An existing directory is made durable too, because the start that made it may have ended before
-/// that.
+/// An existing directory is made durable too, because the process that made it may have ended
+/// before doing so.
 ///
 /// # Errors
 /// [`FileError`]

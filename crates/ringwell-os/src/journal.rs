@@ -124,7 +124,7 @@ impl Store for Journal {
         if let Err(error) = spawned {
             return Err(FileError::new("start a thread for", self.handle.directory(), error));
         }
-        // Without an answer it has panicked: the next start checks the file again.
+        // If there is no answer, it has panicked; the file is checked again at the next start.
         put_away.await.unwrap_or(Ok(()))
     }
 

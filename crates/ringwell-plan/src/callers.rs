@@ -1,4 +1,4 @@
-//! The delay of visitors before they call, and its cost when numbers are reused.
+//! The delay of visitors before they call, and its effect when numbers are reused.
 //!
 //! Owns the distribution of the delay: a mixture of exponentials, a few of which fit observed
 //! calls. Knows nothing of pools. Invariant: its shares add up to 1.

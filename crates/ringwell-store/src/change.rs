@@ -32,7 +32,7 @@ pub struct Change {
     pub(crate) orders: Orders,
     /// The count of further numbers that a network may have, if it is known without counting.
     pub(crate) room: Option<Room>,
-    /// The scope that was created last, because most lines of a list have the same.
+    /// The scope that was created last, because most lines of a list have the same one.
     scope: Option<Scope>,
     /// The room at the save point.
     saved_room: Option<Room>,
@@ -412,8 +412,8 @@ impl Change {
         Ok(())
     }
 
-    /// A pool with the id of a removed pool does not have its lockouts, so its numbers must wait as
-    /// with any other id.
+    /// A new pool with the id of a removed one does not have the lockouts of that pool, so numbers
+    /// must wait as with any other id.
     async fn forget_former_pool(&mut self, id: PoolId) -> Result<(), StoreError> {
         let id = to_db(id.0, "a pool's id")?;
         let query = sqlx::query("DELETE FROM removed_pools WHERE id = $1").bind(id);

@@ -47,8 +47,8 @@ pub enum Kind {
 pub struct Database {
     kind: Kind,
     pool: AnyPool,
-    /// The connections of changes. SQLite's is a single one: the pages that it has read stay valid,
-    /// because only its own changes replace them.
+    /// The connections of changes. For SQLite this is a single connection: the pages that it has
+    /// read stay valid, because only its own changes replace them.
     writers: AnyPool,
     schema: &'static Schema,
     /// Set when the schema is up to date.
@@ -148,7 +148,7 @@ impl Database {
         let options = AnyPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(WAIT_MAX)
-            // A server may have gone, a file has not.
+            // A server may be gone; a file is not.
             .test_before_acquire(kind == Kind::Postgres)
             .after_connect(move |connection, _| {
                 Box::pin(async move {

@@ -1,5 +1,5 @@
-//! Imports a whole list of pools into an empty directory: the way in which pools of a configuration
-//! file move to a database.
+//! Imports a whole list of pools into an empty directory: this is how pools of a configuration file
+//! move to a database.
 //!
 //! Ranges stay ranges, and several rows are inserted at once: 10 million numbers in 100,000 pools
 //! are 200,000 rows. Pools that were checked together are not checked again, but the database

@@ -30,7 +30,7 @@ pub(crate) struct Orders {
     provider: Option<Arc<dyn Provider>>,
     /// To be bought when the change is committed.
     purchases: Vec<Purchase>,
-    /// Whether a search was made for sold numbers that never arrived.
+    /// Whether a search was made for numbers that were bought but never arrived.
     has_looked: bool,
 }
 
@@ -132,7 +132,7 @@ impl Change {
         Ok(false)
     }
 
-    /// Numbers that were sold to us in a change that was not committed.
+    /// Numbers that were bought in a change that was not committed.
     async fn take_what_was_sold(&mut self, provider: &Arc<dyn Provider>) -> Result<(), StoreError> {
         if std::mem::replace(&mut self.orders.has_looked, true) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! The way in which numbers enter and leave rotations.
+//! How numbers enter and leave rotations.
 //!
 //! Owns the one rule that protects visitors: a number that a visitor may hold does not enter
 //! another rotation, and does not become an overflow number. It leaves with a version; when every
@@ -355,7 +355,7 @@ impl Change {
     async fn left(&mut self, of: &Pool, pool: Option<PoolId>) -> Result<Left, StoreError> {
         let lockout = of.lockout(self.now) + self.margin;
         let version = self.first_unconfirmed().await?;
-        // Without nodes no number goes out, but visitors may still hold earlier ones.
+        // Without nodes no number is handed out, but visitors may still hold earlier ones.
         let ready = if version.is_none() { self.now + lockout } else { Millis::ZERO };
         Ok(Left { pool, version, lockout, ready })
     }

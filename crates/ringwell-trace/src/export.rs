@@ -1,5 +1,5 @@
-//! Sends spans to the collector: OTLP as JSON over HTTP/1.1, without TLS. A collector next to the
-//! server accepts this, and forwards the spans that leave the machine.
+//! Sends spans to the collector: OTLP as JSON over HTTP/1.1, without TLS. A collector on the same
+//! machine accepts this, and forwards the spans to other machines.
 
 use std::time::{Duration, Instant};
 

@@ -85,8 +85,8 @@ pub(crate) fn parse(
         serde_json::error::Category::Data => RequestError::NotABatch,
         _ => RequestError::NotJson,
     })?;
-    // The library would also accept `[[row, row], null]`: the members in order, without their
-    // names.
+    // The library would also accept the members in order, without their names: `[[row, row],
+    // null]`.
     if !body.trim_start().starts_with('{') {
         return Err(RequestError::NotABatch);
     }

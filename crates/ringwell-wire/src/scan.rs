@@ -4,8 +4,9 @@
 //! Rows as most clients write them refer to the body itself ([`usual`]). A row of another style is
 //! read by a separate function, with its escapes decoded after the body ([`row`]). The JSON library
 //! reads the remaining unusual rows one by one. Gives up only if the body is malformed, is not a
-//! batch, or names its rows with an escape or twice; [`crate::relaxed`] then reads it again and
-//! produces the error. Invariant: `relaxed` reads every body that it accepts as the same rows.
+//! batch, or has the name of its rows twice or with an escape; [`crate::relaxed`] then reads it
+//! again and produces the error. Invariant: `relaxed` reads every body that it accepts as the same
+//! rows.
 
 mod row;
 mod text;

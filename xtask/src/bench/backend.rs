@@ -28,7 +28,7 @@ pub(super) fn requests_a_second(plan: &BenchInputs, pools: &Path) -> anyhow::Res
     let application = listener.local_addr()?;
     thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            // A broken connection costs the server a number, which is noticed there.
+            // If a connection breaks, a number is missing, which is detected there.
             thread::spawn(move || answer(stream).ok());
         }
     });

@@ -1,9 +1,9 @@
 //! The program that users get: built once with counters, run under load, and built again guided by
-//! what was counted.
+//! the counts.
 //!
 //! The compiler then lays out the code that a batch runs in one piece, inlines along it, and keeps
 //! everything else small. The load is that of the benchmarks: batches of several sizes in the
-//! styles of JSON that clients write, with every answer on disk and without.
+//! styles of JSON that clients write, with and without storing every answer on disk.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

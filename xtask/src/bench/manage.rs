@@ -1,5 +1,5 @@
-//! Allocation by batches of many sizes while all else happens that a server does beside it: an import
-//! of ten thousand lines, a resize of every pool, snapshots, and history that is dropped.
+//! Allocation by batches of many sizes while the server does all its other work: an import of ten
+//! thousand lines, a resize of every pool, snapshots, and dropping history.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -35,7 +35,8 @@ struct Sample {
     resize_seconds: f64,
 }
 
-/// Runs the benchmark: one server that only allocates and one that does all else too, alternately.
+/// Runs the benchmark: one server that only allocates and one that also does all other work,
+/// alternately.
 pub(super) fn manage(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let lines: u32 = if plan.smoke { 200 } else { 10_000 };
     println!(

@@ -17,7 +17,7 @@ use crate::shell::{is_installed, target_dir};
 /// Requests of each kind in one round: all new visitors of a run fit into the room for those that
 /// wait for a keep-alive.
 const ROUND: u32 = 2_000;
-/// Requests of one turn: so few that what else the machine does meets both kinds.
+/// Requests of one turn: so few that other work on the machine affects both kinds alike.
 const TURN: u32 = 20;
 /// Two lengths under callgrind: the cost of the start is the same in both and cancels out.
 const COUNTED: [u32; 2] = [200, 600];

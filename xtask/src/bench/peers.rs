@@ -1,8 +1,8 @@
 //! The alternatives that users would choose, in the same run as Ringwell. `bench/peers/README.md`
 //! explains the peers, and how they were tuned.
 //!
-//! Each is proved correct before it is timed. Only one runs at a time, so that a store's later work
-//! is not attributed to another; all of them run once per round.
+//! Each is checked for correctness before it is timed. Only one runs at a time, so that a store's
+//! later work is not attributed to another; all of them run once per round.
 
 mod proof;
 mod start;
@@ -153,8 +153,8 @@ fn measure(plan: &BenchInputs, running: &Running, pools: &Path) -> anyhow::Resul
 }
 
 impl Variant {
-    /// The share of rows that may be overflow. Only ours has a deadline and bounded queues: where
-    /// others would be slow for a moment, some of its rows are overflow.
+    /// The share of rows that may be overflow. Only Ringwell has a deadline and bounded queues:
+    /// where others would be slow for a moment, some of its rows overflow.
     fn spared(&self) -> f64 {
         if matches!(self.kind, Kind::Ours(_)) { SPARED } else { 0.0 }
     }

@@ -1,8 +1,8 @@
 //! The dashboard: pages for people, on the management address.
 //!
-//! Owns paths under `/ui/`, sessions, and the forms of pages; each page has a `.json` and a `.csv`
-//! twin. The node, the store and `ringwell-plan` supply rules and figures. Pages only read; their
-//! forms make changes (`actions.rs`). Invariant: nothing is shown without a session, and no
+//! Owns paths under `/ui/`, sessions, and the forms of pages; each page also has a `.json` and a
+//! `.csv` form. The node, the store and `ringwell-plan` supply rules and figures. Pages only read;
+//! their forms make changes (`actions.rs`). Invariant: nothing is shown without a session, and no
 //! received text is shown unescaped. Source: docs/dashboard.md.
 
 mod actions;
@@ -90,7 +90,7 @@ impl Dashboard {
 
     /// Starts serving the node's pages. Only the first of several calls takes effect.
     pub fn attach(&self, node: Handle) {
-        // A later call passes the same node from another of its threads.
+        // Later calls pass the same node from its other threads.
         let _ = self.0.node.set(node);
     }
 
@@ -240,7 +240,7 @@ async fn first(state: State<Ui>, headers: HeaderMap, uri: Uri) -> Response {
     show(state, Path(String::new()), headers, uri).await
 }
 
-/// Answers with a page or one of its twins.
+/// Answers with a page, or its JSON or CSV form.
 async fn show(
     State(ui): State<Ui>,
     Path(path): Path<String>,

@@ -1,9 +1,9 @@
 //! The node's state, sampled at an interval, independent of the number of pages that show it.
 //!
-//! Owns the newest look and the curve of the last quarter of an hour. Asks the shards once a second
-//! while a page is open, else every five seconds; all pools every five seconds, or less often if
-//! sampling would take more than 1 % of the time. Invariant: nothing here grows with time or with
-//! the number of readers.
+//! Owns the newest sample and the curve of the last quarter of an hour. Asks the shards once a
+//! second while a page is open, else every five seconds; all pools every five seconds, or less
+//! often if sampling would take more than 1 % of the time. Invariant: nothing here grows with time
+//! or with the number of readers.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -45,7 +45,7 @@ const EVENT_EVERY: Millis = Millis(3_600_000);
 /// The most pools in trouble that are logged at once.
 const EVENTS_MAX: usize = 20;
 
-/// One moment of the curve, in events a second.
+/// One point of the curve, in events a second.
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(super) struct Point {
     /// Milliseconds since 1970.
@@ -84,7 +84,7 @@ pub(super) struct PoolLine {
     /// Share of the visitors in an hour.
     pub(super) overflow_in_an_hour: f64,
     pub(super) health: Health,
-    /// If it will be too small within the next twelve hours.
+    /// When it will be too small, if that is within the next twelve hours.
     pub(super) tonight: Option<Tonight>,
 }
 

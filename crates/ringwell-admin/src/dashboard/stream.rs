@@ -35,7 +35,7 @@ pub(super) struct Figures(Mutex<OfSample>);
 #[derive(Debug, Default)]
 struct OfSample {
     at: Millis,
-    /// Empty while the first page that shows them makes them; `None` if it could not.
+    /// Empty while the first page that shows them computes them; `None` if it could not.
     pages: HashMap<PageKey, Arc<OnceCell<Option<Arc<Live>>>>>,
 }
 
@@ -50,7 +50,7 @@ struct PageKey {
 }
 
 impl Figures {
-    /// The place of these figures, of the sample at `at`.
+    /// The entry for these figures, as of the sample at `at`.
     fn of(&self, at: Millis, page: PageKey) -> Arc<OnceCell<Option<Arc<Live>>>> {
         // The map is consistent after each statement, so a poisoned lock is harmless.
         let mut newest = self.0.lock().unwrap_or_else(PoisonError::into_inner);

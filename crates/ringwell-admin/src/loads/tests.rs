@@ -84,7 +84,7 @@ fn the_night_equals_the_day_before_scaled_by_today() {
     let night = |loads: &Loads| loads.outlook(POOL).unwrap().night().collect::<Vec<_>>();
     assert_eq!(night(&loads), [], "a day is not enough to compare today with");
     assert!(loads.watched() < Loads::WATCHED_MIN);
-    // The next day is half as busy again, and its first hour is over.
+    // The next day is one and a half times as busy, and its first hour is over.
     watch(&mut loads, step, HOUR_STEPS, 3, &mut counted);
     step += HOUR_STEPS;
     watch(&mut loads, step, 10, 3, &mut counted);

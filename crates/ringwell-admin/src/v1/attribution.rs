@@ -99,7 +99,7 @@ pub(crate) async fn get(
     let (past, unreachable_shards) = holder(&node, number, at).await?;
     let Past { held, missing } = past;
     let overflow = directory.overflow_pools(number);
-    // The number was one visitor's before it became shared.
+    // The number belonged to one visitor before it became shared.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
     let is_known = directory.pool_by_number(number).is_some() || !overflow.is_empty();
     if held.is_none() && missing.is_none() && !is_known {
@@ -153,7 +153,7 @@ pub(crate) async fn holder(
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(ringwell_directory::Entry::shard);
     let (answers, unreachable) = ask_all(node, number, Moment::Wall(at), owner).await?;
-    // Of an allocation that is known without its record, the time is known.
+    // If an allocation is known without its record, its time is still known.
     let is_unread = |past: &Past| past.held.is_some() && past.missing == Some(Missing::TooLong);
     let mut certain = answers.iter().filter(|(_, past)| !is_unread(past));
     let missing = certain.find_map(|(_, past)| past.missing);

@@ -1,7 +1,7 @@
 //! Additions to the published API, under `/v1/`.
 //!
 //! Owns the common parts of its handlers: the token, the trial run, and the forms of bodies and of
-//! numbers. A visitor cannot detect whether a pool of another network exists.
+//! numbers. A client cannot detect whether a pool of another network exists.
 
 mod access;
 pub(crate) mod attribution;

@@ -81,7 +81,7 @@ pub(crate) async fn show(
     Ok(Json(NetworkView::of(found)))
 }
 
-/// Sets or removes a network's ceiling. Pools that have more keep them.
+/// Sets or removes a network's ceiling. Pools that have more numbers keep them.
 #[utoipa::path(put, path = "/v1/networks/{network}", params(("network" = String, Path), Trial),
     request_body = SetCeiling, responses((status = 200, body = Done), (status = 403)))]
 pub(crate) async fn set(

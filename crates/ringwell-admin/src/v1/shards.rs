@@ -87,7 +87,7 @@ fn owners(node: &Handle, membership: &Member) -> Vec<OfOwner> {
     nodes.flat_map(|node| node.shards.iter().map(move |shard| of(node, *shard))).collect()
 }
 
-/// Numbers that rise, with runs as ranges.
+/// Rising numbers, with consecutive ones as ranges.
 fn ranges(numbers: impl Iterator<Item = u16>) -> String {
     let mut runs: Vec<(u16, u16)> = Vec::new();
     for number in numbers {

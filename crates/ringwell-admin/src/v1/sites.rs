@@ -135,7 +135,7 @@ pub(crate) async fn put(
     let trial = query(&uri)?;
     let mut change = context.store.change(&visitor.who, context.live.now()).await?;
     let before = change.site(&key).await?;
-    // The pages of a configured site would use the directory from then on.
+    // The pages of a configured site would use the directory's settings from then on.
     let owned = before.clone().or_else(|| context.configured_site(&key));
     if let Some(owned) = &owned
         && !may_see(&context, &visitor, owned).await?

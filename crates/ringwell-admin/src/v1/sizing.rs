@@ -95,7 +95,7 @@ pub(crate) struct ForecastView {
     reuse_seconds: Option<f64>,
     /// Share of callers who call after their number has gone to another visitor.
     misattributed: f64,
-    /// The same if any free number went out next.
+    /// The same if any free number were handed out next.
     misattributed_random: f64,
     /// Overflow and wrong callers together.
     not_attributed: f64,

@@ -45,8 +45,8 @@ pub struct CallChange {
     pub stir: Option<Stir>,
     /// The visitor who was shown the number.
     pub attribution: Option<Attribution>,
-    /// The number and the moment that were looked up for it. If the call has others by now, it does
-    /// not count.
+    /// The number and the time that were looked up for it. If those of the call have changed since,
+    /// it does not count.
     pub looked_up: Option<(Option<String>, Millis)>,
     /// The entry of the block list that refused it.
     pub blocked: Option<String>,
@@ -86,7 +86,8 @@ pub(crate) struct NewEvent {
     pub(crate) data: serde_json::Value,
 }
 
-/// Among the marks of published events: they name a visitor that was looked up for another moment.
+/// One of the marks of published events: the events name a visitor that was looked up for another
+/// time.
 const OUTDATED: char = 'o';
 
 impl CallRow {
@@ -127,7 +128,7 @@ pub(crate) async fn apply(
     let known = query::call(db, &id).await?;
     let is_first = known.is_none();
     if is_first && change.events.is_empty() && change.seen.is_none() {
-        // A visitor that was found after the call was removed.
+        // The visitor was found after the call was removed.
         return Ok(Applied { call: id, unattributed: None, is_new: false });
     }
     let mut row = known.unwrap_or_else(|| CallRow::new(&id, change));

@@ -21,7 +21,7 @@ const LATE: Millis = Millis(DAY);
 const CALLS_MAX: i64 = 50;
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
-/// Whether no visitor explains a call that began at `began`.
+/// Whether no visitor can have made a call that began at `began`.
 fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     match (attribution.outcome, &attribution.allocation) {
         (Attributed::None, _) => attribution.pool.is_some(),

@@ -109,7 +109,8 @@ impl Log {
             if shown.is_empty() && matches!(whom, Whom::Parameter { .. }) {
                 continue;
             }
-            // A call of the number's next visitor may be theirs, but is most likely not.
+            // A call attributed to the number's next visitor may be this person's, but most likely
+            // is not.
             let is_own = !matches!(whom, Whom::Parameter { .. })
                 || found.attribution.allocation.as_ref() == shown.first();
             theirs.push((id, found.number.unwrap_or_default(), shown, is_own));

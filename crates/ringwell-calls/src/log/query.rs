@@ -449,8 +449,8 @@ impl Log {
 /// The statement of a list of calls, and its arguments: numbers, then texts, then the last line of
 /// the previous page as its time and id, and the count of lines.
 pub(super) fn statement(filter: &CallFilter) -> (String, Vec<i64>, Vec<String>) {
-    // The statement contains only the given filters: with conditions that may be off, no database
-    // uses the index that a million calls need.
+    // The statement contains only the given filters: with optional conditions, no database uses the
+    // index that a million calls need.
     let mut texts: Vec<(&str, String)> = Vec::new();
     texts.extend(filter.number.clone().map(|number| ("number", number)));
     // A caller without a number matches none.

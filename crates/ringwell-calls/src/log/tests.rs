@@ -266,7 +266,7 @@ async fn a_number_that_no_visitor_can_have_seen_is_reported_once_a_week() {
     let start = 100 * DAY;
     assert_eq!(leaks("CA1", start, &none).await, 0);
     assert_eq!(leaks("CA2", start + 1, &none).await, 0);
-    // A visitor explains these: one from today, and one who calls some hours late.
+    // These calls have a visitor: one from today, and one who calls some hours late.
     assert_eq!(leaks("CA3", start + 2, &shown(start + DAY)).await, 0);
     assert_eq!(leaks("CA4", start + 3, &shown(start - DAY / 2)).await, 0);
     assert_eq!(leaks("CA5", start + 4, &shown(start - 2 * DAY)).await, 1);

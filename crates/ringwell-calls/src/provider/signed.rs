@@ -15,7 +15,7 @@ pub struct Unsigned {
     pub reason: &'static str,
     /// The value that would have matched.
     pub hint: Option<String>,
-    /// The provider is known to send this by mistake, and to repeat it after an error.
+    /// The provider sometimes sends this by mistake, and repeats it after an error.
     pub is_retried: bool,
 }
 
@@ -73,7 +73,7 @@ fn names(request: &Incoming) -> String {
     shown.join(" ")
 }
 
-/// A usual name in programs, unlike a number, a person's name or an address.
+/// A name that is usual in programs, unlike a number, a person's name or an address.
 fn is_plain(name: &str) -> bool {
     let is_letter = |b: u8| b.is_ascii_alphabetic() || b == b'_';
     name.len() <= NAME_BYTES_MAX

@@ -1,5 +1,5 @@
-//! Ends of calls that Ringwell knows without a provider: blocked callers, numbers without a
-//! destination, calls about which no report arrives any more.
+//! Ends calls without a report of the provider: blocked callers, numbers without a destination,
+//! calls about which no report arrives any more.
 //!
 //! Source: docs/spec/calls.md, "One call".
 
@@ -34,8 +34,8 @@ pub(super) fn refuse(change: &mut CallChange, block: &Block, at: Millis) {
     change.blocked = Some(block.id());
 }
 
-/// A call that the account refuses is over; any other is in the hands of the provider's fallback,
-/// whose reports count more than this one.
+/// A call that the account refuses is over. Any other is handled by the provider's fallback, whose
+/// reports take precedence over this one.
 fn not_connected(change: &mut CallChange, unknown: &UnknownNumber, at: Millis) {
     let kind = match unknown {
         UnknownNumber::Unavailable => EventKind::LegEnded(Outcome::Failed),

@@ -189,7 +189,7 @@ async fn calls_are_redacted_and_removed_by_their_age() {
     assert!(log.events(0, 10).await.unwrap().is_empty());
 }
 
-/// An account that answers callers of numbers without a destination by `unknown_number`.
+/// An account that treats callers of numbers without a destination as `unknown_number` says.
 fn without_destinations(unknown_number: UnknownNumber) -> Calls {
     let account = CallAccount {
         name: "main".to_owned(),

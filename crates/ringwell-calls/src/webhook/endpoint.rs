@@ -49,7 +49,7 @@ pub enum Rotated {
     Made(Made),
     /// There is no such endpoint.
     Unknown,
-    /// Two earlier secrets still sign; the first of them ends at this time.
+    /// Two earlier secrets still sign; the older one expires at this time.
     TooSoon(Millis),
 }
 
@@ -122,8 +122,8 @@ impl Log {
         Ok(removed > 0)
     }
 
-    /// Gives an endpoint a new secret. The one before also signs for a day, and after a second
-    /// rotation on that day the one before that as well.
+    /// Gives an endpoint a new secret. The previous one also signs for a day; after a second
+    /// rotation on that day, so does the one before it.
     ///
     /// # Errors
     /// [`LogError`].

@@ -8,8 +8,8 @@ use super::endpoint::disable;
 use super::schedule;
 use crate::log::{Log, LogError, from_ms, ms};
 
-/// The lease of a taken delivery: longer than sending takes, and short enough that the deliveries
-/// of a killed process go out soon.
+/// The lease of a delivery: longer than sending takes, and short enough that the deliveries of a
+/// killed process are sent soon.
 pub const LEASE: Millis = Millis(20_000);
 
 /// The longest error text that is stored.
@@ -122,7 +122,7 @@ impl Log {
         most: u32,
     ) -> std::result::Result<Vec<Due>, LogError> {
         let mut tx = self.database().write().await?;
-        // If two workers take the same line, PostgreSQL makes the second one check it again.
+        // If two workers take the same row, PostgreSQL makes the second one check it again.
         let query = sqlx::query(
             "UPDATE webhook_deliveries SET next_ms = $1 \
              WHERE endpoint = $2 AND state = 'pending' AND next_ms <= $3 AND event IN \

@@ -30,7 +30,8 @@ pub enum Mismatch {
     /// Its id or its timestamp cannot be signed.
     #[error("webhook-id or webhook-timestamp is missing or unreadable")]
     Unreadable,
-    /// It was sent this long ago or ahead of time, in seconds, or one of the clocks is wrong.
+    /// It was sent this many seconds ago, or is dated this far in the future; or one of the clocks
+    /// is wrong.
     #[error("its timestamp differs by {0} s from this clock; 300 are allowed")]
     Apart(u64),
     /// It has no signature of the body with a known secret.

@@ -195,8 +195,8 @@ fn deviation<'a>(
             None => {}
             Some(newest) => {
                 let pool = held.pool.is_none_or(|pool| pool == newest.pool);
-                // A start that does not know how long it was away lengthens lockouts without
-                // records.
+                // If a server does not know at startup how long it was away, it lengthens lockouts
+                // without records.
                 let times = held.allocated == newest.allocated && held.until >= newest.until;
                 if !(pool && times) {
                     let words = format!(

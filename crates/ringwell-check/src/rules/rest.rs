@@ -112,7 +112,7 @@ impl Rest {
     }
 }
 
-/// An allocation that its row did not get, and that was not released.
+/// An allocation whose number its row did not get, and that was not released.
 fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
     if row.batch.key.is_some() {
         // It is not released, because the client may ask for it again.

@@ -1,6 +1,6 @@
 //! The demo's receiver of webhooks: receives and verifies events like a user's own program.
 //!
-//! It uses the receiver of `ringwell webhooks listen`. Its endpoint is created again at each start,
+//! It uses the receiver of `ringwell webhooks listen`. Its endpoint is created anew at each start,
 //! because its secret is shown only once and its port may change.
 
 use std::collections::VecDeque;

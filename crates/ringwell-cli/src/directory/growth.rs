@@ -173,7 +173,7 @@ fn a_month_ends_once_and_names_its_beginning() {
     assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
     assert_eq!(ended(&mut month, at("2026-01-31T23:59:00Z")), None, "the clock stepped back");
     assert_eq!(ended(&mut month, at("2026-02-01T00:05:00Z")), None);
-    // No check was made for a while: numbers count as unused if they were so since the last checked
-    // month.
+    // No check was made for a while: a number counts as unused if it was not used since the last
+    // checked month.
     assert_eq!(ended(&mut month, at("2026-05-03T00:00:00Z")), Some(at("2026-02-01T00:00:00Z")));
 }

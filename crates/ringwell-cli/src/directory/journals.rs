@@ -22,8 +22,9 @@ impl Naming {
         Self { data: keeps(config).then(|| config.data.clone()), noted: None }
     }
 
-    /// Records the name once a required hold is durable, because a start that ends earlier must
-    /// still find the old name. It changes when other nodes show that the data are a copy.
+    /// Records the name once a required hold is durable: if the process ends earlier, the old name
+    /// must still be found at the next start. It changes when other nodes show that the data are a
+    /// copy.
     pub(super) async fn note(&mut self, store: &Store, node: &str) -> Result<(), StoreError> {
         let Some(data) = &self.data else { return Ok(()) };
         let named = Identity::read(&OsFiles, data).ok().flatten();

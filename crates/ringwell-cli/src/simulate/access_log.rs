@@ -1,8 +1,8 @@
 //! The access log of a web site: the times at which visitors opened pages.
 //!
-//! Reads the common and the combined format, as Apache and nginx write them. Owns the definitions
-//! of a page and of a robot. A visitor is an address with its user agent; a page is a GET that was
-//! answered with 2xx or 304 and whose path has no extension, or one of a page.
+//! Reads the common and the combined log format of Apache and nginx. Owns the definitions of a page
+//! and of a robot. A visitor is an address with its user agent; a page is a GET that was answered
+//! with 2xx or 304 and whose path has no extension, or one of a page.
 
 use std::io::{self, BufRead, Read};
 

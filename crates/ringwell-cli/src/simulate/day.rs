@@ -1,8 +1,7 @@
 //! A day in virtual time: visitors of a web site are shown numbers of a ring pool, and some of them call.
 //!
 //! The numbers come from the server's own engine, and the server's own rule attributes the callers.
-//! Owns neither; owns the choice of callers and times. The same views and the same seed give the
-//! same day.
+//! Owns only the choice of callers and times. The same views and the same seed give the same day.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
@@ -64,7 +63,7 @@ pub(super) struct Found {
     pub(super) crashes: u64,
 }
 
-/// A caller who dials at a given time.
+/// A caller, who dials at a given time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Call {
     at: Millis,
@@ -166,7 +165,7 @@ impl World<'_> {
             return;
         };
         // A call while the server is down is connected, and its visitor is looked up after the
-        // start.
+        // server has started.
         let serving = Serving { pool: self.day.pool.id, name: None, is_overflow: false };
         let held = self.server.holders(number, call.at);
         let attribution = Attribution::of(call.at, &[serving], &held);

@@ -1,5 +1,6 @@
 //! The kill drill: 200 call events a second arrive, the server is killed repeatedly, and the
-//! receiver of webhooks fails, hangs and resets. No call is lost or doubled, each event arrives.
+//! receiver of webhooks fails, hangs and resets. No call is lost or duplicated, and each event
+//! arrives.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufReader, Write};
@@ -49,7 +50,7 @@ fn receiver() -> (u16, Arc<Mutex<Taken>>) {
 
 fn serve(stream: TcpStream, all: &Mutex<Taken>) -> Option<()> {
     let mut reader = BufReader::new(stream);
-    // A sender that was killed in the middle has not delivered anything.
+    // A sender that was killed in the middle of a request has not delivered anything.
     let (headers, body) = read_request(&mut reader)?;
     let name = headers.get("webhook-id")?.clone();
     let is_first = {

@@ -41,7 +41,7 @@ impl Phone {
         fs::set_permissions(&path, mode).unwrap();
     }
 
-    /// The same, where `server` says that it listens.
+    /// The same, at the address where `server` listens according to its log.
     pub(crate) fn at(server: &Server) -> Self {
         server.says("\"calls\"");
         let log = server.log();

@@ -17,7 +17,8 @@ const SENDERS: u32 = 50;
 /// The account's hook.
 const ANSWER: &str = "/t/main/answer";
 
-/// The times of requests in one interval, each from its due time: a late sender has waited too.
+/// The latencies of requests in one interval, each from its due time, because a late sender has
+/// waited too.
 #[derive(Default)]
 struct Times {
     calls: Vec<Duration>,
@@ -55,7 +56,7 @@ fn measure(board: &Switchboard, span: Duration, path: &str, calls: u32, batches:
                 for call in (sender..calls * seconds).step_by(SENDERS as usize) {
                     let due = began + Duration::from_secs(1) * call / calls;
                     thread::sleep(due.saturating_duration_since(Instant::now()));
-                    // Each from a caller of its own, as most are.
+                    // Each has a different caller, as most calls do.
                     let from = 2_000_000_000 + series * 1_000_000 + u64::from(call);
                     let ring = format!("CallSid=CA{series}x{call}&From=%2B1{from}&To=%2B1{number}");
                     let answer = twilio.post(path, &ring);
@@ -82,7 +83,7 @@ fn used(board: &Switchboard) -> Duration {
     Duration::from_millis((ticks[0] + ticks[1]) * 10)
 }
 
-/// The time that `of` thousandths of `times` stay within.
+/// The time that `of` thousandths of `times` do not exceed.
 fn percentile(times: &mut [Duration], of: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() * of).div_ceil(1000) - 1]

@@ -117,7 +117,7 @@ fn buckets_that_have_moved_on_do_not_block_a_later_move() {
     for (from, to) in [(1, 0), (0, 1)] {
         assert_eq!(move_buckets(&mut servers[from].client(), "512-520", to).status, 200);
     }
-    // As if the answer to the first move's end had been lost.
+    // As if the answer at the end of the first move had been lost.
     let [a, b] = servers;
     b.stop();
     edit_map(&cluster.sites[1], |map| {
@@ -147,7 +147,7 @@ fn lockouts_of_numbers_that_left_their_pool_during_the_move_are_moved_too() {
     });
     let mut pools = cluster.pools().to_vec();
     for pool in &mut pools {
-        // Without the number that has gone out.
+        // Without the number that was handed out.
         (pool.first, pool.numbers) = (pool.first + 1, pool.numbers - 1);
     }
     cluster.sites[1].write(pools);

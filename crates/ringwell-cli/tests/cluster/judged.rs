@@ -1,4 +1,4 @@
-//! The view of a node's clients while the other node hung, judged by `ringwell check`: the fault is
+//! Judges by `ringwell check` what a node's clients see while the other node hangs: the fault is
 //! recorded in the history (`nem` lines), so that the checker can distinguish rows that overflowed
 //! because their shard was gone from rows that overflowed without reason.
 

@@ -42,7 +42,7 @@ fn a_pool_that_appears_after_the_start_with_a_new_map_is_held_after_another_star
     }
 }
 
-/// A number goes from a pool of node a to one of node b while node a stands still. Node b waits for
+/// A number goes from a pool of node a to one of node b while node a is suspended. Node b waits for
 /// it, and then gives the number.
 #[test]
 fn a_node_that_stood_still_gives_no_number_that_has_left_it() {

@@ -22,7 +22,7 @@ pub(super) fn numbers_of(rows: &[Row]) -> Vec<u64> {
     rows.iter().filter(|row| !row.overflow).map(|row| row.number).collect()
 }
 
-/// Sends batches until no row overflows any more, or gives up if `all` numbers are out.
+/// Sends batches until no row overflows any more, or gives up if `all` numbers are allocated.
 fn ask_all_there(cluster: &Cluster, client: &mut Client, id: &str) -> Vec<u64> {
     let until = Instant::now() + PATIENCE;
     let mut numbers = Vec::new();

@@ -1,5 +1,4 @@
-//! The dashboard's page of a cluster: it names a node that is slow, and does not name one that is
-//! not.
+//! The dashboard's page of a cluster: it names a slow node, and no other.
 
 use super::support::server::signal;
 use super::*;

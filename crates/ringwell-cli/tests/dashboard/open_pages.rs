@@ -14,7 +14,7 @@ const BATCHES: u32 = 1_000;
 const ROUNDS: usize = 7;
 const SECONDS: u32 = 7;
 
-/// The latencies of batches sent on schedule, from due time to answer, that 1 % of them exceed.
+/// The p99 latencies of batches sent on schedule, from due time to answer.
 fn p99(place: &DashboardServer, seconds: u32) -> Duration {
     let mut client = place.server.client();
     let began = Instant::now();

@@ -27,12 +27,12 @@ fn places(images: &[Image]) -> Vec<PathBuf> {
     images.iter().map(|image| image.at.clone()).collect()
 }
 
-/// All machines lose power at once; the node loses its disk, too. Returns whether the checker or the
-/// start found that something was lost.
+/// All machines lose power at once; the node loses its disk, too. Returns whether the checker or
+/// the restarted node found that something was lost.
 fn power_cut(setting: &str) -> Option<bool> {
     let folder = TempDir::new().unwrap();
     let images = images(folder.path())?;
-    // The start of a node would refuse servers that do not flush: it sees these settings.
+    // A node would refuse servers that do not flush, so it is shown these settings.
     let shown = Nats::start(1)?;
     let stores = places(&images);
     let mut nats = Nats::start_in(&Layout { setting, stores: &stores, ..Layout::default() })?;
@@ -67,7 +67,8 @@ fn power_cut(setting: &str) -> Option<bool> {
     drop(nats);
     drop(images);
     println!("violations: {}", verdict.0["violations"]);
-    // Twice, forgotten, not attributed, another state: not overflow while the disks were slow.
+    // Numbers handed out twice or forgotten, wrong attributions or another state, but not overflow
+    // while the disks were slow.
     Some(["C1", "C2", "C10", "C11"].iter().any(|rule| verdict.0["violations"][rule] != Value::Null))
 }
 
@@ -250,7 +251,8 @@ fn flipped_bits_of_a_leader_are_never_skipped() {
     trial.wait_for_numbers(&server);
     let verdict = trial.judge(&server).0;
     let broken = verdict["violations"].as_object().unwrap();
-    // A look-up in the part that the leader has lost says "not kept", though others have it.
+    // A look-up in the part that the leader has lost answers "not kept", although other servers
+    // have it.
     assert!(broken.keys().all(|rule| rule == "C10"), "{verdict:#}");
     println!("look-ups of what the leader has lost: {:?}", broken.get("C10"));
     server.stop();

@@ -18,10 +18,10 @@ use crate::trial::{Trial, wait_until};
 const STREAM: &str = "RINGWELL_0";
 
 /// The variable with the count of rounds of each kill. If it is set, the machine is idle enough for
-/// the bars.
+/// the time limits.
 const ROUNDS: &str = "RINGWELL_ENGINE_ROUNDS";
 
-/// Without it: rounds, and how much longer a busy machine may take.
+/// Without it: the rounds, and the additional time that a busy machine may take.
 const FEW: u32 = 2;
 const BUSY: u32 = 4;
 
@@ -187,7 +187,7 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     trial.load(&server);
     for round in 1..=3_usize {
         let waiting = start(&trial, round % 2);
-        // It must have received a sign of life.
+        // It must have received a heartbeat.
         thread::sleep(Duration::from_secs(3));
         trial.fault("kill -9, and a machine whose clock differs by 20 minutes takes over");
         server.kill();
@@ -245,7 +245,7 @@ fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
     server.stop();
 }
 
-/// As the guide says: the next one when all are ready.
+/// As the guide says: restart the next one when all are ready.
 fn restart_servers(nats: &mut Nats, trial: &Trial) {
     for index in 0..3 {
         nats.stop(index);
@@ -254,7 +254,7 @@ fn restart_servers(nats: &mut Nats, trial: &Trial) {
     }
 }
 
-/// A number of each pool. They were not among `given`, to which they are added.
+/// A number of each pool. Checks that they are not in `given`, and adds them to it.
 fn numbers_of_each(site: &Site, server: &Server, given: &mut BTreeSet<u64>) {
     let ask = |pool: &Pool| Ask { pool: pool.id, id: "large".to_owned() };
     let asks: Vec<Ask> = site.pools.iter().map(ask).collect();
@@ -308,7 +308,7 @@ fn a_second_process_with_one_nodes_name_fences_the_first_which_returns_to_nothin
     }
     let serving = servers.pop().unwrap();
     trial.load(&serving);
-    // None of the others ever gives a number again.
+    // None of the other processes ever hands out a number again.
     for fenced in &servers {
         trial.wait_for_overflow(fenced);
     }

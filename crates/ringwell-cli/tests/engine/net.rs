@@ -102,7 +102,7 @@ impl Net {
         }
     }
 
-    /// All hosts reach each other again.
+    /// Lets all hosts reach each other again.
     pub(crate) fn heal(&self) {
         while ip(&format!("-n {}r rule del prio {DROPS}", self.name)).is_ok() {}
     }

@@ -128,7 +128,7 @@ fn a_stopping_node_hands_its_shards_to_its_standby() {
     nodes.wait_for_all(&second);
     let command = nodes.start_elsewhere(0, "a2");
     let waiting = thread::spawn(|| (Server::start(command), Instant::now()));
-    // It would have taken over by now if it obeyed node b, or no node.
+    // It would have taken over by now if it followed node b's heartbeats, or none.
     sleep(Duration::from_secs(5));
     assert!(!waiting.is_finished(), "the owner lives");
     let stopping = Instant::now();

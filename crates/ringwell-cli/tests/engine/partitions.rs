@@ -20,7 +20,7 @@ fn servers(net: &Net) -> Option<Nats> {
     Nats::start_in(&Layout { net: Some(net), ..Layout::default() })
 }
 
-/// An owner under load, and its standby, which waits.
+/// An owner under load, and its waiting standby.
 fn owner_and_standby(
     net: &Net,
     nats: &Nats,
@@ -35,7 +35,8 @@ fn owner_and_standby(
     (trial, owner, waiting)
 }
 
-/// The standby has taken over; the owner finds that out once the network is whole, and gives nothing.
+/// The standby has taken over; the owner detects this once the network is restored, and hands out
+/// nothing.
 fn taken_over(
     net: &Net,
     mut trial: Trial,

@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use crate::net::Net;
 use crate::support::server::signal;
 
-/// The time in which servers must find each other.
+/// The time within which servers must find each other.
 const PATIENCE: Duration = Duration::from_mins(1);
 
 /// One to three servers. Killed when dropped.
@@ -172,7 +172,7 @@ impl Nats {
         }
     }
 
-    /// Has another server lead a stream.
+    /// Makes another server lead a stream.
     pub(crate) fn step_down(&self, stream: &str) {
         self.publish(&format!("$JS.API.STREAM.LEADER.STEPDOWN.{stream}"), "");
     }
@@ -230,7 +230,7 @@ impl Nats {
         self.servers[index].child.as_ref().unwrap().id()
     }
 
-    /// A regular stop, which hands over what it leads.
+    /// Stops a server properly: it hands over the streams that it leads.
     pub(crate) fn stop(&mut self, index: usize) {
         if let Some(mut child) = self.servers[index].child.take() {
             signal(child.id(), "TERM");
@@ -264,7 +264,7 @@ impl Drop for Nats {
     }
 }
 
-/// The program: where the environment says, or on the path.
+/// The program: from the environment variable, or on the path.
 fn program() -> Option<PathBuf> {
     let named = std::env::var_os("NATS_SERVER").map(PathBuf::from);
     let program = named.unwrap_or_else(|| "nats-server".into());

@@ -52,7 +52,7 @@ fn a_wall_clock_set_back_before_a_start_ends_no_lockout_and_closes_no_pool() {
     server.stop();
 }
 
-/// It can be distinguished from a long stop only by its length.
+/// The leap can be distinguished from a long stop only by its length.
 #[test]
 fn a_wall_clock_set_ahead_before_a_start_ends_no_lockout() {
     let mut trial = Trial::new("");

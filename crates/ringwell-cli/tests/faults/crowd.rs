@@ -11,7 +11,7 @@ use super::support::server::Server;
 use super::trial::{Trial, wait_until};
 
 const CROWD: u64 = 10_000;
-/// Descriptors of either process beside those of clients.
+/// Descriptors that each process needs in addition to those of clients.
 const OTHERS: u64 = 1_000;
 
 /// The count of clients that fit into this process's descriptors; the server inherits the limit.

@@ -61,7 +61,7 @@ fn fail(rules: &[&str]) {
     assert_eq!(server.client().get("/healthz", &[]).unwrap().status, 200, "it lives");
     server.says("the journal failed");
 
-    // The disk works again, and is not trusted: its contents are unknown.
+    // The disk works again, but is not trusted, because its contents are unknown.
     injected.end();
     trial.wait_for_answers(20);
     trial.wait_for_overflow(&server);
@@ -81,8 +81,8 @@ fn a_failed_write_ends_the_journal_until_a_restart_and_loses_nothing() {
 }
 
 /// A file system without writes past the page cache returns `EINVAL`: from then on there are
-/// separate flushes. A segment that begins in this time is opened for such writes again, and needs
-/// a flush to begin, too.
+/// separate flushes. A segment that begins in this time is opened for direct writes again, and also
+/// needs a flush at its beginning.
 #[test]
 fn a_failed_flush_ends_the_journal_until_a_restart_and_loses_nothing() {
     if has_strace() {

@@ -1,5 +1,5 @@
-//! A process that may not get more memory, or whose files may not grow: it ends, and the next one
-//! has all answered allocations.
+//! If a process cannot get more memory, or its files cannot grow, it ends, and the next one has all
+//! answered allocations.
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;

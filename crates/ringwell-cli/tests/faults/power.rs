@@ -64,7 +64,7 @@ fn allocations_answered_without_a_flush_do_not_survive_a_power_cut() {
         Some(Outcome::Judged(Verdict(verdict))) => {
             assert!(verdict["violations"]["C2"].as_u64() > Some(0), "{verdict:#}");
         }
-        // A segment that was flushed when it was begun knows how many frames came before.
+        // A segment that was flushed when it was begun records how many frames came before it.
         Some(Outcome::Refused(log)) => assert!(log.contains("must not be cut"), "{log}"),
         None => {}
     }

@@ -123,7 +123,7 @@ impl Trial {
         }
     }
 
-    /// The same for the loads that were started last: the server of others may be gone.
+    /// The same for the loads that were started last: the server of earlier loads may be gone.
     pub(crate) fn wait_for_answers_of_new(&self, more: usize) {
         for load in self.loads.iter().rev().take(2) {
             let wanted = load.answers() + more;
@@ -139,7 +139,7 @@ impl Trial {
         self.made += 1;
     }
 
-    /// Counts a hidden event: rows may overflow only for another cause.
+    /// Counts an event that is not recorded as a fault: it does not excuse overflow.
     pub(crate) fn unnoticed(&mut self) {
         self.made += 1;
     }

@@ -100,7 +100,7 @@ fn one_start_with_a_wrong_clock_destroys_no_history() {
         sleep(Duration::from_millis(300));
         assert!(!one(&mut server.client(), &pool, "second").overflow);
         server.stop();
-        // Long enough for it to look for history that is too old, with new snapshots before.
+        // Long enough for new snapshots, and then for a search for history that is too old.
         for _ in 0..2 {
             let server = start(&site, &wall, wrong);
             sleep(Duration::from_millis(2_500));

@@ -45,7 +45,7 @@ fn a_server_whose_lock_was_removed_ends_and_admits_no_other_before() {
     if let Err(refused) = &second {
         assert!(refused.log.contains("is in use by process"), "{}", refused.log);
     }
-    // It had the lock only if the first had ended.
+    // It got the lock only if the first one had ended.
     let second = second.unwrap_or_else(|_| Server::start(site.serve(&[])));
     assert_ne!(batch::one(&mut second.client(), &site.pools[0], "b").number, number);
     second.stop();
@@ -130,8 +130,8 @@ fn a_data_directory_accessible_to_others_causes_a_warning() {
     }
 }
 
-/// If a start ends between making the directory and flushing its parent, a power cut removes its
-/// name with all its contents.
+/// If a process ends during startup between making the directory and flushing its parent, a power
+/// cut removes the directory with all its contents.
 #[test]
 fn a_start_flushes_the_names_of_directories_that_are_there() {
     let strace = Command::new("strace").args(["-f", "-qq", "-o", "/dev/null", "true"]).status();

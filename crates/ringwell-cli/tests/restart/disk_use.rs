@@ -69,7 +69,7 @@ fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_noth
     assert!(most < 30 * MIB, "{most} bytes");
     server.stop();
     let server = Server::start(site.serve(&[]));
-    // The start has begun a segment, so the oldest one is dropped once new snapshots begin after
+    // A segment was begun at startup, so the oldest one is dropped once new snapshots begin after
     // it.
     thread::sleep(Duration::from_secs(6));
     let (begun, held) = (written(&server), on_disk(&journal));

@@ -1,4 +1,4 @@
-//! Damage in the part of the history that a start does not read because the snapshot covers it.
+//! Damage in the part of the history that is not read at startup because the snapshot covers it.
 
 use std::fs::{self, File};
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -47,7 +47,7 @@ fn damage_behind_the_snapshot_is_found_after_the_start_and_said_everywhere() {
     assert_eq!(batch::one(&mut client, pool, "whole").number, pool.first + 1);
     thread::sleep(Duration::from_millis(700));
     server.stop();
-    // A start reads the newest segment, and each start begins one.
+    // The newest segment is read at startup, and each start begins a new one.
     let server = Server::start(site.serve(&[]));
     assert_eq!(batch::one(&mut server.client(), pool, "next").number, pool.first);
     server.stop();

@@ -40,7 +40,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // Lazily, because a process that a failing test has left may still use it.
+        // Lazily, because a process left over from a failed test may still use it.
         let _ = Command::new("umount").arg("-l").arg(&self.at).status();
     }
 }

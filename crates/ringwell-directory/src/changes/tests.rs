@@ -118,7 +118,7 @@ fn a_change() -> impl Strategy<Value = (u64, Option<(u64, u32, Option<u64>)>)> {
 }
 
 proptest! {
-    /// Regardless of its history, a state equals one built from its list.
+    /// A state equals one built from its list, however it came about.
     #[test]
     fn a_changed_state_equals_one_built_from_its_pools(
         changes in proptest::collection::vec(proptest::collection::vec(a_change(), 1..4), 1..12),

@@ -1,4 +1,4 @@
-//! Ring pools from a CSV file, one a line, for installations with many.
+//! Ring pools from a CSV file, one in each line, for installations with many.
 //!
 //! Owns its columns. Also reads files of `ringwell demo` and of `ringwell pools export`; the latter
 //! have a line for each range of a pool's numbers. Columns may be in any order. Other CSV files use

@@ -103,7 +103,7 @@ fn is_same(one: &Listen, other: &Listen) -> bool {
 
 /// Swaps of sites whose ring pools do not exist: field and message for each.
 fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)> {
-    // A database and the application have pools of their own.
+    // A database and the application bring their own pools.
     if config.database.is_some() || config.application.is_some() {
         return Vec::new();
     }

@@ -225,7 +225,7 @@ impl Consent {
 /// `https://shop.example`, or `https://*.shop.example` for every name with one more label.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SiteOrigin {
-    /// The text up to the `*`, or the whole.
+    /// The text up to the `*`, or the whole text.
     before: String,
     /// The text from the dot after the `*` on.
     after: Option<String>,

@@ -10,7 +10,7 @@ pub(super) const PLAIN: u32 = 0;
 /// One zstd frame.
 pub(super) const ZSTD: u32 = 1;
 
-/// The fastest level that finds repetitions: each higher one costs more time than it saves space.
+/// The fastest level that finds repetitions: higher levels are not worth their time.
 #[cfg(feature = "zstd")]
 const LEVEL: i32 = 1;
 

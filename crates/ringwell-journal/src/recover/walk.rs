@@ -95,8 +95,7 @@ impl<'s, S: Segments> Walk<'s, S> {
         let (offset, salt, bytes) = (self.offset, self.salt, self.window.file.bytes);
         let block = self.window.read(offset, BLOCK_BYTES)?;
         let Some(made) = made else {
-            // Starts of earlier versions cut where a frame ended. The first frame may extend a
-            // file.
+            // Earlier versions cut where a frame ended. The first frame may extend a file.
             let header = decode_header(block, salt, Some(n));
             let end = header.map_or(offset, |header| offset + header.bytes as u64);
             let is_first = offset == SEGMENT_HEADER_BYTES as u64;

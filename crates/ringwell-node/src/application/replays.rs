@@ -52,7 +52,7 @@ impl Replays {
         Self { file, floor, newest: floor, pools: HashMap::new() }
     }
 
-    /// Whether a push of this time is accepted; it is then recorded. The last one for a pool is
+    /// Whether a push of this time is accepted; it is then recorded. The last push for a pool is
     /// accepted again, because its sender may not have received the answer.
     ///
     /// # Errors

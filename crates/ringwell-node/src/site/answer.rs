@@ -74,7 +74,7 @@ pub(super) async fn numbers(
         return nothing();
     };
     entry.count(Outcome::Numbers);
-    // A returning visitor may have had the number for long.
+    // A returning visitor may have had the number for a long time.
     if !is_new {
         sites.leases().seen(visitor, &given.held);
     } else if !given.held.is_empty() {

@@ -14,7 +14,7 @@ use ringwell_directory::Site;
 
 use super::token::Visitor;
 
-/// A visitor without a keep-alive has its number for this long: until a page's first keep-alive,
+/// A visitor without a keep-alive keeps the number for this long: until a page's first keep-alive,
 /// plus a quarter of a minute for its transport.
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
 /// Seconds between two keep-alives of a page.

@@ -36,7 +36,8 @@ fn a_file_that_lost_its_tail_is_refused_wherever_it_was_cut() {
     }
 }
 
-/// The end that a start cuts off is marked; a file cut by a start may be cut by the next one.
+/// The end that is cut off at a start is marked; a file that was cut may be cut again at the next
+/// start.
 #[test]
 fn a_file_cut_by_a_start_is_complete_until_it_is_cut_again() {
     let data = TempDir::new().unwrap();
@@ -45,7 +46,7 @@ fn a_file_cut_by_a_start_is_complete_until_it_is_cut_again() {
     open(&settings).journal.close().unwrap();
     let cut = fs::read(&path).unwrap();
     assert!(cut.len() < 128 << 10, "the start cut nothing");
-    // As if the start had died before its own segment existed.
+    // As if the process had ended during startup, before its own segment existed.
     for other in names(&settings).iter().filter(|name| !path.ends_with(name)) {
         fs::remove_file(settings.shard_directory(0).join(other)).unwrap();
     }

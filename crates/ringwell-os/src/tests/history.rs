@@ -74,7 +74,7 @@ fn the_newest_two_snapshots_are_kept() {
     let kept = ["00000000000000000004.rps", "00000000000000000005.rps"];
     let segment = "0000000000000001.rpj";
     assert_eq!(names(&settings), [kept[0], kept[1], segment]);
-    // A killed process leaves an unfinished one; the next start removes it.
+    // A killed process leaves an unfinished one, which is removed at the next start.
     fs::write(settings.shard_directory(0).join("00000000000000000077.tmp"), "x").unwrap();
     shard.journal.close().unwrap();
     let shard = open(&settings);

@@ -65,7 +65,7 @@ pub(super) fn pass_params(text: &[u8], first: u8) -> Option<(&[u8], bool)> {
         }
         rest = rest.get(BLOCK..)?;
     }
-    // No row of ours and no end of a batch is that short.
+    // Neither a row nor the end of a batch is that short.
     Some((pass(rest, first)?, ours.to_bitmask() != 0))
 }
 

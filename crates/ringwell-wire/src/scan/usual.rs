@@ -2,7 +2,7 @@
 //!
 //! The form is `{"api_suffix":"ID/allocate_number.json?ring_pool_key=KEY…","request_id":…}`,
 //! without white space and escapes; the last member may be absent and is otherwise a string or an
-//! integer. Everything else is for [`super::row`], which reads the same suffixes by
+//! integer. Everything else is left to [`super::row`], which reads the same suffixes with
 //! [`Reader::suffix`]. Invariant: [`crate::ask::parse_suffix`] reads every suffix that it accepts
 //! as the same row.
 
@@ -120,8 +120,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The way in which parameters are skipped. A trait rather than a closure or function pointer,
-/// because those would be called instead of inlined.
+/// How parameters are skipped. A trait rather than a closure or function pointer, because those
+/// would be called instead of inlined.
 pub(super) trait Params {
     /// Skips the parameters at the beginning of `text`, from the `&` before them on; also reports
     /// whether one of them may be ours.

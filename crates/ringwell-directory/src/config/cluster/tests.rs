@@ -27,7 +27,7 @@ link = "10.0.0.2:9000"
 listen = ["10.0.0.2:8080", "unix:/run/ringwell/b.sock"]
 "#;
 
-/// Loads `toml` beside a file `cluster.secret` with the secret; both have `mode`.
+/// Loads `toml` next to a file `cluster.secret` with the secret; both files have `mode`.
 fn load(toml: &str, secret: &str, mode: u32) -> Result<Cluster, Vec<Fault>> {
     let dir = TempDir::new().unwrap();
     let [file, secret_file] = ["cluster.toml", "cluster.secret"].map(|name| dir.path().join(name));

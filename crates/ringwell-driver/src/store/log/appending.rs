@@ -91,8 +91,8 @@ impl Appending {
         (appending, Ask::Append)
     }
 
-    /// `previous_hash` is the hash of the message before it. If `is_old`, that message is read
-    /// before anything is sent, because the log may have lost it since.
+    /// `hash` is the hash of the message before it. If `is_old`, that message is read before
+    /// anything is sent, because the log may have lost it since.
     #[must_use]
     pub fn after(self, hash: u64, is_old: bool) -> (Self, Ask) {
         let before = Some(hash).filter(|_| self.n > 1 && !planted(Bug::PlaceAlone));

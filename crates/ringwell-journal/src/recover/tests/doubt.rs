@@ -1,4 +1,4 @@
-//! Frames that may have been answered and cannot be read: for how long that is remembered.
+//! Frames that may have been answered but cannot be read, and how long this is remembered.
 
 use super::*;
 
@@ -10,7 +10,7 @@ fn the_doubt_survives_any_number_of_starts_that_write_nothing() {
     author.group(11, 100);
     author.files.0.get_mut(&1).unwrap()[2 * BLOCK_BYTES + 100] ^= 1;
     let tip = Tip::after(&author.groups[0].header);
-    // Two starts cut frame 2, one after the other, and ended before they wrote a frame.
+    // Frame 2 was cut off at two starts in a row, both of which ended before they wrote a frame.
     author.segment(tip.raise_epoch(), None);
     author.segment(tip.raise_epoch().raise_epoch(), None);
     let mark = SnapshotMark { journal: JOURNAL, prev_hash: tip.prev_hash, through: 1 };

@@ -10,7 +10,7 @@ use crate::pacing::Pacing;
 const SECOND: Duration = ms(1_000);
 const RECOVERED: Duration = ms(12_000);
 
-/// The owner stops for ten seconds, from the second second on.
+/// The owner stops for ten seconds, beginning with second two.
 const STALL: Times = Times::once(ms(2_000), ms(10_000));
 
 fn stall(seed: u64, random: bool) -> Scenario {
