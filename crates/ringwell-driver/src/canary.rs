@@ -35,8 +35,9 @@ bugs! {
     OwnersNotAsked "owners-not-asked";
     /// With durability `os`, nothing is held after a power cut.
     PowerCutIgnored "power-cut-ignored";
-    /// A journal continues although the flush before a snapshot has failed.
-    SnapshotFlushIgnored "snapshot-flush-ignored";
+    /// With durability `os`, a journal continues after a failed flush, and the next start holds
+    /// nothing.
+    FailedFlushIgnored "failed-flush-ignored";
     /// Nothing is held at startup if only one shard's journal is missing.
     LostShardIgnored "lost-shard-ignored";
     /// A rename is not made durable.

@@ -28,7 +28,6 @@ use crate::platform::{Moment, Platform};
 use crate::queue::Peers;
 use crate::rows::is_promise;
 use crate::stats::Stats;
-use crate::store::doubt_unflushed;
 use crate::watch::{Served, Watch};
 
 /// The most idle memory blocks for batches that a shard keeps; more than are usually in flight at
@@ -328,15 +327,6 @@ impl<P: Platform> Shard<P> {
     /// Records that nothing more is stored until a restart.
     pub(crate) fn journal_failed(&self, reason: &str) {
         self.hold_up(JournalState::Failed, Refusal::JournalFailed, reason);
-        let (files, data) = (self.platform.files(), &self.node.config.data);
-        if let Err(error) = doubt_unflushed(&files, data, self.node.durability) {
-            tracing::error!(
-                shard = self.id,
-                %error,
-                "the next start may not know that answered allocations are missing; until a \
-                 lockout has passed, restart only after a reboot of the machine"
-            );
-        }
     }
 
     /// Whether all records are stored.

@@ -86,22 +86,33 @@ pub struct Noted {
 /// knowledge: if a wall clock was corrected since, its last setting applies to all events since the
 /// boot. `now` are the current clocks. A group of format 1 has no clocks; shard time is then used
 /// as the wall clock.
+///
+/// If the last setting of an earlier boot is far from the current one, and a boot before it agrees
+/// with the current one, it was wrong, and the current one applies.
 pub fn wall_less_shard(
     then: Option<Clocks>,
     now: Option<Clocks>,
-    noted: impl Iterator<Item = Noted>,
+    noted: impl Iterator<Item = Noted> + Clone,
 ) -> i64 {
     let Some(then) = then else { return 0 };
-    let here = noted.filter(|noted| noted.clocks.boot == then.boot);
-    let noted = here.max_by_key(|noted| noted.at).map(|noted| noted.clocks);
-    let last = now.filter(|now| now.boot == then.boot).or(noted);
-    last.unwrap_or(then).wall_offset.saturating_sub(then.shard_offset)
+    if let Some(now) = now.filter(|now| now.boot == then.boot) {
+        return now.wall_offset.saturating_sub(then.shard_offset);
+    }
+    let here = noted.clone().filter(|noted| noted.clocks.boot == then.boot);
+    let last = here.clone().max_by_key(|noted| noted.at).map_or(then, |noted| noted.clocks);
+    let lead = last.wall_offset.saturating_sub(then.shard_offset);
+    let Some(current) = now.map(|now| now.wall_less_shard()) else { return lead };
+    let is_far = |lead: i64| lead.abs_diff(current) > BELIEF.0;
+    let first = here.map(|noted| noted.at).min().unwrap_or_default();
+    let mut before = noted.filter(|noted| noted.at < first);
+    let is_wrong = is_far(lead) && before.any(|noted| !is_far(noted.clocks.wall_less_shard()));
+    if is_wrong { current } else { lead }
 }
 
 /// Like [`wall_less_shard`], for an event at the shard time `at` that was recorded at `recorded_at`
 /// in a group with the clocks `then`. It may have happened in an earlier boot; the clocks of that
 /// boot then apply, if `noted`, from all shards of the node, has them. A boot's shard time is later
-/// than any that was recorded before it.
+/// than any that was recorded before it, and a boot that began after `at` is not that of the event.
 pub fn wall_less_shard_at(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
@@ -109,8 +120,12 @@ pub fn wall_less_shard_at(
     noted: impl Iterator<Item = Noted> + Clone,
 ) -> i64 {
     let between = noted.clone().filter(|noted| at <= noted.at && noted.at < recorded_at);
-    let earlier = between.min_by_key(|noted| noted.at).map(|noted| noted.clocks);
-    wall_less_shard(earlier.or(then), now, noted)
+    let after = between.min_by_key(|noted| noted.at).map(|noted| noted.clocks).or(then);
+    let began_later =
+        after.is_some_and(|clocks| i128::from(clocks.shard_offset) > i128::from(at.0));
+    let before = noted.clone().filter(|noted| began_later && noted.at < at);
+    let before = before.max_by_key(|noted| noted.at).map(|noted| noted.clocks);
+    wall_less_shard(before.or(after), now, noted)
 }
 
 /// If a wall clock was set ahead, or was further ahead than this after a boot, it counts for the

@@ -182,10 +182,7 @@ impl Flusher {
                 self.journal.note_full();
                 Appended::Full { group, error: error.to_string() }
             }
-            Err(error) => {
-                self.journal.note_failed();
-                Appended::Failed(error.to_string())
-            }
+            Err(error) => Appended::Failed(error.to_string()),
         }
     }
 }

@@ -56,7 +56,8 @@ impl World {
             || self.is_listing
             || self.durability == Durability::Memory
             || self.nodes[node].is_refused
-            || self.nodes[node].before_moves.is_some();
+            || self.nodes[node].before_moves.is_some()
+            || self.nodes[node].older.is_some_and(|older| older.is_marked);
         if may_not || shards.is_empty() {
             return;
         }

@@ -74,6 +74,10 @@ impl<F: Files> Frames<F> {
     /// The same as for [`Self::store`].
     pub fn write(&mut self, group: &Group) -> Result<(), FileError> {
         self.shared.check_failed()?;
+        self.write_frame(group).map_err(|error| self.shared.failed(error))
+    }
+
+    fn write_frame(&mut self, group: &Group) -> Result<(), FileError> {
         let begun = self.shared.files.moment();
         let bytes = frame_bytes(&group.header);
         let mut segment = match self.segment.take() {
@@ -105,7 +109,7 @@ impl<F: Files> Frames<F> {
             if flushed.is_err() && planted(Bug::FlushAgain) {
                 flushed = files.flush_data(&segment.file);
             }
-            flushed.map_err(|error| error.of(&segment.path))?;
+            flushed.map_err(|error| self.shared.failed(error.of(&segment.path)))?;
         }
         let Written { header, bytes, begun } = written;
         segment.used += bytes as u64;

@@ -21,6 +21,7 @@ use super::interface::{Damage, Part, Reader};
 use super::log::Unreached;
 use super::segments::segment_path;
 use super::stats::Counters;
+use super::unflushed::failed;
 use crate::canary::{Bug, planted};
 
 /// The state that the handles and the thread of one journal share.
@@ -89,7 +90,7 @@ struct GroupLocation {
 impl<F> Shared<F> {
     /// Refuses to store anything after a failed write or flush, also one of a snapshot.
     pub(super) fn check_failed(&self) -> Result<(), FileError> {
-        if self.counters.have_failed() && !planted(Bug::SnapshotFlushIgnored) {
+        if self.counters.have_failed() && !planted(Bug::FailedFlushIgnored) {
             let why = io::Error::other("a write or a flush of this journal has failed before");
             return Err(FileError::new("store in", &self.directory, why));
         }
@@ -103,6 +104,18 @@ impl<F> Shared<F> {
     pub(super) fn index(&self) -> MutexGuard<'_, Index> {
         // Each step leaves the index consistent, so a panic elsewhere does no harm.
         self.index.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F: Files> Shared<F> {
+    /// Ends the journal after a write or a flush has failed, unless the disk was only full. Returns
+    /// the error to report.
+    pub(super) fn failed(&self, error: FileError) -> FileError {
+        if error.is_full() {
+            return error;
+        }
+        self.counters.failed();
+        failed(&self.files, &self.settings, error)
     }
 }
 

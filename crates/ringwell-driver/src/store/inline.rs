@@ -95,10 +95,7 @@ impl<F: Files> Store for InlineJournal<F> {
                 self.journal.note_full();
                 Appended::Full { error: unstored.error.to_string(), group: unstored.group }
             }
-            Err(unstored) => {
-                self.journal.note_failed();
-                Appended::Failed(unstored.error.to_string())
-            }
+            Err(unstored) => Appended::Failed(unstored.error.to_string()),
         })
     }
 

@@ -69,11 +69,6 @@ impl<F: Files> Journal<F> {
         self.shared.counters.full();
     }
 
-    /// Records that nothing more is stored.
-    pub fn note_failed(&self) {
-        self.shared.counters.failed();
-    }
-
     /// Reads stored groups, also from other threads.
     #[must_use]
     pub fn reader(&self) -> JournalReader<F> {

@@ -67,9 +67,7 @@ pub use snapshots::{
 };
 pub use spares::Spares;
 pub use stats::Stats;
-pub use unflushed::{
-    doubt_unflushed, end_unflushed, may_lack_groups, note_unflushed, settle_unflushed,
-};
+pub use unflushed::{end_unflushed, may_lack_groups, note_unflushed, settle_unflushed};
 
 use std::path::PathBuf;
 

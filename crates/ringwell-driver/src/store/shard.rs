@@ -20,6 +20,7 @@ use super::journal::Journal;
 use super::segments::{SegmentFiles, segment_path};
 use super::snapshots::{self, SnapshotRef, SnapshotSource};
 use super::spares::Spares;
+use super::unflushed::failed;
 
 /// One shard's journal before it is opened. Changes nothing except for making its directory, until
 /// [`Self::start`].
@@ -165,7 +166,8 @@ impl<F: Files> ShardStore<F> {
             None => self.files.random(&self.directory)?,
         };
         let mut segments = recovered.segments;
-        self.settle(&mut segments, &recovered.verdict, recovered.tip.next_n)?;
+        self.settle(&mut segments, &recovered.verdict, recovered.tip.next_n)
+            .map_err(|error| failed(&self.files, &self.settings, error))?;
         // A segment whose first frame is damaged is kept: until a frame follows, it must be seen at
         // each start.
         let doubted = match recovered.verdict {

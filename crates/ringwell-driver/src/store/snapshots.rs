@@ -97,7 +97,7 @@ impl<F: Files> SnapshotFile<F> {
             let path = segment_path(&self.shared.directory, segno);
             let files = &self.shared.files;
             let flushed = files.flush_data(&files.open(&path, Access::Write)?);
-            flushed.inspect_err(|_| self.shared.counters.failed())?;
+            flushed.map_err(|error| self.shared.failed(error))?;
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::path::Path;
 use ringwell_journal::Durability;
 use serde::{Deserialize, Serialize};
 
+use super::Settings;
 use super::files::{FileError, Files, read_json, remove, write_json};
 use crate::canary::{Bug, planted};
 
@@ -39,19 +40,22 @@ pub fn may_lack_groups(files: &impl Files, data: &Path, boot: u64) -> Result<boo
     Ok(read(files, data)?.is_some_and(|recorded| recorded != boot) && !is_ignored)
 }
 
-/// Runs when a write or flush has failed: answered groups may be missing already at the next start,
-/// which then holds all pools as after a boot.
-///
-/// # Errors
-/// [`FileError`]; then the next start of this boot holds nothing.
-pub fn doubt_unflushed(
-    files: &impl Files,
-    data: &Path,
-    durability: Durability,
-) -> Result<(), FileError> {
-    match durability {
-        Durability::Os => write_json(files, data, FILE, &Unflushed { boot: NO_BOOT }),
-        Durability::Disk | Durability::Memory => Ok(()),
+/// Runs when a write or a flush has failed, unless the disk was only full. Answered groups may be
+/// missing then even at a start of the same boot, which therefore holds all pools as after a boot.
+/// Returns the error to report.
+pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) -> FileError {
+    let Settings { data, durability, .. } = settings;
+    // Groups of a process with another durability may be in the cache.
+    let may_lack = *durability == Durability::Os || files.exists(&data.join(FILE));
+    if error.is_full() || !may_lack || planted(Bug::FailedFlushIgnored) {
+        return error;
+    }
+    match write_json(files, data, FILE, &Unflushed { boot: NO_BOOT }) {
+        Ok(()) => error,
+        Err(unknown) => error.and(&format!(
+            "{unknown}, so that the next start may not know that answered allocations are \
+             missing: until a lockout has passed, restart only after a reboot of the machine"
+        )),
     }
 }
 

@@ -31,6 +31,23 @@ fn a_corrected_wall_clock_applies_to_all_times_since_the_boot() {
 }
 
 #[test]
+fn a_boot_with_another_date_than_those_before_and_after_it_had_a_wrong_clock() {
+    const YEAR: i64 = 365 * 86_400_000;
+    let (first, second, third) = (clocks(1, 0, 100), clocks(2, 0, 200 - YEAR), clocks(3, 0, 300));
+    let ends = [noted(1_900, first), noted(2_900, second)];
+    let date = |then, now, ends: &[Noted]| wall_less_shard(Some(then), now, ends.iter().copied());
+    assert_eq!(date(second, Some(third), &ends), 300);
+    assert_eq!(date(first, Some(third), &ends), 100);
+    // Two agree, whichever is wrong.
+    assert_eq!(date(first, Some(clocks(3, 0, 300 - YEAR)), &ends), 100);
+    assert_eq!(date(second, Some(clocks(3, 0, 300 - YEAR)), &ends), 200 - YEAR);
+    // Nothing else is known.
+    assert_eq!(date(second, Some(third), &ends[1..]), 200 - YEAR);
+    assert_eq!(date(second, None, &ends), 200 - YEAR);
+    assert_eq!(date(second, Some(clocks(2, 0, 7)), &ends), 7);
+}
+
+#[test]
 fn an_event_is_dated_by_the_clocks_of_its_boot_wherever_they_were_recorded() {
     let (first, second, third) = (clocks(1, 0, 100), clocks(2, 0, 200), clocks(3, 0, 300));
     let ends = [noted(1_500, first), noted(1_900, first), noted(2_900, second)];
@@ -45,6 +62,20 @@ fn an_event_is_dated_by_the_clocks_of_its_boot_wherever_they_were_recorded() {
     // recorded.
     assert_eq!(date(1_000, 1_200, first), 100);
     assert_eq!(date(1_950, 2_000, second), 200);
+}
+
+#[test]
+fn an_event_after_the_last_record_of_its_boot_is_not_dated_by_a_boot_that_began_later() {
+    let (first, second) = (clocks(1, 0, 100), clocks(2, 1_600, -7_000));
+    let ends = [noted(1_500, first), noted(1_900, second)];
+    let date = |at| {
+        let times = (Millis(at), Millis(2_000));
+        wall_less_shard_at(times, Some(second), Some(second), ends.into_iter())
+    };
+    for (at, wanted) in [(1_499, 100), (1_500, 100), (1_501, 100), (1_599, 100)] {
+        assert_eq!(date(at), wanted, "{at}");
+    }
+    assert_eq!((date(1_600), date(1_950)), (-8_600, -8_600));
 }
 
 #[test]

@@ -125,6 +125,27 @@ fn in_memory_old_groups_are_removed_and_lockouts_stay() {
     assert_eq!(engine.numbers(1), numbers_from(8_885_568_106, 1));
 }
 
+#[test]
+fn after_a_failed_write_that_a_cache_may_have_lost_all_pools_are_held() {
+    let data = tempfile::tempdir().unwrap();
+    let options = small(data.path(), 100);
+    let engine = Opened::new(&options);
+    // In the place of the next segment.
+    let obstacle = data.path().join("journal/0/0000000000000002.rpj");
+    fs::create_dir(&obstacle).unwrap();
+    let body = batch(40).replace("\"1/", "\"2/").replace("autos", &"a".repeat(200));
+    let begun = Instant::now();
+    while engine.status()["journal"] == "writing" {
+        assert!(begun.elapsed() < Duration::from_mins(1), "{}", engine.status());
+        assert_eq!(engine.bulk(&body).0, OK);
+    }
+    assert_eq!(engine.status()["journal"], "failed", "{}", engine.status());
+    drop(engine);
+    fs::remove_dir(&obstacle).unwrap();
+    let engine = Opened::new(&options);
+    assert_eq!(engine.numbers(2), ["over", "over"], "{}", engine.status());
+}
+
 /// A small file system, if mounting one is permitted.
 struct Disk<'a>(&'a Path);
 
