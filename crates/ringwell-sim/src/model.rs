@@ -95,6 +95,8 @@ pub(crate) struct Holding {
     /// Its record was lost, and recovery has reported this: no other visitor may get it, but there
     /// are no further promises.
     is_forgotten: bool,
+    /// The time of that.
+    forgotten_us: u64,
     /// … or its owner's data are older than it, and only other nodes may know that.
     is_newer: bool,
 }
@@ -411,6 +413,7 @@ impl Model {
             was_lent: false,
             is_lost,
             is_forgotten: is_lost,
+            forgotten_us: 0,
             is_newer: false,
         });
         let place = (number, all.len() - 1);

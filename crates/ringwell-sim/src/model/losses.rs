@@ -49,12 +49,18 @@ impl Model {
             // The reports of the owner before may be lost.
             let is_reported = held.keeper == shard && held.grant.shard != shard;
             held.is_unreported |= is_reported && loss != Loss::Nothing;
+            let is_here = held.is_forgotten && held.grant.shard == shard;
+            if is_here && loss == Loss::Older && held.forgotten_us >= lost_since_us {
+                // The hold that protects it is lost as well.
+                held.is_newer = true;
+            }
             if !is_gone(&held.grant) || held.is_lost || held.is_forgotten {
                 continue;
             }
             match loss {
                 Loss::Doubted | Loss::Older => {
                     held.is_forgotten = true;
+                    held.forgotten_us = recovery.now_us;
                     held.is_newer = loss == Loss::Older;
                 }
                 Loss::Lied => {
