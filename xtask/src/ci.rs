@@ -1,10 +1,10 @@
 //! CI: the same steps for `.ci/run` and for a developer. Longer ones run every night: `nightly.rs`.
 //!
 //! One profile (`dev`, slightly optimised) and one build of the whole workspace serve all steps,
-//! because a second build would cost more than it shows. Three lanes of steps run at the same time:
-//! tests; browsers, other programs and counts; and lints. No step asserts durations, but some tests
-//! need an answer in time: tests that failed beside other steps run again alone, and that result
-//! decides.
+//! because a second build would cost more than it shows. Four lanes of steps run at the same time:
+//! tests; the snippet and other clients; the dashboard and counts; and lints. No step asserts
+//! durations, but some tests need an answer in time: tests that failed beside other steps run again
+//! alone, and that result decides.
 
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
@@ -17,6 +17,9 @@ use crate::steps::Steps;
 
 /// The browser, where Debian puts it.
 const CHROMIUM: &str = "/usr/bin/chromium";
+
+/// A file system in memory.
+const MEMORY: &str = "/dev/shm";
 
 /// Runs a step and adds its result.
 type Run = fn(&Steps);
@@ -45,7 +48,8 @@ pub(crate) fn run() -> anyhow::Result<()> {
     thread::scope(|scope| {
         // Mostly waits. The crash test with real processes is an integration test of ringwell-cli.
         scope.spawn(|| steps.step("tests", xtask().arg("suite")));
-        scope.spawn(|| browsers(&steps));
+        scope.spawn(|| clients(&steps));
+        scope.spawn(|| dashboard_and_counts(&steps));
         scope.spawn(|| lints(&steps));
     });
     if steps.repeat("tests") {
@@ -67,12 +71,15 @@ fn management_api(steps: &Steps) {
     }
 }
 
-/// Browser tests, and programs of other languages.
-fn browsers(steps: &Steps) {
+/// Pages with the snippet, and programs of other languages.
+fn clients(steps: &Steps) {
     snippet(steps);
-    dashboard(steps);
     golden_clients(steps);
     management_api(steps);
+}
+
+fn dashboard_and_counts(steps: &Steps) {
+    dashboard(steps);
     measurements(steps);
 }
 
@@ -126,26 +133,29 @@ fn gem(steps: &Steps) {
 
 /// The script of web pages: its build, and a real browser against the program.
 fn snippet(steps: &Steps) {
-    if root().join("web/snippet/node_modules").is_dir() && Path::new(CHROMIUM).is_file() {
-        let mut test = Command::new("npm");
-        test.args(["--prefix", "web/snippet", "run", "--silent", "ci"]);
-        test.env("RINGWELL_BIN", program("ringwell")).env("CHROMIUM", CHROMIUM);
-        steps.step("snippet", &mut test);
-    } else {
-        steps.skip("snippet", "its packages or chromium are not installed: .ci/run does it");
-    }
+    pages(steps, "snippet");
 }
 
 /// The dashboard's pages, served by the program to a real browser.
 fn dashboard(steps: &Steps) {
-    if root().join("web/dashboard/node_modules").is_dir() && Path::new(CHROMIUM).is_file() {
-        let mut test = Command::new("npm");
-        test.args(["--prefix", "web/dashboard", "run", "--silent", "ci"]);
-        test.env("RINGWELL_BIN", program("ringwell")).env("CHROMIUM", CHROMIUM);
-        steps.step("dashboard", &mut test);
-    } else {
-        steps.skip("dashboard", "its packages or chromium are not installed: .ci/run does it");
+    pages(steps, "dashboard");
+}
+
+/// The tests of a package of `web` with a browser. Their files are kept in memory where that is
+/// possible: they test pages, and the disk is busy with tests that need it.
+fn pages(steps: &Steps, name: &str) {
+    let package = root().join("web").join(name);
+    if !package.join("node_modules").is_dir() || !Path::new(CHROMIUM).is_file() {
+        let why = "its packages or chromium are not installed: .ci/run does it";
+        return steps.skip(name, why);
     }
+    let mut test = Command::new("npm");
+    test.arg("--prefix").arg(package).args(["run", "--silent", "ci"]);
+    test.env("RINGWELL_BIN", program("ringwell")).env("CHROMIUM", CHROMIUM);
+    if Path::new(MEMORY).is_dir() {
+        test.env("TMPDIR", MEMORY);
+    }
+    steps.step(name, &mut test);
 }
 
 /// This program, as built: `cargo xtask` would wait for another step's cargo.
