@@ -47,6 +47,11 @@ const SCHEMA: Schema = Schema {
         Step { both: include_str!("log/6.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/7.sql"), sqlite: "", postgres: "" },
         Step { both: include_str!("log/8.sql"), sqlite: "", postgres: "" },
+        Step {
+            both: "",
+            sqlite: include_str!("log/9.sqlite.sql"),
+            postgres: include_str!("log/9.postgres.sql"),
+        },
     ],
 };
 
@@ -175,6 +180,16 @@ pub(crate) fn random_id(prefix: &str) -> Result<String, LogError> {
     let mut bytes = [0; 16];
     getrandom::fill(&mut bytes).map_err(|_| LogError::NoRandomness)?;
     Ok(format!("{prefix}{}", crate::digest::hex(&bytes)))
+}
+
+/// The id of an event at `at`. It begins with the time, so that the index of ids grows at its end:
+/// with random ids each event changed a page of its own.
+fn event_id(at: Millis) -> Result<String, LogError> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|_| LogError::NoRandomness)?;
+    // Six bytes of milliseconds last for 8,900 years.
+    bytes[..6].copy_from_slice(&at.0.to_be_bytes()[2..]);
+    Ok(format!("evt_{}", crate::digest::hex(&bytes)))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use serde_json::json;
 use sqlx::{AnyConnection, Row};
 
 use super::query::{self, CallRow};
-use super::{LogError, blocks, leaks, ms, random_id, to_db};
+use super::{LogError, blocks, event_id, leaks, ms, to_db};
 use crate::attribution::{Attributed, Attribution};
 use crate::call::{CallEvent, CallState, Facts};
 use crate::caller::Caller;
@@ -353,7 +353,7 @@ async fn places(
 }
 
 async fn write(db: &mut AnyConnection, place: i64, event: NewEvent) -> Result<String, LogError> {
-    let id = random_id("evt_")?;
+    let id = event_id(event.at)?;
     let body = text(&json!({
         "type": event.kind,
         "timestamp": query::moment(event.at),

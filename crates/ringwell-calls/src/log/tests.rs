@@ -421,3 +421,80 @@ fn only_errors_about_a_statement_or_its_values_make_a_change_useless() {
         assert!(!super::is_about_statement(code), "{code}");
     }
 }
+
+/// A call with all that is known at its beginning.
+fn complete(call: u64) -> CallChange {
+    let allocation = Allocation {
+        allocated_ms: 9_000,
+        locked_until_ms: 99_000,
+        late: false,
+        tapped_ms: None,
+        probability: 1.0,
+        parameters: vec![
+            ("gclid".to_owned(), format!("Cj0{call}")),
+            ("id".to_owned(), "17".to_owned()),
+        ],
+    };
+    CallChange {
+        number: Some(format!("+1{}", 2_000_000_000 + call % 100)),
+        caller: Some(Caller::read(&format!("+1{}", 4_155_550_000 + call * 7_919 % 5_000))),
+        destination: Some("+18005550199".to_owned()),
+        attribution: Some(Attribution {
+            outcome: Attributed::Allocated,
+            pool: Some(PoolRef { id: 16, name: None }),
+            allocation: Some(allocation),
+            ..Attribution::default()
+        }),
+        ..change(&format!("CA{call}"), 10 + call / 500, EventKind::Started)
+    }
+}
+
+/// The flushes of allocations on the same disk wait for those of calls, which take longer the more
+/// pages there are.
+#[tokio::test]
+async fn a_call_changes_few_pages() {
+    const CALLS: u64 = 1_000;
+    let (log, folder) = log().await;
+    let calls: Vec<CallChange> = (0..CALLS).map(complete).collect();
+    for group in calls.chunks(5) {
+        writer::together(&log, Millis(50_000), group.iter()).await.unwrap();
+    }
+    // A page in the log of changes has 24 bytes before it.
+    let bytes = std::fs::metadata(folder.path().join("calls.sqlite-wal")).unwrap().len();
+    let pages = bytes / (4_096 + 24);
+    println!("{pages} pages of {CALLS} calls");
+    assert!(pages < 8_200, "{pages} pages of {CALLS} calls");
+    let events = log.events(0, 1_000).await.unwrap();
+    assert!(events.is_sorted_by_key(|event| event.id[..16].to_owned()));
+}
+
+#[tokio::test]
+async fn a_log_of_an_earlier_schema_keeps_its_calls_and_indexes() {
+    static EARLIER: Schema =
+        Schema { version_table: SCHEMA.version_table, steps: SCHEMA.steps.split_at(8).0 };
+    async fn indexes(log: &Log) -> Vec<String> {
+        let mut tx = log.database.read().await.unwrap();
+        let query = "SELECT name FROM sqlite_master WHERE type = 'index' AND tbl_name = 'calls' \
+                     ORDER BY name";
+        let rows = sqlx::query(query).fetch_all(&mut *tx).await.unwrap();
+        rows.iter().map(|row| sqlx::Row::get(row, 0)).collect()
+    }
+    let folder = tempfile::TempDir::new().unwrap();
+    let location = Location::File(folder.path().join("calls.sqlite"));
+    let earlier = Log { database: Database::open(&location, &EARLIER).await.unwrap() };
+    let mut ended = change("CA1", 30, EventKind::Ended(Some(Outcome::Answered)));
+    ended.blocked = Some("b_1".to_owned());
+    let changes = [complete(1), complete(2), ended];
+    writer::together(&earlier, Millis(50_000), changes.iter()).await.unwrap();
+    let (before, had) = (earlier.call(&changes[0].id()).await.unwrap(), indexes(&earlier).await);
+    assert_eq!(before.as_ref().unwrap().timeline.len(), 2);
+    earlier.close().await;
+    let log = Log::open(&location).await.unwrap();
+    assert_eq!(log.call(&changes[0].id()).await.unwrap(), before);
+    assert_eq!(log.calls(&CallFilter::default(), None, 10).await.unwrap().len(), 2);
+    let unneeded = "sqlite_autoindex_calls_2";
+    assert!(had.iter().any(|name| name == unneeded));
+    let still: Vec<String> = had.into_iter().filter(|name| name != unneeded).collect();
+    let renamed = |name: String| name.replace("calls_9", "calls");
+    assert_eq!(indexes(&log).await.into_iter().map(renamed).collect::<Vec<_>>(), still);
+}
