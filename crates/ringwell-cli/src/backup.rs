@@ -103,6 +103,12 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     ensure!(!to.exists(), "{} exists already: name a new directory with --to", to.display());
+    let data = sources.data.display();
+    ensure!(
+        !is_inside(to, &sources.data),
+        "{} is inside the data directory {data}: name a directory elsewhere with --to",
+        to.display()
+    );
     let partial = partial(to)?;
     let taken = take(&sources, &partial);
     if taken.is_err() {
@@ -161,6 +167,15 @@ pub(crate) fn sources(
         }
         Err(faults) => Err(show(&faults)),
     })
+}
+
+/// Whether `path`, which does not exist yet, would be inside `directory`: a backup there would be
+/// lost with the data.
+fn is_inside(path: &Path, directory: &Path) -> bool {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let existing = path.ancestors().find_map(|ancestor| fs::canonicalize(ancestor).ok());
+    let directory = fs::canonicalize(directory).ok();
+    existing.zip(directory).is_some_and(|(existing, directory)| existing.starts_with(directory))
 }
 
 /// The directory in which the backup is built: next to its final place, so that a rename is enough.

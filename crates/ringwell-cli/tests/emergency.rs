@@ -197,6 +197,24 @@ fn a_backup_of_the_data_directory_alone_says_what_it_lacks() {
     assert!(said.contains("without a database of ring pools"), "{said}");
 }
 
+#[test]
+fn a_backup_inside_the_data_directory_is_refused() {
+    let kept = Kept::new();
+    let data = kept.site.data();
+    let link = kept.folder.path().join("link");
+    std::os::unix::fs::symlink(data, &link).unwrap();
+    let before = fs::read_dir(data).unwrap().count();
+    let hidden = data.join("journal/../copy");
+    for to in [data.join("copy"), data.join("new/copy"), link.join("copy"), hidden] {
+        let (code, said) = run(&["backup", "--data", text(data), "--to", text(&to)]);
+        assert_eq!(code, Some(1), "{said}");
+        assert!(said.contains("inside the data directory"), "{said}");
+        assert_eq!(fs::read_dir(data).unwrap().count(), before);
+    }
+    let beside = data.with_file_name("data-copy");
+    done(&["backup", "--data", text(data), "--to", text(&beside)]);
+}
+
 /// A stopped server's data and a backup of it; a visitor with `gclid=Cj0secret` has a number.
 fn visited() -> (Site, TempDir, PathBuf) {
     let site =

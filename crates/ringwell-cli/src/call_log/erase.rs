@@ -6,7 +6,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use serde_json::json;
 
 use crate::api_client::{Access, ApiClient};
@@ -64,7 +64,7 @@ pub(crate) fn pair(text: &str) -> Result<(String, String), &'static str> {
 /// Erases, and reports how much.
 ///
 /// # Errors
-/// If the server cannot be reached, or the list cannot be written.
+/// If the server cannot be reached, there is no such call, or the list cannot be written.
 pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let client = ApiClient::new(&args.access)?;
     let body = match &args.whom {
@@ -79,7 +79,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let list = args.journal_list.as_deref().map(open).transpose()?;
     let answer = client.post(&args.access.url, "/v1/erasures", &body)?;
     let allocations = answer["allocations"].as_array().cloned().unwrap_or_default();
-    let calls = counted(answer["calls"].as_u64().unwrap_or_default(), "call");
+    let calls = answer["calls"].as_u64().unwrap_or_default();
+    if let Some(call) = &args.whom.call {
+        ensure!(calls > 0, "there is no call {call}: nothing is erased");
+    }
+    let calls = counted(calls, "call");
     println!("{calls}, {}", counted(allocations.len() as u64, "allocation"));
     if let Some((path, mut file)) = args.journal_list.as_ref().zip(list) {
         let lines = allocations.iter().fold(String::new(), |text, it| format!("{text}{it}\n"));

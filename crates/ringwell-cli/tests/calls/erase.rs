@@ -88,7 +88,6 @@ fn who_is_erased_is_found_nowhere_in_the_data_directory() {
     let gclid = format!("gclid={SECRET}");
     assert_eq!(erase(&["--parameter", &gclid]), "1 call, 1 allocation\n");
     assert_eq!(erase(&["--caller", &format!("+1{CALLER}")]), "1 call, 1 allocation\n");
-    assert_eq!(erase(&["--call", "c_none"]), "0 calls, 0 allocations\n");
     assert!(found(&data, CALLER).is_empty(), "{:?}", found(&data, CALLER));
     assert!(!fs::read_to_string(&list).unwrap().contains(SECRET));
     // The journal is erased only while no server writes it.
@@ -166,6 +165,18 @@ fn an_erasure_that_broke_off_is_finished_at_the_next_start() {
     let board = restarted(board);
     assert!(!noted.exists());
     assert!(board.holder(other).to_string().contains("Cj0other"));
+}
+
+#[test]
+fn an_erasure_of_a_call_that_does_not_exist_fails() {
+    let (board, _) = board();
+    let mut command = ringwell(&["calls", "erase", "--call", "c_none"]);
+    command.args(["--url", &format!("http://{}", board.server.address())]);
+    let output = command.env("RINGWELL_TOKEN", TOKEN).output().unwrap();
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(said.contains("there is no call c_none"), "{said}");
+    assert!(output.stdout.is_empty(), "{output:?}");
 }
 
 #[test]
