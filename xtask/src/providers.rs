@@ -69,7 +69,7 @@ const PROVIDERS: [Provider; 7] = [
         notes: &[
             "A Call Control application sends its webhook to `/t/main/status`: its calls are logged, and \
              not connected by this server.",
-            "Signatures are believed for five minutes: keep the clock right.",
+            "Signatures are accepted for five minutes: keep the clock right.",
         ],
     },
     Provider {
@@ -98,7 +98,7 @@ const PROVIDERS: [Provider; 7] = [
                    own number.",
         notes: &[
             "With GET there is no body to sign: the answer URL must be called by POST.",
-            "Callees see the number that was called: Vonage passes no other through.",
+            "Callees see the number that was called, because Vonage does not pass on any other.",
         ],
     },
     Provider {
@@ -118,10 +118,10 @@ const PROVIDERS: [Provider; 7] = [
     Provider {
         key: "generic",
         name: "your own switch",
-        buy: "Order them from the carrier that leads calls to your switch.",
+        buy: "Order them from the carrier that routes calls to your switch.",
         secret: "any text of 16 bytes or more, or `whsec_…` of Standard Webhooks; `ringwell token` makes \
                  one.",
-        hooks: &[("Your switch posts what happens, JSON or a form", "events")],
+        hooks: &[("Your switch posts its events, as JSON or a form", "events")],
         fallback: "If the switch gets no answer within a second, or another status than 200, it \
                    connects the call to a default number.",
         notes: &[
@@ -171,7 +171,7 @@ impl Provider {
              \x20  public_url = \"https://calls.example.com\"\n\
              \x20  secret_files = [\"main.secret\"]\n\n\
              \x20  [[calls.destination]]\n   ring_pools = [1]\n   to = [\"+18005550199\"]\n   ```\n\n\
-             5. Route `https://calls.example.com/t/` to `127.0.0.1:8090` in the proxy that ends TLS, with \
+             5. Route `https://calls.example.com/t/` to `127.0.0.1:8090` in the proxy that terminates TLS, with \
              path and query unchanged.\n\
              6. Set the hooks:\n\n\
              \x20  | where | what |\n   |---|---|\n"
@@ -198,7 +198,7 @@ impl Provider {
 fn sip() -> String {
     let text = format!(
         "# From a number on your SIP trunk to an attributed call\n\n{HEAD}\n\
-         1. Order numbers from your carrier, led to your switch.\n\
+         1. Order numbers from your carrier, routed to your switch.\n\
          2. Put them into a ring pool ([managing pools](../guides/managing-pools.md)).\n\
          3. Make a token for the switch: `ringwell token`; its SHA-256 goes into \
          `management.token_sha256`.\n\
