@@ -266,9 +266,18 @@ impl World {
                 self.shared.mix(number);
             }
             let retry = retry.map(|first| (first, row));
-            let (pool, deadline_us) = (asked.pool, last_us);
-            let row =
-                Row { sent: id, batch, row, retry, pool, shown, since_us, deadline_us, now_us };
+            let row = Row {
+                sent: id,
+                batch,
+                row,
+                retry,
+                pool: asked.pool,
+                shown,
+                is_probe: index(id) >= PROBES,
+                since_us,
+                deadline_us: last_us,
+                now_us,
+            };
             self.shared.model.borrow_mut().answered(&row)?;
         }
         // The others are repeatable and are not returned.

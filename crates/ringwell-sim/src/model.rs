@@ -121,6 +121,8 @@ pub(crate) struct Row {
     pub(crate) retry: Option<(u64, u16)>,
     pub(crate) pool: u64,
     pub(crate) shown: Shown,
+    /// Whether it was sent long after the last fault, with enough time, and must be served.
+    pub(crate) is_probe: bool,
     /// The time of sending; an earlier grant belongs to an earlier attempt.
     pub(crate) since_us: u64,
     /// The time after which no number may be sent.
@@ -204,8 +206,6 @@ pub(crate) struct Model {
     /// Rows that were refused their number because the pool was held when they were last decided.
     held_back: BTreeSet<(u64, u16)>,
     by_visitor: BTreeMap<(u64, u64), (u64, usize)>,
-    /// The time from which every row must be served.
-    pub(crate) must_serve: bool,
     pub(crate) rows: u64,
     pub(crate) numbers_out: u64,
     /// Answers that the disk has lost without any evidence.
@@ -333,7 +333,7 @@ impl Model {
     /// A row's answer is sent.
     pub(crate) fn answered(&mut self, row: &Row) -> Judged {
         self.rows += 1;
-        self.probed += u64::from(self.must_serve);
+        self.probed += u64::from(row.is_probe);
         if !self.answered.insert((row.sent, row.row)) {
             let text = format!("batch {} row {} was answered twice", row.batch, row.row);
             return Err(broken("two answers", 0, 0, text));
@@ -341,7 +341,7 @@ impl Model {
         match row.shown {
             Shown::Number(number) => self.take_number(row, number),
             Shown::Exhausted => self.check_repeat_exhausted(row),
-            Shown::Refused(why) if self.must_serve => {
+            Shown::Refused(why) if row.is_probe => {
                 let text = format!(
                     "batch {} row {} of pool {}: {why}, long after the last fault",
                     row.batch, row.row, row.pool
@@ -371,7 +371,7 @@ impl Model {
         Err(broken("late", shard, 0, text))
     }
 
-    /// The count of rows that should have been answered since every row must be served.
+    /// The count of rows of probes that should have been answered.
     pub(crate) fn check_probes(&self, wanted: u64) -> Judged {
         if self.probed >= wanted {
             return Ok(());

@@ -384,10 +384,7 @@ impl World {
             Event::CopyBack(copied) => self.copy_back(&copied),
             Event::BroughtBack(lost) => self.bring_back(&lost),
             Event::ListSpread => self.is_listing = false,
-            Event::Probe => {
-                self.shared.model.borrow_mut().must_serve = true;
-                self.probe();
-            }
+            Event::Probe => self.probe(),
         }
         Ok(())
     }

@@ -40,18 +40,22 @@ fn grant(batch: u64, number: u64, now_us: u64) -> Grant {
 }
 
 fn answer(model: &mut Model, batch: u64, shown: Shown, now_us: u64) -> Judged {
-    let deadline_us = now_us + SECOND;
-    model.answered(&Row {
+    model.answered(&row(batch, shown, now_us))
+}
+
+fn row(batch: u64, shown: Shown, now_us: u64) -> Row {
+    Row {
         sent: batch,
         batch,
         row: 0,
         retry: None,
         pool: 7,
         shown,
+        is_probe: false,
         since_us: 0,
-        deadline_us,
+        deadline_us: now_us + SECOND,
         now_us,
-    })
+    }
 }
 
 fn rule(judged: Judged) -> &'static str {
@@ -148,19 +152,7 @@ fn a_repeated_batch_must_get_the_same_number() {
         let granted = Grant { retry, ..grant(batch, number, batch * 1000) };
         model.granted(granted).unwrap();
         let shown = Shown::Number(number);
-        let (now_us, deadline_us) = (batch * 1000, SECOND);
-        let row = Row {
-            sent: batch,
-            batch,
-            row: 0,
-            retry,
-            pool: 7,
-            shown,
-            since_us: 0,
-            deadline_us,
-            now_us,
-        };
-        let judged = model.answered(&row);
+        let judged = model.answered(&Row { retry, ..row(batch, shown, batch * 1000) });
         assert_eq!(
             judged.err().map(|broken| broken.rule),
             (batch == 2).then_some("another answer")
@@ -169,9 +161,11 @@ fn a_repeated_batch_must_get_the_same_number() {
 }
 
 #[test]
-fn rows_refused_long_after_the_last_fault_are_found() {
+fn refused_rows_of_probes_are_found() {
     let mut model = model();
-    model.must_serve = true;
-    assert_eq!(rule(answer(&mut model, 1, Shown::Refused("paced"), 0)), "not live");
+    let refused = row(1, Shown::Refused("paced"), 0);
+    assert_eq!(model.answered(&refused), Ok(()));
+    let probe = Row { is_probe: true, ..row(2, Shown::Refused("paced"), 0) };
+    assert_eq!(rule(model.answered(&probe)), "not live");
     assert_eq!(rule(model.check_probes(2)), "not live");
 }
