@@ -34,7 +34,7 @@ pub use frame::{
 pub use group::{GROUP_FULL_BYTES, Group, GroupHeader, Tip, Writer};
 pub use message::{
     Author, MESSAGE_BYTES_MAX, MessageFault, Packer, decode_message, encode_message,
-    encode_packed_message, is_foreign_message,
+    encode_packed_message, is_foreign_message, message_number,
 };
 pub use place::{BODY_BYTES_MAX, position, position_parts};
 pub use record::{

@@ -112,6 +112,14 @@ pub fn is_foreign_message(bytes: &[u8]) -> bool {
     !bytes.starts_with(&MAGIC[..MARK_BYTES])
 }
 
+/// The number of the group of a message, if its header is intact.
+#[must_use]
+pub fn message_number(bytes: &[u8]) -> Option<u64> {
+    let (head, _) = bytes.split_at_checked(HEADER_BYTES)?;
+    let (_, header, _) = read_header(head).filter(|_| head[..4] == MAGIC)?;
+    Some(header.n)
+}
+
 fn read_header(head: &[u8]) -> Option<(Author, GroupHeader, u32)> {
     let mut cursor = Cursor::new(&head[4..]);
     let author =

@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use ringwell_journal::{decode_message, is_foreign_message};
+use ringwell_journal::{decode_message, is_foreign_message, message_number};
 
 use super::{Log, NotAppended, Unreached};
 
@@ -54,9 +54,16 @@ impl Known {
         low
     }
 
-    fn add(&mut self, n: u64) {
-        let at = self.next.partition_point(|next| *next <= n);
-        self.next.insert(at, n);
+    /// Group `n` was found this many places further on. While groups cannot be read, a survey
+    /// knows the count of foreign messages, but may assign them to a later group than the next one.
+    fn found_later(&mut self, n: u64, places: u64) {
+        for _ in 0..places {
+            let at = self.next.partition_point(|next| *next <= n);
+            match self.next.get_mut(at) {
+                Some(next) => *next = n,
+                None => self.next.push(n),
+            }
+        }
     }
 }
 
@@ -109,7 +116,7 @@ impl<L: Log + Clone> Numbered<L> {
         for place in (begun..).take(PASSED_MAX) {
             match self.log.read(place).await {
                 Ok(Some(there)) if is_foreign_message(&there) => {
-                    self.places.known().add(n);
+                    self.places.known().found_later(n, 1);
                     first.get_or_insert(there);
                 }
                 _ => break,
@@ -141,18 +148,18 @@ impl<L: Log + Clone> Numbered<L> {
         let begun = self.places.place(n);
         let mut place = begun;
         while let Some(there) = self.log.read(place).await? {
-            if is_foreign_message(&there) {
+            let number = message_number(&there);
+            if is_foreign_message(&there) || number.is_some_and(|number| number < n) {
                 place += 1;
                 continue;
             }
-            // A group with another number shows that the message before it was a damaged group.
-            let is_other = || decode_message(&there).is_ok_and(|(_, group)| group.header.n != n);
-            if place > begun && is_other() {
+            // A later group shows that the message before it was a damaged group.
+            if place > begun && number.is_some_and(|number| number > n) {
                 return Ok(None);
             }
             let mut known = self.places.known();
-            if known.place(n) == begun {
-                (begun..place).for_each(|_| known.add(n));
+            if number == Some(n) && known.place(n) == begun {
+                known.found_later(n, place - begun);
             }
             return Ok(Some(there));
         }

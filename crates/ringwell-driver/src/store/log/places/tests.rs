@@ -99,6 +99,43 @@ proptest! {
     }
 }
 
+proptest! {
+    /// The leader lacks groups or has damaged ones while the foreign messages are counted; another
+    /// leader has them.
+    #[test]
+    fn every_group_is_found_although_the_first_leader_lacks_some(
+        foreign in prop::collection::vec(prop_oneof![3 => Just(0_u8), 1 => 0..4_u8], 2..30),
+        lacks in prop::collection::vec(prop_oneof![2 => Just(0_u8), 1 => 1..3_u8], 30),
+        tried in prop::collection::vec(0..30_u64, 0..20),
+        order in prop::collection::vec(0..30_u64, 0..60),
+    ) {
+        let (log, places) = log(&foreign);
+        let intact = log.messages.borrow().clone();
+        for (place, lacks) in places.iter().zip(lacks) {
+            let at = usize::try_from(place - 1).unwrap();
+            match lacks {
+                0 => {}
+                1 => log.messages.borrow_mut()[at] = None,
+                _ => log.messages.borrow_mut()[at] = Some(Bytes::from_static(b"RPm1")),
+            }
+        }
+        let (numbered, end) = (Numbered::new(log.clone(), 0), places.len() as u64 + 1);
+        let are_all_lost = now(numbered.ends()) != Ok(1..end);
+        prop_assume!(!are_all_lost);
+        let within = |n: u64| 1 + n % (end - 1);
+        for n in tried {
+            let _ = now(numbered.read(within(n)));
+        }
+        log.messages.replace(intact);
+        for n in order.into_iter().map(within).chain(1..end) {
+            prop_assert_eq!(now(numbered.read(n)), Ok(Some(group(n))));
+            prop_assert_eq!(numbered.places().place(n), places[usize::try_from(n - 1).unwrap()]);
+        }
+        prop_assert_eq!(numbered.places().place(end), log.messages.borrow().len() as u64 + 1);
+        prop_assert_eq!(now(numbered.append(end, group(end))), Ok(()));
+    }
+}
+
 #[test]
 fn an_append_passes_foreign_messages_and_reports_that_it_was_refused() {
     let (log, _) = log(&[0, 0, 0]);
