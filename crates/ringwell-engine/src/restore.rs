@@ -6,7 +6,7 @@
 use ringwell_core::{Fact, Millis, PoolId, PoolSpec, Position, Rebuild, Retired, Slot};
 use ringwell_journal::{
     AnswerEntry, Clocks, DecodeError, ForeignTimeEntry, GroupHeader, HoldEntry, NumberEntry,
-    Record, RecordedAnswer, Records, Tip, Writer,
+    Record, RecordedAnswer, Records, SnapshotHeader, Tip, Writer, position_parts,
 };
 
 use crate::answers::Answers;
@@ -31,6 +31,8 @@ pub struct Restore {
     lengthened: Option<Millis>,
     /// The longest lifetime of the pools, or the longest lockout that was found.
     lockout_max: Millis,
+    /// Groups from here on are replayed on the snapshot, which may contain their effects.
+    replay_from: u64,
     /// A snapshot lists the numbers in the order of their slots: the likely slot of the next one.
     next_slot: u32,
 }
@@ -62,13 +64,16 @@ impl Restore {
             elsewhere: Millis::ZERO,
             lengthened: None,
             lockout_max,
+            replay_from: u64::MAX,
             next_slot: 0,
         }
     }
 
-    /// A time that has certainly passed, when the snapshot was begun; and the clocks then.
-    pub fn clock(&mut self, last_at: Millis, clocks: Option<Clocks>) {
-        self.known = self.known.or_newer(Recorded { last_at, clocks });
+    /// A snapshot follows. When it was begun, its time had certainly passed.
+    pub fn begin_snapshot(&mut self, header: &SnapshotHeader) {
+        let SnapshotHeader { created_at, clocks, replay_from, .. } = *header;
+        self.known = self.known.or_newer(Recorded { last_at: created_at, clocks });
+        self.replay_from = replay_from;
     }
 
     /// This shard's knowledge of time; its journal ends at `tip`.
@@ -108,7 +113,9 @@ impl Restore {
     /// A number from the snapshot.
     pub fn number(&mut self, entry: &NumberEntry) {
         let NumberEntry { number, pool, allocated_at, locked_until, position, visitor } = *entry;
-        self.know_running(allocated_at, locked_until, visitor.is_some());
+        if position_parts(position).0 < self.replay_from {
+            self.know_running(allocated_at, locked_until, visitor.is_some());
+        }
         let slot = Slot { number, allocated_at, locked_until, position };
         let found = self.rebuild.restore(self.next_slot, Fact { slot, pool, visitor });
         self.next_slot = found.map_or(self.next_slot, |slot| slot + 1);
@@ -116,10 +123,11 @@ impl Restore {
 
     /// A lockout that still runs was given for about this long. One that a visitor has prolonged began
     /// before, and one that has ended may have been ended by a release: neither shows for how long
-    /// numbers are locked.
+    /// numbers are locked. A release ends a lockout a millisecond later. If it was that of a number that no
+    /// visitor has seen, the allocation is an earlier one, or none at time zero.
     fn know_running(&mut self, allocated_at: Millis, locked_until: Millis, is_prolonged: bool) {
         let begun = if is_prolonged { self.known.last_at.max(allocated_at) } else { allocated_at };
-        if locked_until > self.known.last_at {
+        if locked_until > self.known.last_at + Millis(1) && begun > Millis::ZERO {
             self.lockout_max = self.lockout_max.max(locked_until.since(begun));
         }
     }

@@ -267,7 +267,7 @@ pub(crate) fn load(bytes: &[u8], specs: Vec<PoolSpec>) -> Restore {
     })
     .unwrap();
     let mut restore = Restore::new(specs, 100);
-    restore.clock(reader.header().created_at, reader.header().clocks);
+    restore.begin_snapshot(reader.header());
     while let Some(chunk) = reader.next_chunk().unwrap() {
         match chunk {
             Chunk::Numbers(entries) => entries.for_each(|e| restore.number(&e)),

@@ -175,7 +175,7 @@ pub(super) fn load<F: Files>(
     restore: &mut Restore,
 ) -> Result<Snapshot, String> {
     let mut reader = store.read_snapshot(reference).map_err(|error| error.to_string())?;
-    restore.clock(reader.header().created_at, reader.header().clocks);
+    restore.begin_snapshot(reader.header());
     while let Some(chunk) = reader.next_chunk().map_err(|error| error.to_string())? {
         match chunk {
             Chunk::Numbers(entries) => entries.for_each(|entry| restore.number(&entry)),

@@ -15,6 +15,12 @@ fn restore() -> Restore {
     Restore::new(vec![PoolSpec { id: PoolId(1), lifetime: Millis(40), numbers }], 9)
 }
 
+/// The head of a snapshot that was begun at a time, before group 5.
+fn snapshot(created_at: Millis) -> SnapshotHeader {
+    let header = crate::tests::snapshot_header(&restore().finish(Tip::FIRST, START, false).0);
+    SnapshotHeader { created_at, replay_from: 5, ..header }
+}
+
 /// A group with an allocation of the pool's only number.
 fn allocation() -> Group {
     let mut engine = restore().finish(Tip::FIRST.raise_epoch(), START, false).0;
@@ -81,7 +87,7 @@ fn a_snapshot_begun_after_the_leap_is_trusted() {
     let group = allocation();
     let mut restore = restore();
     restore.group(&group.header, &group.body).unwrap();
-    restore.clock(LATER - Millis(1), None);
+    restore.begin_snapshot(&snapshot(LATER - Millis(1)));
     assert_eq!(restore.recorded(&Tip::FIRST).last_at, LATER - Millis(1));
     assert_eq!(started(restore, &group), (true, Doubts::default()));
 }
@@ -99,7 +105,7 @@ fn an_unseen_number_does_not_lengthen_a_hold() {
     };
     let held_for = |entry: &NumberEntry| {
         let mut restore = restore();
-        restore.clock(START, None);
+        restore.begin_snapshot(&snapshot(START));
         restore.number(entry);
         let until = restore.finish(Tip::FIRST.raise_epoch(), START, true).1.held_until;
         until.unwrap() - START
@@ -108,4 +114,32 @@ fn an_unseen_number_does_not_lengthen_a_hold() {
     // than its pool's current lockouts.
     assert_eq!(held_for(&entry(Millis::ZERO, START - Millis(5))), Millis(40));
     assert_eq!(held_for(&entry(START - Millis(30), START + Millis(20))), Millis(50));
+}
+
+/// Its slot has no time of allocation, and is locked for the rest of the millisecond.
+#[test]
+fn a_number_that_no_visitor_has_seen_does_not_lengthen_the_next_hold() {
+    let number = PromoNumber::from_e164(18_885_550_100).unwrap();
+    // Released when the snapshot was begun; later, in a group that is replayed; and the same with an
+    // allocation of an hour ago that became the newest again.
+    let hour_ago = Millis(START.0 - 3_600_000);
+    for (n, at, allocated_at) in [
+        (4, START, Millis::ZERO),
+        (5, START + Millis(9), Millis::ZERO),
+        (4, START, hour_ago),
+        (5, START + Millis(9), hour_ago),
+    ] {
+        let mut restore = restore();
+        restore.begin_snapshot(&snapshot(START));
+        restore.number(&NumberEntry {
+            number,
+            pool: PoolId(1),
+            allocated_at,
+            locked_until: at + Millis(1),
+            position: ringwell_journal::position(n, 0),
+            visitor: None,
+        });
+        let (_, doubts) = restore.finish(Tip::FIRST.raise_epoch(), START + Millis(50), true);
+        assert_eq!(doubts.held_until, Some(START + Millis(90)), "group {n}, {allocated_at:?}");
+    }
 }
