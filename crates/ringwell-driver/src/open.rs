@@ -12,6 +12,7 @@
 //! this order. Source: docs/spec/journal.md, docs/spec/cluster.md.
 
 mod agree;
+mod beginning;
 mod fetch;
 mod follow;
 mod hold;

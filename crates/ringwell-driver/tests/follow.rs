@@ -132,7 +132,7 @@ fn start(platform: &Virtual, log: &Plain, data: &Path) -> Result<Followed<OsFile
     let settings =
         Settings { segment_bytes: 128 << 10, ..Settings::new(data.to_owned(), Durability::Os) };
     let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000) };
-    let read = open::read(&OsFiles, &settings, 0, &[], believed).unwrap();
+    let read = open::read_copy(&OsFiles, &settings, 0, &[], believed).unwrap();
     // Its tasks need the executor, which has one waker for each run.
     let (task, log) = (platform.clone(), log.clone());
     let followed = async move {
@@ -250,8 +250,45 @@ fn missing_damaged_or_foreign_messages_are_never_skipped() {
     };
     let error = refused(&|log| log.change(3, fork));
     assert!(matches!(error, FollowError::Chain { n: 3, .. }), "{error}");
-    let error = refused(&|log| log.0.first.set(2));
-    assert!(matches!(error, FollowError::LostHead { begins: 2, wanted: 1, .. }), "{error}");
+    // All messages were removed.
+    let error = refused(&|log| log.0.first.set(5));
+    assert!(matches!(error, FollowError::LostHead { begins: 5, wanted: 1, .. }), "{error}");
+}
+
+#[test]
+fn a_log_without_its_beginning_and_without_a_snapshot_is_continued_in_doubt() {
+    let platform = Virtual::default();
+    let (log, data, _first) = served(&platform);
+    start(&platform, &log, data.path()).unwrap();
+    log.0.first.set(3);
+    let elsewhere = TempDir::new().unwrap();
+    let owner = start(&platform, &log, elsewhere.path()).unwrap();
+    assert!(owner.read.is_in_doubt);
+    assert_eq!(owner.read.recovered.tip.next_n, 7, "groups 3 to 5, and its own");
+    // Its copy has no snapshot either.
+    assert!(start(&platform, &log, elsewhere.path()).unwrap().read.is_in_doubt);
+    // A copy with the beginning is continued.
+    assert!(!start(&platform, &log, data.path()).unwrap().read.is_in_doubt);
+}
+
+#[test]
+fn a_copy_of_lost_groups_is_detected_although_the_leader_lacks_the_message() {
+    for has_damaged in [false, true] {
+        let platform = Virtual::default();
+        let (log, data, _first) = served(&platform);
+        start(&platform, &log, data.path()).unwrap();
+        // The log loses its end, and another process fills it again.
+        log.0.messages.borrow_mut().truncate(2);
+        let elsewhere = TempDir::new().unwrap();
+        let mut second = start(&platform, &log, elsewhere.path()).unwrap();
+        serve(&platform, &log, &mut second, 3);
+        let mut damaged = log.0.messages.borrow()[4].clone().unwrap().to_vec();
+        *damaged.last_mut().unwrap() ^= 1;
+        *log.0.rotten.borrow_mut() = Some((5, has_damaged.then(|| damaged.into())));
+        log.0.leaders_rotten.set(2);
+        let third = start(&platform, &log, data.path()).unwrap();
+        assert!(third.read.is_in_doubt);
+    }
 }
 
 #[test]

@@ -8,7 +8,6 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use bytes::Bytes;
 use ringwell_core::PoolSpec;
 use ringwell_directory::{BUCKETS, Placement};
 use ringwell_journal::{
@@ -16,7 +15,11 @@ use ringwell_journal::{
     decode_message, encode_message,
 };
 
-use super::fetch::{begin_anew, fetch, fetched, set_aside};
+use super::beginning::{
+    Kept, LEADERS, PAUSE, begin_at_oldest, begin_copy, change_leader, ends, get, has_same_end,
+    journal_of,
+};
+use super::fetch::{fetched, set_aside};
 use super::read::{Believed, KeptIn, Read};
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
@@ -27,16 +30,6 @@ use crate::store::{
 
 /// The time to wait for the servers of the log at startup.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-/// Pause before a server that does not answer is tried again.
-const PAUSE: Duration = Duration::from_millis(250);
-
-/// The number of leaders of a stream that are tried if one has lost a message: there are three or
-/// five servers, and the client cannot choose the leader.
-const LEADERS: u32 = 6;
-
-/// Pause until another server leads.
-const CHANGE_PAUSE: Duration = Duration::from_secs(1);
 
 /// The count of messages that are requested ahead.
 const AHEAD: usize = 8;
@@ -50,15 +43,17 @@ pub enum FollowError {
     /// A file of the copy on this machine cannot be used.
     #[error(transparent)]
     File(#[from] FileError),
-    /// The log begins after the end of this machine's copy.
+    /// The log is empty, and the groups that it had are in no copy and no snapshot.
     #[error(
-        "the log of shard {shard} begins with group {begins}, and group {wanted} is needed: its \
-         beginning was removed"
+        "the log of shard {shard} is empty and continues with group {begins}, and group {wanted} \
+         is needed: its messages were removed, and no snapshot beside it can be read. Restore the \
+         shard's stream and its stream of snapshots from one backup, or start on a machine that \
+         has a copy"
     )]
     LostHead {
         /// The shard.
         shard: u16,
-        /// The beginning of the log.
+        /// The place of its next group.
         begins: u64,
         /// The first group that is missing.
         wanted: u64,
@@ -124,7 +119,7 @@ pub enum FollowError {
 
 impl FollowError {
     /// Whether another server may have the message intact.
-    fn may_be_of_one_server(&self) -> bool {
+    pub(super) fn may_be_of_one_server(&self) -> bool {
         matches!(self, Self::Hole { .. } | Self::Message { fault: MessageFault::Damaged, .. })
     }
 }
@@ -143,9 +138,6 @@ pub struct Followed<F: Files> {
     /// The count of groups that were read from the log, and the one that was added.
     pub groups: u64,
 }
-
-/// Snapshots beside the log, with their places.
-type Kept = Vec<(u64, SnapshotIndex)>;
 
 /// The name of a placement of pools on the shards of several processes.
 #[must_use]
@@ -187,39 +179,38 @@ pub async fn follow<F: Files, P: Platform>(
     beside: &Beside<'_>,
 ) -> Result<Followed<F>, FollowError> {
     let copied_end = read.recovered.tip.next_n;
-    let (ends, mut kept, mut ahead) = state(platform, log, beside.shelf, copied_end).await?;
-    let until = platform.moment() + PATIENCE;
-    let is_inside = (ends.start..=ends.end).contains(&copied_end);
+    let stale_until = platform.moment() + STALE_MAX;
+    let mut state = state(platform, log, beside.shelf, copied_end, stale_until).await?;
+    let mut until = platform.moment() + PATIENCE;
+    let is_inside = (state.ends.start..=state.ends.end).contains(&copied_end);
     // The log has lost groups, and another process has filled their places.
+    let tip = read.recovered.tip;
     let mut is_other = !read.is_new()
         && is_inside
-        && !has_same_end(platform, log, &read.recovered.tip, until).await?;
+        && !has_same_end(platform, log, read.shard, &tip, &state.ends, until).await?;
     let is_anew = read.is_new() || !is_inside || is_other;
-    let mut read = read;
+    let (mut read, mut lacks_past) = (read, false);
     if is_anew {
-        if copied_end > ends.end || is_other {
-            set_aside(files, beside.settings, read.shard)?;
+        let shard = read.shard;
+        if copied_end > state.ends.end || is_other {
+            set_aside(files, beside.settings, shard)?;
         }
-        let others;
-        (read, others) =
-            begin_copy(platform, files, log, beside, read.shard, &mut kept, &ends).await?;
+        let begun = begin(platform, files, log, beside, shard, &mut state, stale_until).await?;
         // A leader that has been replaced showed their groups when they were stored.
-        is_other |= !others.is_empty();
-        ahead.extend(others);
+        is_other |= begun.is_other;
+        (read, lacks_past) = (begun.read, begun.lacks_past);
+        until = platform.moment() + PATIENCE;
     }
+    let State { ends, kept, ahead } = state;
     let Read { shard, kept: kept_in, restore, mut recovered, has_snapshot, .. } = read;
     let KeptIn::Files(store) = kept_in else {
         let reason = "nothing is kept on this machine".to_owned();
         return Err(FollowError::NotTaken { shard, reason });
     };
-    let wanted = recovered.tip.next_n;
-    if wanted < ends.start {
-        return Err(FollowError::LostHead { shard, begins: ends.start, wanted });
-    }
     let directory = store.directory().to_owned();
     let journal = match recovered.journal {
         Some(journal) => Some(journal),
-        None => journal_of(shard, platform, log, ends.start, until).await?,
+        None => journal_of(shard, platform, log, &ends, until).await?,
     };
     let journal = journal.map_or_else(|| files.random(&directory), Ok)?;
     recovered.journal = Some(journal);
@@ -235,7 +226,8 @@ pub async fn follow<F: Files, P: Platform>(
     // quorum.
     let taken_n = following.tip.next_n - 1;
     let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other)
-        || report_foreign(shard, taken_n, &log.places());
+        || report_foreign(shard, taken_n, &log.places())
+        || report_past(shard, lacks_past.then_some(ends.start));
     let kept = if is_in_doubt {
         put_back(beside.shelf, kept, &ahead)?
     } else {
@@ -259,55 +251,76 @@ pub async fn follow<F: Files, P: Platform>(
     Ok(Followed { read, author, prefix, kept, groups })
 }
 
-/// The range of the log, the snapshots that it completely covers, and those that are ahead of it. A
-/// new leader may lack groups that the copy or a snapshot has: they are requested again, for a
-/// while.
+/// A log and the snapshots beside it.
+struct State {
+    /// The range of the log.
+    ends: Range<u64>,
+    /// The snapshots that it completely covers, newest first.
+    kept: Kept,
+    /// Those that are ahead of it, or of groups that it has lost.
+    ahead: Kept,
+}
+
+/// A new leader may lack groups that the copy or a snapshot has: they are requested again until
+/// `stale_until`.
 async fn state<P: Platform>(
     platform: &P,
     log: &impl Log,
     shelf: &dyn Shelf,
     copied_end: u64,
-) -> Result<(Range<u64>, Kept, Kept), FollowError> {
+    stale_until: Moment,
+) -> Result<State, FollowError> {
     let until = platform.moment() + PATIENCE;
-    let stale_until = platform.moment() + STALE_MAX;
     loop {
         let ends = ends(platform, log, until).await?;
         let indexes = snapshot_indexes(shelf)?.into_iter();
         let (kept, ahead): (Kept, Kept) = indexes.partition(|it| it.1.through < ends.end);
         let is_behind = copied_end > ends.end || !ahead.is_empty();
         if !is_behind || platform.moment() >= stale_until {
-            return Ok((ends, kept, ahead));
+            return Ok(State { ends, kept, ahead });
         }
         platform.sleep_until(platform.moment() + PAUSE).await;
     }
 }
 
-/// Whether the log has the last group of a copy, as far as the log shows.
-async fn has_same_end<P: Platform>(
-    platform: &P,
-    log: &impl Log,
-    tip: &Tip,
-    until: Moment,
-) -> Result<bool, Unreached> {
-    let end = tip.next_n.saturating_sub(1).max(1);
-    let Some(message) = get(platform, log, end, until).await? else { return Ok(true) };
-    // A damaged one is found again when the log is read.
-    let same = |group: Group| Tip::after(&group.header).prev_hash == tip.prev_hash;
-    Ok(decode_message(&message).map_or(true, |(_, group)| same(group)))
+/// A copy that was begun again.
+struct Begun<F: Files> {
+    read: Read<F>,
+    /// A snapshot has groups that the log has lost.
+    is_other: bool,
+    /// It begins with the oldest group of the log, and nothing is known of those before.
+    lacks_past: bool,
 }
 
-/// The identity of the journal in a log that begins with group `n`; `None` if that is empty.
-async fn journal_of<P: Platform>(
-    shard: u16,
+/// Begins the copy with a snapshot, or with the beginning of the log.
+async fn begin<F: Files, P: Platform>(
     platform: &P,
+    files: &F,
     log: &impl Log,
-    n: u64,
-    until: Moment,
-) -> Result<Option<[u8; 16]>, FollowError> {
-    let Some(first) = get(platform, log, n, until).await? else { return Ok(None) };
-    let read = decode_message(&first);
-    let (author, _) = read.map_err(|fault| FollowError::Message { shard, n, fault })?;
-    Ok(Some(author.journal))
+    beside: &Beside<'_>,
+    shard: u16,
+    found: &mut State,
+    stale_until: Moment,
+) -> Result<Begun<F>, FollowError> {
+    let mut is_other = false;
+    loop {
+        let State { ends, kept, .. } = found;
+        let (mut read, others) =
+            begin_copy(platform, files, log, beside, shard, kept, ends).await?;
+        is_other |= !others.is_empty();
+        found.ahead.extend(others);
+        if read.recovered.tip.next_n >= ends.start {
+            return Ok(Begun { read, is_other, lacks_past: false });
+        }
+        if platform.moment() >= stale_until {
+            begin_at_oldest(&mut read, platform, log, ends).await?;
+            kept.clear();
+            return Ok(Begun { read, is_other, lacks_past: true });
+        }
+        // The owner may have stored a newer snapshot in the meantime.
+        platform.sleep_until(platform.moment() + PAUSE).await;
+        *found = state(platform, log, beside.shelf, 0, stale_until).await?;
+    }
 }
 
 /// Whether the copy or a snapshot had a group at the place of the take-over, which is `taken_n`.
@@ -349,6 +362,22 @@ fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool {
     messages > 0
 }
 
+/// Whether the shard continues with group `begins` and without a snapshot of the groups before it,
+/// which is logged.
+fn report_past(shard: u16, begins: Option<u64>) -> bool {
+    if begins.is_some() {
+        tracing::error!(
+            shard,
+            begins,
+            "no snapshot beside the journal's log can be read, and the log's beginning was \
+             dropped: the shard continues with the rest. All its pools answer with overflow \
+             numbers for one lockout, then resume by themselves; look-ups of older allocations \
+             may find nothing. Look at the disks of the servers"
+        );
+    }
+    begins.is_some()
+}
+
 /// The part of the log before the copy.
 fn prefix(
     recovered: &ringwell_journal::Recovered,
@@ -364,49 +393,6 @@ fn prefix(
         bytes = u64::try_from(all * u128::from(copied_n - first_n) / groups).unwrap_or(u64::MAX);
     }
     Ok(Prefix { first_n, copied_n, bytes, last_at: oldest.last_at })
-}
-
-/// Begins a copy with the newest snapshot that the log continues, or with nothing if there is none.
-/// Snapshots that it does not continue are moved from `kept` to the result.
-async fn begin_copy<F: Files, P: Platform>(
-    platform: &P,
-    files: &F,
-    log: &impl Log,
-    beside: &Beside<'_>,
-    shard: u16,
-    kept: &mut Kept,
-    ends: &Range<u64>,
-) -> Result<(Read<F>, Kept), FollowError> {
-    let until = platform.moment() + PATIENCE;
-    let mut others = Kept::new();
-    while let Some(mut fetched) = fetch(files, beside, shard, kept, ends)? {
-        if begin_at(&mut fetched, platform, log, until).await? {
-            return Ok((fetched, others));
-        }
-        let from = fetched.recovered.tip.next_n;
-        let at = kept.iter().position(|it| it.1.replay_from == from).unwrap_or(kept.len());
-        others.extend(kept.drain(..(at + 1).min(kept.len())));
-    }
-    Ok((begin_anew(files, beside, shard)?, others))
-}
-
-/// A snapshot is begun while records are written: the group that follows it may have begun before.
-/// Returns whether the log continues it: a log that has lost its end may have been filled again.
-async fn begin_at<F: Files, P: Platform>(
-    fetched: &mut Read<F>,
-    platform: &P,
-    log: &impl Log,
-    until: Moment,
-) -> Result<bool, FollowError> {
-    let (shard, tip) = (fetched.shard, &mut fetched.recovered.tip);
-    let n = tip.next_n;
-    if let Some(message) = get(platform, log, n, until).await? {
-        let read = decode_message(&message);
-        let (_, group) = read.map_err(|fault| FollowError::Message { shard, n, fault })?;
-        tip.last_at = tip.last_at.min(group.header.at);
-        return Ok(group.header.prev_hash == tip.prev_hash);
-    }
-    Ok(has_same_end(platform, log, tip, until).await?)
 }
 
 /// Makes the older snapshot, which the log completely covers, the newest one again; without one,
@@ -466,16 +452,8 @@ impl<F: Files> Following<F> {
             };
             match read {
                 Err(error) if error.may_be_of_one_server() && changes < LEADERS => {
-                    tracing::error!(
-                        %error,
-                        "a server of the journal has lost a message: trying another one. Check \
-                            its disk"
-                    );
                     changes += 1;
-                    // The request got no answer, or there is no other server: the next attempt
-                    // shows which.
-                    let _ = log.change_leader().await;
-                    platform.sleep_until(platform.moment() + CHANGE_PAUSE).await;
+                    change_leader(platform, log, &error).await;
                     ahead.clear();
                     next = n;
                 }
@@ -542,37 +520,6 @@ impl<F: Files> Following<F> {
                 Some(Fate::Failed(why)) => return Err(not_taken(&why)),
                 None => return Err(not_taken("the journal's servers do not store anything")),
             }
-        }
-    }
-}
-
-async fn ends<P: Platform>(
-    platform: &P,
-    log: &impl Log,
-    until: Moment,
-) -> Result<Range<u64>, Unreached> {
-    loop {
-        match log.ends().await {
-            Err(_) if platform.moment() < until => {
-                platform.sleep_until(platform.moment() + PAUSE).await;
-            }
-            answered => return answered,
-        }
-    }
-}
-
-async fn get<P: Platform>(
-    platform: &P,
-    log: &impl Log,
-    n: u64,
-    until: Moment,
-) -> Result<Option<Bytes>, Unreached> {
-    loop {
-        match log.read(n).await {
-            Err(_) if platform.moment() < until => {
-                platform.sleep_until(platform.moment() + PAUSE).await;
-            }
-            answered => return answered,
         }
     }
 }

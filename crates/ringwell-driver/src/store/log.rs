@@ -478,6 +478,7 @@ pub(crate) async fn append<P: Platform>(
     loop {
         ask = match ask {
             Ask::ReadBefore => appending.before(log.read(n - 1).await),
+            Ask::ReadEnds => appending.ends(log.ends().await),
             #[cfg(canary)]
             Ask::Append if crate::canary::planted(crate::Bug::MessageId) => {
                 let id = message_id(author, &message);

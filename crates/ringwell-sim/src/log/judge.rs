@@ -66,6 +66,8 @@ pub(super) struct Begun {
     pub(super) has_lost: bool,
     /// According to the log, it is still the owner.
     pub(super) is_owner: bool,
+    /// The epoch of the owner, according to the log.
+    pub(super) epoch: u64,
     /// It has the time of the previous owner, from a heartbeat or from the clocks of one boot.
     pub(super) knows_time: bool,
     pub(super) now_ms: u64,
@@ -90,6 +92,8 @@ pub(super) struct Judge {
     /// Starts without a reliable time: the shard, their first group, and how far their time is
     /// ahead.
     leaps_us: Vec<(u16, u64, u64)>,
+    /// The epochs of owners of each shard, by the true time of their start.
+    epochs: BTreeMap<u16, BTreeMap<u64, u64>>,
     pub(super) rows: u64,
     pub(super) numbers: u64,
     /// From now on every row must get a number.
@@ -209,6 +213,7 @@ impl Judge {
     pub(super) fn begins(&mut self, process: u64, begun: &Begun) -> Judged {
         self.authors.insert((process, begun.shard), begun.author);
         let is_ours = |held: &&mut SeenNumber| held.grant.shard == begun.shard;
+        self.check_hold(begun)?;
         if !begun.is_owner {
             return Ok(());
         }
@@ -233,6 +238,26 @@ impl Judge {
             return broken("held without cause", begun.shard, 0, text);
         }
         self.check_locked(begun)
+    }
+
+    /// A hold lasts for one lockout. A take-over by another machine may lengthen lockouts and holds
+    /// that still run, and the lengthened lockouts determine the next hold.
+    fn check_hold(&mut self, begun: &Begun) -> Judged {
+        let longest_ms = self.lifetimes_ms.values().copied().max().unwrap_or(0);
+        let since_us = begun.now_us.saturating_sub(4 * longest_ms * 1000);
+        let epochs = self.epochs.entry(begun.shard).or_default();
+        let (before, since) = (epochs.range(..since_us), epochs.range(since_us..));
+        let before = before.last().map_or(0, |(_, epoch)| *epoch);
+        // Some take-overs were never followed by a start, and lost groups reuse epochs.
+        let take_overs = begun.epoch.saturating_sub(before).max(since.count() as u64 + 1);
+        epochs.insert(begun.now_us, begun.epoch);
+        let most_ms = longest_ms + longest_ms / 1000 + take_overs * SKEW_MAX_MS;
+        if begun.held_until_ms <= begun.now_ms + most_ms {
+            return Ok(());
+        }
+        let left_ms = begun.held_until_ms - begun.now_ms;
+        let text = format!("for {left_ms} ms, and at most {most_ms} ms are due");
+        broken("held for too long", begun.shard, 0, text)
     }
 
     fn check_locked(&self, begun: &Begun) -> Judged {

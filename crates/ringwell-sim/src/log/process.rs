@@ -248,6 +248,7 @@ impl Start {
             has_evidence: copied.max(through) > first_n,
             has_lost: false,
             is_owner: false,
+            epoch: 0,
             knows_time: is_own_boot,
             now_ms: 0,
             now_us: 0,

@@ -432,10 +432,6 @@ impl Servers {
         }
         if self.strikes.strikes(LogFault::LostTail) {
             let count = self.strikes.stream(LogFault::LostTail).between(1, 30);
-            // The older snapshot stays intact: without one nothing could continue.
-            let floor = self.snapshots[shard].older_through();
-            let after = stream.messages.iter().rev().take_while(|it| it.group() > floor + 1);
-            let count = count.min(after.count() as u64);
             if let Some(lost) = stream.lose(count) {
                 lines.push(format!("the log of shard {shard} loses {lost:?}"));
                 has_lost = true;

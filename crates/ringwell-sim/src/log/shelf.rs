@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use bytes::Bytes;
-use ringwell_driver::store::{Shelf, SnapshotIndex, Unreached};
+use ringwell_driver::store::{Shelf, Unreached};
 
 use super::fault::LogFault;
 use super::servers::{Shared, lock};
@@ -16,8 +16,8 @@ pub(super) struct Snapshots {
     parts: BTreeMap<u64, Bytes>,
     newest_index: Option<u64>,
     added: u64,
-    /// A damaged part: only one at a time, so that another snapshot is whole.
-    rotten: Option<u64>,
+    /// A part was damaged at some time.
+    pub(super) has_rotted: bool,
 }
 
 impl Snapshots {
@@ -30,22 +30,12 @@ impl Snapshots {
         self.added
     }
 
-    /// The last group that the older of two snapshots covers; zero without one.
-    pub(super) fn older_through(&self) -> u64 {
-        let decode = |at: u64| SnapshotIndex::decode(self.parts.get(&at)?);
-        let newest = self.newest_index.and_then(decode);
-        newest.and_then(|newest| decode(newest.before)).map_or(0, |older| older.through)
-    }
-
     /// A bit of a part flips.
     pub(super) fn rot(&mut self, random: &mut Random) {
-        if self.rotten.is_some_and(|rotten| self.parts.contains_key(&rotten)) {
-            return;
-        }
         let at = random.index(self.parts.len().max(1));
         let part = self.parts.iter_mut().nth(at).filter(|(_, part)| !part.is_empty());
-        let Some((at, part)) = part else { return };
-        self.rotten = Some(*at);
+        let Some((_, part)) = part else { return };
+        self.has_rotted = true;
         let mut bytes = part.to_vec();
         let place = random.index(bytes.len());
         bytes[place] ^= 1 << random.below(8);

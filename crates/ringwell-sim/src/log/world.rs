@@ -316,8 +316,12 @@ impl World {
                 let servers = lock(&self.servers);
                 let stream = &servers.streams[usize::from(begun.shard)];
                 let is_unvouched = stream.follows_foreign(begun.first_n);
-                begun.has_lost = stream.has_ever_lost() || is_unvouched;
+                // All snapshots of groups that were dropped may be damaged.
+                let has_rotted = servers.snapshots[usize::from(begun.shard)].has_rotted;
+                let lacks_past = stream.ends().start > 1 && has_rotted;
+                begun.has_lost = stream.has_ever_lost() || is_unvouched || lacks_past;
                 begun.is_owner = stream.owner().is_some_and(|(author, _)| author == begun.author);
+                begun.epoch = stream.owner().map_or(0, |(_, epoch)| epoch);
             }
             let begun = &begun;
             self.tell(at, || {

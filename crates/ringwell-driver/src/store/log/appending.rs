@@ -8,8 +8,10 @@
 //!
 //! The place alone does not fence if the log has lost its end, because another owner may have
 //! filled it up to the place of this message. So nothing is sent again before the predecessor has
-//! been read. Source: docs/spec/log.md, "Appending".
+//! been read, and nothing at all while it is missing: another owner may be filling the log just
+//! then. Source: docs/spec/log.md, "Appending".
 
+use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -48,6 +50,8 @@ pub struct Appending {
 pub enum Ask {
     /// Read the message before, and report with [`Appending::before`].
     ReadBefore,
+    /// Read the range of the log, and report with [`Appending::ends`].
+    ReadEnds,
     /// Send the message, and report with [`Appending::appended`].
     Append,
     /// Read the message at its place, and report with [`Appending::read`].
@@ -112,10 +116,10 @@ impl Appending {
         let n = self.n - 1;
         match answer {
             Err(_) => self.pause(),
-            // It was dropped with old history, or the log ends before it: an append shows which.
+            // It was dropped with old history, or the log ends before it.
             Ok(None) if self.missing < STALE_MAX => {
                 self.is_missing = true;
-                Ask::Append
+                Ask::ReadEnds
             }
             Ok(None) => Ask::Done(Fate::Failed(format!(
                 "the log has lost message {n}, which it had acknowledged, or all after it"
@@ -128,6 +132,16 @@ impl Appending {
                 }
                 Ok((_, group)) => Ask::Done(Fate::Taken { epoch: group.header.epoch }),
             },
+        }
+    }
+
+    /// The log has answered with its range, without the message before.
+    #[must_use]
+    pub fn ends(&mut self, answer: Result<Range<u64>, Unreached>) -> Ask {
+        match answer {
+            // All before this message was dropped with old history.
+            Ok(ends) if ends.start >= self.n => Ask::Append,
+            Ok(_) | Err(_) => self.pause(),
         }
     }
 

@@ -108,6 +108,7 @@ impl Owner {
             Ask::Read => appending.read(Err(Unreached("a test".to_owned()))),
             Ask::ReadBefore if is_heard => appending.before(Ok(log.read(n - 1))),
             Ask::ReadBefore => appending.before(Err(Unreached("a test".to_owned()))),
+            Ask::ReadEnds => appending.ends(Ok(1..log.stored.len() as u64 + 1)),
             Ask::Pause(_) => appending.paused(),
             Ask::Done(_) => unreachable!(),
         };
@@ -223,6 +224,31 @@ fn a_lost_message_is_sent_again_with_growing_pauses() {
     // It may have been stored before there was no room.
     assert_eq!(appending.appended(Err(NotAppended::Full)), Ask::Read);
     assert_eq!(appending.read(Ok(Some(Bytes::from_static(b"message")))), Ask::Done(Fate::Stored));
+}
+
+/// Another owner may be filling a log that has lost its end: its place alone would let a message in.
+#[test]
+fn nothing_is_sent_while_the_message_before_is_missing() {
+    let author = Author { shard: 0, journal: [0; 16], incarnation: [1; 16] };
+    let message = Bytes::from_static(b"message");
+    let (appending, _) = Appending::begin(author, 9, message.clone());
+    let (mut appending, mut ask) = appending.after(7, true);
+    let mut waited = Duration::ZERO;
+    while ask == Ask::ReadBefore {
+        ask = appending.before(Ok(None));
+        if ask == Ask::ReadEnds {
+            let Ask::Pause(time) = appending.ends(Ok(1..6)) else { panic!("sent") };
+            waited += time;
+            ask = appending.paused();
+        }
+    }
+    assert!(matches!(ask, Ask::Done(Fate::Failed(_))), "{ask:?}");
+    assert!(waited >= STALE_MAX);
+    // All before it was dropped with old history.
+    let (mut appending, _) = Appending::begin(author, 9, message).0.after(7, true);
+    assert_eq!(appending.before(Ok(None)), Ask::ReadEnds);
+    assert_eq!(appending.ends(Ok(9..9)), Ask::Append);
+    assert_eq!(appending.appended(Ok(())), Ask::Done(Fate::Stored));
 }
 
 #[test]

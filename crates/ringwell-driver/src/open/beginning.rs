@@ -1,0 +1,213 @@
+//! The place at which a copy of a log begins, and whether the log continues a copy.
+//!
+//! A message that one server has lost or damaged is read from another one. Source:
+//! docs/spec/log.md, "Snapshots", "Lost groups".
+
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringwell_journal::{Author, Group, Tip, decode_message};
+
+use super::fetch::{begin_anew, fetch};
+use super::follow::{Beside, FollowError};
+use super::read::Read;
+use crate::platform::{Moment, Platform};
+use crate::store::{Files, Log, SnapshotIndex, Unreached};
+
+/// Pause before a server that does not answer is tried again.
+pub(super) const PAUSE: Duration = Duration::from_millis(250);
+
+/// The number of leaders of a stream that are tried if one has lost a message: there are three or
+/// five servers, and the client cannot choose the leader.
+pub(super) const LEADERS: u32 = 6;
+
+/// Pause until another server leads.
+const CHANGE_PAUSE: Duration = Duration::from_secs(1);
+
+/// The time to wait for a single message.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Snapshots beside the log, with their places.
+pub(super) type Kept = Vec<(u64, SnapshotIndex)>;
+
+/// Begins a copy with the newest snapshot that the log continues, or with nothing if there is none.
+/// Snapshots that it does not continue are moved from `kept` to the result.
+pub(super) async fn begin_copy<F: Files, P: Platform>(
+    platform: &P,
+    files: &F,
+    log: &impl Log,
+    beside: &Beside<'_>,
+    shard: u16,
+    kept: &mut Kept,
+    ends: &Range<u64>,
+) -> Result<(Read<F>, Kept), FollowError> {
+    let until = platform.moment() + PATIENCE;
+    let mut others = Kept::new();
+    while let Some(mut fetched) = fetch(files, beside, shard, kept, ends)? {
+        if begin_at(&mut fetched, platform, log, ends, until).await? {
+            return Ok((fetched, others));
+        }
+        let from = fetched.recovered.tip.next_n;
+        let at = kept.iter().position(|it| it.1.replay_from == from).unwrap_or(kept.len());
+        others.extend(kept.drain(..(at + 1).min(kept.len())));
+    }
+    Ok((begin_anew(files, beside, shard)?, others))
+}
+
+/// A snapshot is begun while records are written: the group that follows it may have begun before.
+/// Returns whether the log continues it: a log that has lost its end may have been filled again.
+async fn begin_at<F: Files, P: Platform>(
+    fetched: &mut Read<F>,
+    platform: &P,
+    log: &impl Log,
+    ends: &Range<u64>,
+    until: Moment,
+) -> Result<bool, FollowError> {
+    let (shard, tip) = (fetched.shard, &mut fetched.recovered.tip);
+    let n = tip.next_n;
+    if ends.contains(&n) {
+        let (_, group) = read_intact(platform, log, shard, n, until).await?;
+        tip.last_at = tip.last_at.min(group.header.at);
+        return Ok(group.header.prev_hash == tip.prev_hash);
+    }
+    has_same_end(platform, log, shard, tip, ends, until).await
+}
+
+/// Begins an empty copy with the oldest group that the log has: the state before it is not known.
+/// Records that were still needed were copied to later groups before the log was trimmed, but its
+/// lockouts may be missing: nothing may be handed out for one lockout.
+pub(super) async fn begin_at_oldest<F: Files, P: Platform>(
+    begun: &mut Read<F>,
+    platform: &P,
+    log: &impl Log,
+    ends: &Range<u64>,
+) -> Result<(), FollowError> {
+    let (shard, until) = (begun.shard, platform.moment() + PATIENCE);
+    let (begins, wanted) = (ends.start, begun.recovered.tip.next_n);
+    if ends.is_empty() {
+        return Err(FollowError::LostHead { shard, begins, wanted });
+    }
+    let (author, group) = read_intact(platform, log, shard, begins, until).await?;
+    begun.recovered.journal = Some(author.journal);
+    begun.recovered.tip = Tip {
+        next_n: begins,
+        prev_hash: group.header.prev_hash,
+        epoch: group.header.epoch,
+        last_at: group.header.at,
+        clocks: None,
+    };
+    Ok(())
+}
+
+/// Whether the log continues a copy that ends inside of it, as far as its servers show.
+pub(super) async fn has_same_end<P: Platform>(
+    platform: &P,
+    log: &impl Log,
+    shard: u16,
+    tip: &Tip,
+    ends: &Range<u64>,
+    until: Moment,
+) -> Result<bool, FollowError> {
+    let (last, next) = (tip.next_n.saturating_sub(1), tip.next_n);
+    let same = if ends.contains(&last) {
+        let read = read_intact(platform, log, shard, last, until).await;
+        read.map(|(_, group)| Tip::after(&group.header).prev_hash == tip.prev_hash)
+    } else if ends.contains(&next) {
+        let read = read_intact(platform, log, shard, next, until).await;
+        read.map(|(_, group)| group.header.prev_hash == tip.prev_hash)
+    } else {
+        Ok(true)
+    };
+    match same {
+        // If it is another one, the next group does not continue the copy.
+        Err(error) if error.may_be_of_one_server() => Ok(true),
+        same => same,
+    }
+}
+
+/// The identity of the journal in a log; `None` if that is empty.
+pub(super) async fn journal_of<P: Platform>(
+    shard: u16,
+    platform: &P,
+    log: &impl Log,
+    ends: &Range<u64>,
+    until: Moment,
+) -> Result<Option<[u8; 16]>, FollowError> {
+    if ends.is_empty() {
+        return Ok(None);
+    }
+    let (author, _) = read_intact(platform, log, shard, ends.start, until).await?;
+    Ok(Some(author.journal))
+}
+
+/// Reads group `n`, which the log has. If the server that leads has lost or damaged it, others are
+/// tried.
+async fn read_intact<P: Platform>(
+    platform: &P,
+    log: &impl Log,
+    shard: u16,
+    n: u64,
+    until: Moment,
+) -> Result<(Author, Group), FollowError> {
+    let mut changes = 0;
+    loop {
+        let read = match get(platform, log, n, until).await? {
+            Some(message) => {
+                decode_message(&message).map_err(|fault| FollowError::Message { shard, n, fault })
+            }
+            None => Err(FollowError::Hole { shard, n }),
+        };
+        match read {
+            Err(error) if error.may_be_of_one_server() && changes < LEADERS => {
+                changes += 1;
+                change_leader(platform, log, &error).await;
+            }
+            read => return read,
+        }
+    }
+}
+
+/// Makes another server lead, because this one has an `error`.
+pub(super) async fn change_leader<P: Platform>(platform: &P, log: &impl Log, error: &FollowError) {
+    tracing::error!(
+        %error,
+        "a server of the journal has lost a message: trying another one. Check its disk"
+    );
+    // The request got no answer, or there is no other server: the next attempt shows which.
+    let _ = log.change_leader().await;
+    platform.sleep_until(platform.moment() + CHANGE_PAUSE).await;
+}
+
+/// The range of the log.
+pub(super) async fn ends<P: Platform>(
+    platform: &P,
+    log: &impl Log,
+    until: Moment,
+) -> Result<Range<u64>, Unreached> {
+    loop {
+        match log.ends().await {
+            Err(_) if platform.moment() < until => {
+                platform.sleep_until(platform.moment() + PAUSE).await;
+            }
+            answered => return answered,
+        }
+    }
+}
+
+/// Message `n`; `None` if the log does not have it.
+pub(super) async fn get<P: Platform>(
+    platform: &P,
+    log: &impl Log,
+    n: u64,
+    until: Moment,
+) -> Result<Option<Bytes>, Unreached> {
+    loop {
+        match log.read(n).await {
+            Err(_) if platform.moment() < until => {
+                platform.sleep_until(platform.moment() + PAUSE).await;
+            }
+            answered => return answered,
+        }
+    }
+}
