@@ -30,9 +30,9 @@ try:
   ringwell demo";
 
 const SERVE_HELP: &str = "\
-Settings come from the file, above it from RINGWELL_DATA, RINGWELL_LISTEN (addresses separated by \
-commas), RINGWELL_SHARDS, RINGWELL_DURABILITY, RINGWELL_DEADLINE, RINGWELL_TOKEN_SHA256, \
-RINGWELL_LOG_FORMAT and RINGWELL_LOG_LEVEL, and above those from flags.
+Settings come from the file; it is overridden by RINGWELL_DATA, RINGWELL_LISTEN (addresses \
+separated by commas), RINGWELL_SHARDS, RINGWELL_DURABILITY, RINGWELL_DEADLINE, \
+RINGWELL_TOKEN_SHA256, RINGWELL_LOG_FORMAT and RINGWELL_LOG_LEVEL, and these by flags.
 
 Examples:
   ringwell serve --config ringwell.toml --check
@@ -55,8 +55,8 @@ Examples:
   ringwell journal replay ./data";
 
 const TOKEN_HELP: &str = "\
-The secret goes to clients, which send it as `Authorization: Bearer SECRET`; nothing keeps it. \
-The setting, its SHA-256, goes into the configuration under [management], or into \
+Give the secret to clients, which send it as `Authorization: Bearer SECRET`; it is not stored \
+anywhere. The setting, its SHA-256, goes into the configuration under [management], or into \
 RINGWELL_TOKEN_SHA256. All of stderr can be pasted into a configuration.
 
 Examples:
@@ -244,7 +244,8 @@ fn count(text: &str) -> Result<u32, &'static str> {
     text.parse().ok().filter(|count| *count > 0).ok_or("must be a whole number above 0")
 }
 
-fn durability() -> impl TypedValueParser<Value = Durability> {
+/// The durabilities by name.
+pub(crate) fn durability() -> impl TypedValueParser<Value = Durability> {
     PossibleValuesParser::new(["disk", "os", "memory"]).try_map(|text| text.parse::<Durability>())
 }
 

@@ -1,6 +1,6 @@
 //! `ringwell doctor`: whether a machine and a configuration are fit to serve.
 //!
-//! Changes nothing, except for a test file in the data directory. Each finding says how to respond.
+//! Changes nothing, except for a test file in the data directory. Each finding says what to do.
 //! Works next to a running server, and without a configuration.
 
 mod findings;
@@ -18,11 +18,14 @@ use std::time::{Duration, SystemTime};
 
 use hyper::Method;
 use hyper::body::Bytes;
-use ringwell_directory::{Config, Database, Directory, Durability, Listen, Overrides, load};
+use ringwell_directory::{
+    Config, Database, Directory, Durability, Listen, Overrides, load, parse_shards,
+};
 use ringwell_node::disk::{self, LockError};
 use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, Url};
+use crate::args::durability;
 use crate::calls::{pool_in_file, warn_of_unknown_pools};
 use crate::environment::{check_variables, cores, variable};
 use crate::print::print;
@@ -31,15 +34,17 @@ use crate::serve::TOKEN_VARIABLE;
 use findings::{Finding, Findings, Grade};
 
 pub(crate) const HELP: &str = "\
-Looks at the processor, memory, clock, limits and disk of this machine, and at the configuration: \
-its faults, its data directory, its ports, its database, and who may read its secrets. Without \
---config and RINGWELL_CONFIG it looks at /etc/ringwell/ringwell.toml, if that is there.
+Checks the processor, memory, clock, limits and disk of this machine, and the configuration: its \
+faults, its data directory, its ports, its database, and the permissions of its secrets. Without \
+--config and RINGWELL_CONFIG it checks /etc/ringwell/ringwell.toml, if that exists. If the server \
+is started with --data, --listen, --shards or --durability, give the same flags here.
 
-Exit codes: 0 fit, perhaps with notes; 1 something must be mended first.
+Exit codes: 0 fit to serve, perhaps with notes; 1 something must be fixed first.
 
 Examples:
   ringwell doctor
   ringwell doctor --config ringwell.toml --json
+  ringwell doctor --config ringwell.toml --listen 0.0.0.0:8080
   ringwell doctor engine --config ringwell.toml    only the servers that keep the journals";
 
 /// The package's path for it.
@@ -72,9 +77,31 @@ pub(crate) struct Args {
     /// The data directory, instead of the configuration's
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Address to listen on, as for `serve`: HOST:PORT or unix:PATH; may be repeated
+    #[arg(long, value_name = "ADDRESS", value_parser = str::parse::<Listen>)]
+    listen: Vec<Listen>,
+    /// Number of shards, as for `serve`; 0 for one per core
+    #[arg(long, value_name = "N", value_parser = parse_shards)]
+    shards: Option<u16>,
+    /// Where an allocation is stored before it is answered, as for `serve`
+    #[arg(long, value_name = "WHERE", value_parser = durability())]
+    durability: Option<Durability>,
     /// Print JSON
     #[arg(long)]
     json: bool,
+}
+
+impl Args {
+    /// The flags as settings that take precedence over the configuration's, as for `serve`.
+    fn overrides(&self) -> Overrides {
+        Overrides {
+            data: self.data.clone(),
+            listen: (!self.listen.is_empty()).then(|| self.listen.clone()),
+            shards: self.shards,
+            durability: self.durability,
+            ..Overrides::default()
+        }
+    }
 }
 
 /// Runs the checks, and prints the findings.
@@ -90,7 +117,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if args.part == Some(Part::Engine) {
         engine(path.as_deref(), &mut findings);
     } else {
-        all(path, args.data.as_ref(), &mut findings);
+        all(path, args, &mut findings);
     }
     let is_bad = findings.0.iter().any(|finding| finding.grade == Grade::Bad);
     let text = if args.json {
@@ -107,7 +134,7 @@ fn engine(path: Option<&Path>, findings: &mut Findings) {
     let Some(path) = path else {
         return findings.bad("config", "no configuration to check; name one with --config");
     };
-    let Some((config, _)) = loaded(path, None, findings) else { return };
+    let Some((config, _)) = loaded(path, Overrides::default(), findings) else { return };
     if config.journal.replicated.is_none() {
         return findings
             .bad("journal", "`engine` in [journal] is \"files\": there are no servers to check");
@@ -115,16 +142,20 @@ fn engine(path: Option<&Path>, findings: &mut Findings) {
     journal::servers(&config, findings);
 }
 
-fn all(path: Option<PathBuf>, data: Option<&PathBuf>, findings: &mut Findings) {
+fn all(path: Option<PathBuf>, args: &Args, findings: &mut Findings) {
     machine(findings);
     if let Some(path) = path {
-        configuration(&path, data.cloned(), findings);
-    } else {
-        findings.note("config", "no configuration to check; name one with --config");
-        if let Some(data) = data {
-            data_directory(&Config::new(data.clone(), cores()), findings);
-        }
+        return configuration(&path, args.overrides(), findings);
     }
+    findings.note("config", "no configuration to check; name one with --config");
+    let mut config = Config::new(args.data.clone().unwrap_or_default(), cores());
+    config.shards = args.shards.unwrap_or(config.shards);
+    config.durability = args.durability.unwrap_or(config.durability);
+    config.listen.clone_from(&args.listen);
+    if args.data.is_some() {
+        data_directory(&config, findings);
+    }
+    ports(&config, findings);
 }
 
 fn drawn(findings: &[Finding]) -> String {
@@ -197,14 +228,9 @@ fn has_time_service() -> bool {
 }
 
 /// The configuration; `None`, with the findings, if it has faults.
-fn loaded(
-    path: &Path,
-    data: Option<PathBuf>,
-    findings: &mut Findings,
-) -> Option<(Config, Directory)> {
+fn loaded(path: &Path, flags: Overrides, findings: &mut Findings) -> Option<(Config, Directory)> {
     let of_service = variables_of_service(path);
     let get = |name: &str| variable(name).or_else(|| of_service.get(name).cloned());
-    let flags = Overrides { data, ..Overrides::default() };
     match load(path, get, flags, cores()) {
         Ok(loaded) => Some(loaded),
         Err(faults) => {
@@ -219,8 +245,8 @@ fn loaded(
     }
 }
 
-fn configuration(path: &Path, data: Option<PathBuf>, findings: &mut Findings) {
-    let Some((config, directory)) = loaded(path, data, findings) else { return };
+fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
+    let Some((config, directory)) = loaded(path, flags, findings) else { return };
     let pools = directory.pool_count();
     findings.ok("config", format!("{}: no faults, {pools} ring pools", path.display()));
     if config.management.token_sha256.current().is_empty() {

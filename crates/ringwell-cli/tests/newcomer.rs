@@ -191,6 +191,15 @@ fn a_doctor_finds_what_keeps_a_configuration_from_serving() {
     let bad = bad.unwrap();
     assert_eq!(bad.status.code(), Some(1));
     assert!(stdout(&bad).contains("cannot be listened on"), "{}", stdout(&bad));
+    // The address of a server that is started with flags, which precede the variable.
+    let given = ["doctor", "--config", &config, "--listen", "127.0.0.1:0", "--shards", "1"];
+    let good = ringwell(&given).env("RINGWELL_LISTEN", &listen).output().unwrap();
+    assert!(stdout(&good).contains("ok    port       127.0.0.1:0 is free"), "{}", stdout(&good));
+    let bad = run(&["doctor", "--config", &config, "--listen", &listen]);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(stdout(&bad).contains(&format!("{listen} is in use")), "{}", stdout(&bad));
+    let memory = run(&["doctor", "--config", &config, "--durability", "memory"]);
+    assert!(stdout(&memory).contains("a restart forgets every allocation"), "{memory:?}");
     fs::write(site.config(), "listen = 3\n").unwrap();
     let bad = run(&["doctor", "--config", &config]);
     assert_eq!(bad.status.code(), Some(1));
@@ -245,7 +254,7 @@ fn a_doctor_beside_a_healthy_server_finds_all_its_listeners_healthy() {
         assert!(said.contains(&wanted), "{said}");
     }
     assert!(!said.contains("bad   port"), "{said}");
-    // A server with other data is in the way.
+    // A server with other data uses the address.
     let other = text(&site.config().with_file_name("other-data"));
     let taken = stdout(&run(&["doctor", "--config", &config, "--data", &other]));
     for address in [&listen, &pages, &calls] {
@@ -270,6 +279,10 @@ fn a_doctor_without_a_configuration_checks_the_given_data_directory() {
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
     assert!(stdout(&output).contains("is not a directory"), "{}", stdout(&output));
+    let busy = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let free = ringwell(&["doctor", "--listen", &busy]).env_remove("RINGWELL_CONFIG").output();
+    let free = stdout(&free.unwrap());
+    assert!(free.contains(&format!("{busy} is free")), "{free}");
 }
 
 #[test]
