@@ -17,7 +17,7 @@ use crate::target::Target;
 /// (unless their count is a multiple of it).
 const STRIDE: usize = 7_919;
 
-/// The fewest different bodies that a sender uses.
+/// The minimum number of different bodies that a sender uses.
 const REQUESTS_MIN: usize = 256;
 
 /// Flags of all senders of batches: the destination, the pools, the rows of a batch.

@@ -20,7 +20,7 @@ pub(crate) struct AnswerCounts {
     pub(crate) status: u16,
     /// Rows with a number.
     pub(crate) rows: u64,
-    /// Those of them whose number was the overflow number.
+    /// The rows among them that got the overflow number.
     pub(crate) overflow: u64,
     /// Rows with an error instead of a number.
     pub(crate) errors: u64,

@@ -27,7 +27,7 @@ struct Client {
     is_installed: bool,
 }
 
-/// Where `clients/setup` installs the libraries.
+/// The folder into which `clients/setup` installs the libraries.
 fn home() -> PathBuf {
     target_dir().join("clients")
 }

@@ -64,8 +64,8 @@ const SIZES: [(u32, [u32; 2]); 3] = [(1, [50, 150]), (5, [50, 150]), (500, [4, 1
 /// Flags of `cargo xtask counts`.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Cargo profile; CI has built `dev` anyway. `guided`, the program of the packages, counts complete
-    /// requests alone, with --server.
+    /// Cargo profile; CI has built `dev` anyway. `guided`, the program of the packages, counts only
+    /// complete requests, with --server.
     #[arg(long, default_value = "dev")]
     profile: String,
     /// Omit other styles of JSON and other sizes of batches.
@@ -144,8 +144,8 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let last = all.get(profile).with_context(|| format!("{FILE} does not have it; {how}"))?;
     match compare(last, &now) {
         Compared::Alike => println!("none has risen by more than {RISE_MAX} %"),
-        Compared::OtherMachine => println!("not compared: {FILE} is of {}", last.machine),
-        Compared::OtherCompiler => bail!("{FILE} is of {}; {how}", last.rustc),
+        Compared::OtherMachine => println!("not compared: {FILE} was recorded on {}", last.machine),
+        Compared::OtherCompiler => bail!("{FILE} was recorded with {}; {how}", last.rustc),
         Compared::Risen(names) => {
             bail!("risen by more than {RISE_MAX} %: {}; {how}", names.join(", "))
         }

@@ -37,8 +37,8 @@ enum Task {
     Ci,
     /// Run the programs of clients/, in other languages, against a server of this build.
     Clients,
-    /// Verify requests that telephony providers' own libraries sign, and have the libraries of Standard
-    /// Webhooks verify ours.
+    /// Verify requests that telephony providers' own libraries sign, and have the libraries of
+    /// Standard Webhooks verify ours.
     Telephony(telephony::Args),
     /// All tests of the workspace, several programs of them at a time.
     Suite(suite::Args),

@@ -14,7 +14,7 @@ use crate::jmeter;
 use crate::shell::{WORKSPACE, cargo, output, root};
 use crate::steps::{Done, Outcome, Steps};
 
-/// Where `--save` writes the result.
+/// The page to which `--save` writes the result.
 const PAGE: &str = "docs/nightly.md";
 
 /// The count of seeds of the simulator; a commit has 250, and 150 of a shared log.

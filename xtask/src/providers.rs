@@ -10,7 +10,7 @@ use crate::shell::root;
 
 /// The differences between providers; the rest of a page is the same.
 struct Provider {
-    /// As `provider` in the configuration, and the page's name.
+    /// The value of `provider` in the configuration, and the page's name.
     key: &'static str,
     name: &'static str,
     /// The place to buy numbers.
@@ -212,7 +212,7 @@ fn sip() -> String {
          6. Have the switch report answers and ends to an account with `provider = \"generic\"`, whose name it \
          sends as `trunk`: the files for Asterisk and FreeSWITCH do, and for Kamailio \
          [deploy/kamailio-proxy.cfg](../../deploy/kamailio-proxy.cfg). A switch that redirects does not see them.\n\
-         7. Set a destination in the switch for the case that this server does not answer 200 within a \
+         7. Set a default destination in the switch, in case this server does not answer with 200 within a \
          second.\n\
          8. Get a number from a page or a batch, call it, and look at the call with a management token:\n\n\
          \x20  ```sh\n   curl -H \"Authorization: Bearer $TOKEN\" http://127.0.0.1:8080/v1/calls\n   ```\n"

@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 
 use crate::shell::{self, cargo};
 
-/// Where `--save` appends the table.
+/// The page to which `--save` appends the table.
 const REPORT: &str = "docs/reliability.md";
 
 /// The options of a soak.

@@ -1,5 +1,5 @@
-//! Steps of CI and of the nightly run: each has its output in a file in `target/ci`, so that a reader
-//! of the log sees at once which step failed and why.
+//! Steps of CI and of the nightly run: each has its output in a file in `target/ci`, so that a
+//! reader of the log sees at once which step failed and why.
 
 use std::fmt;
 use std::fs::{self, File};

@@ -25,8 +25,8 @@ const PLANTED: &str = "planted_bugs";
 /// Runs this many programs more than there are processors, because most of them mostly wait.
 const WAITING: usize = 1;
 
-/// Where the failed tests of the last run are listed, relative to the target directory. A line has a
-/// program's name, a tab, and a test's name.
+/// Where the failed tests of the last run are listed, relative to the target directory. A line has
+/// a program's name, a tab, and a test's name.
 const FAILED: &str = "ci/failed-tests.txt";
 
 #[derive(clap::Args)]
@@ -53,7 +53,8 @@ struct Failure {
     printed: String,
 }
 
-/// Builds and runs all tests, or those that failed in the last run, except for planted bugs and the longest tests with nats-servers.
+/// Builds and runs all tests, or those that failed in the last run, except for planted bugs and the
+/// longest tests with nats-servers.
 ///
 /// # Errors
 /// If a build or a test fails; the program's output comes last.
@@ -149,7 +150,7 @@ fn build() -> anyhow::Result<VecDeque<Program>> {
     for message in built {
         let executable = message["executable"].as_str().context("cargo names no program")?;
         let manifest = message["manifest_path"].as_str().context("cargo names no package")?;
-        let folder = Path::new(manifest).parent().context("a package lies nowhere")?.to_owned();
+        let folder = Path::new(manifest).parent().context("a package has no folder")?.to_owned();
         let target = message["target"]["name"].as_str().context("cargo names no target")?;
         if target == PLANTED {
             continue;

@@ -84,14 +84,14 @@ fn signatures(home: &Path) -> anyhow::Result<()> {
         let mut python = Command::new(home.join(place).join("bin/python"));
         python.arg(scripts.join("sign.py")).args([which, REQUESTS]);
         let mut signer = python.stdout(Stdio::piped()).spawn().context("cannot start Python")?;
-        let requests = signer.stdout.take().context("Python has no output")?;
+        let requests = signer.stdout.take().context("Python's output is not captured")?;
         shell::run(example("verify_signatures").stdin(requests))?;
         ensure!(signer.wait()?.success(), "sign.py {which} failed");
         let mut documents = example("documents").stdout(Stdio::piped()).spawn()?;
-        let lines = documents.stdout.take().context("the documents have no output")?;
+        let lines = documents.stdout.take().context("the documents' output is not captured")?;
         let mut python = Command::new(home.join(place).join("bin/python"));
         shell::run(python.arg(scripts.join("documents.py")).arg(which).stdin(lines))?;
-        ensure!(documents.wait()?.success(), "the documents were not printed");
+        ensure!(documents.wait()?.success(), "the documents could not be printed");
     }
     Ok(())
 }

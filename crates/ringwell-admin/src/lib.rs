@@ -2,8 +2,8 @@
 //! dashboard.
 //!
 //! Owns paths, tokens, limits and the forms of answers. The store defines the meaning of a change;
-//! [`RunningServer`] has the present state of a pool. Opens no socket: the server mounts [`router`]. Source:
-//! docs/spec/management.md.
+//! [`RunningServer`] has the present state of a pool. Opens no socket: the server mounts
+//! [`router`]. Source: docs/spec/management.md.
 
 mod access;
 mod dashboard;
@@ -62,11 +62,13 @@ const BYTES_A_SECOND: u64 = 2_000;
 pub struct Entrance {
     /// Hashes of the configuration file's tokens, which may do everything.
     pub token_sha256: TokenHashes,
-    /// The most requests a second with a token, and half as many without; more get a 429.
+    /// The maximum number of requests a second with a token, and half as many without; further ones
+    /// get status 429.
     pub requests_per_second: u32,
     /// The accepted host names beside those of this machine; `None` accepts any.
     pub hosts: Option<Vec<String>>,
-    /// The most bytes that all bodies in progress may take together; one list always fits.
+    /// The maximum number of bytes that all bodies in progress may take together; one list always
+    /// fits.
     pub bodies_bytes: usize,
     /// Whether to serve the dashboard.
     pub dashboard: Option<Dashboard>,
@@ -104,8 +106,8 @@ struct Guard {
     dashboard: Option<Dashboard>,
 }
 
-/// The management API, if there is a directory to manage, and the dashboard; for the server to mount at
-/// its root.
+/// The management API, if there is a directory to manage, and the dashboard; for the server to
+/// mount at its root.
 pub fn router(entrance: Entrance, management: Option<Management>) -> Router {
     let store = management.as_ref().map(|management| management.store.clone());
     let door = Door::new(store, entrance.token_sha256.clone());
@@ -121,7 +123,7 @@ pub fn router(entrance: Entrance, management: Option<Management>) -> Router {
     guarded(router, door, entrance)
 }
 
-/// The published API's ring pools alone, for the server to mount beside the paths of clients.
+/// Only the published API's ring pools, for the server to mount beside the paths of clients.
 pub fn ring_pools(entrance: Entrance, management: Management) -> Router {
     let Management { store, live } = management;
     let door = Door::new(Some(store.clone()), entrance.token_sha256.clone());

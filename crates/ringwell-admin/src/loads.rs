@@ -34,7 +34,7 @@ const TREND_MAX: f64 = 2.0;
 pub struct SharedLoads(Arc<Mutex<Loads>>);
 
 impl SharedLoads {
-    /// The counts, for as long as the guard is held.
+    /// The counts, while the guard is held.
     pub fn lock(&self) -> MutexGuard<'_, Loads> {
         // Counts that a panic has left half updated are soon replaced.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
@@ -47,7 +47,7 @@ pub struct Loads(BTreeMap<PoolId, Trail>);
 
 #[derive(Debug)]
 struct Trail {
-    /// As last read from the shard.
+    /// The value that was last read from the shard.
     seen: PoolAsked,
     /// Oldest first; never empty.
     marks: VecDeque<Mark>,
@@ -96,8 +96,8 @@ impl Loads {
         Some(Outlook { load: trail.load()?, trail })
     }
 
-    /// The most whole hours for which any pool has been watched; a forecast of the next twelve
-    /// needs [`Loads::WATCHED_MIN`].
+    /// The maximum number of whole hours for which any pool has been watched; a forecast of the
+    /// next twelve needs [`Loads::WATCHED_MIN`].
     pub(crate) fn watched(&self) -> usize {
         self.0.values().map(|trail| trail.means.len()).max().unwrap_or(0)
     }
@@ -105,8 +105,8 @@ impl Loads {
     /// See [`Loads::watched`].
     pub(crate) const WATCHED_MIN: usize = DAY + 1;
 
-    /// The mean loads of the clock hours of the last day, the oldest first, with their beginnings. The
-    /// last one is not over yet.
+    /// The mean loads of the clock hours of the last day, the oldest first, with their beginnings.
+    /// The last one is not over yet.
     pub(crate) fn hours(&self, pool: PoolId) -> Vec<(Millis, f64)> {
         let Some(trail) = self.0.get(&pool) else { return Vec::new() };
         let (start, sum, count) = trail.hour;
@@ -139,7 +139,7 @@ pub(crate) struct Outlook<'a> {
 }
 
 impl Outlook<'_> {
-    /// The load in an hour: rises by as much as it rose in the last hour.
+    /// The load in an hour, if it rises as much as in the last hour.
     pub(crate) fn in_an_hour(&self) -> f64 {
         let before = self.trail.means.back().map_or(self.load.load, |mean| f64::from(*mean));
         2.0 * self.load.load - before
@@ -193,7 +193,7 @@ impl Trail {
             self.marks.push_back(self.newest);
         }
         let is_old = |mark: &Mark| at.since(mark.at) >= self.seen.lifetime;
-        // One at least as old as the lifetime stays, but never the newest alone.
+        // One at least as old as the lifetime stays, and never only the newest.
         while self.marks.len() > 2 && is_old(&self.marks[1]) {
             self.marks.pop_front();
         }

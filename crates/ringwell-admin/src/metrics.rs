@@ -132,7 +132,7 @@ impl Scrape {
         self.link(encoder, of, |link| gauge(link.waiting))?;
         let of = ("link_connections", "Open connections");
         self.link(encoder, of, |link| gauge(link.connections))?;
-        let of = ("link_ping_seconds", "How long the last ping of a shut link took");
+        let of = ("link_ping_seconds", "Duration of the last ping over the link");
         let took = |link: &LinkStats| link.last_ping.unwrap_or_default().as_secs_f64();
         self.link(encoder, of, |link| ConstGauge::new(took(link)))?;
         let of = ("link_connects", "Connections made");
@@ -145,7 +145,7 @@ impl Scrape {
         self.link(encoder, of, |link| ConstCounter::new(link.lost))?;
         let of = ("link_overflow_rows", "Rows that pacing answered with overflow");
         self.link(encoder, of, |link| ConstCounter::new(link.paced_rows))?;
-        let of = ("link_released_late", "Numbers returned because their answer came too late");
+        let of = ("link_released_late", "Numbers released because their answer came too late");
         self.link(encoder, of, |link| ConstCounter::new(link.late_released))?;
         self.link_latency(encoder)
     }
@@ -284,7 +284,7 @@ impl Collector for Scrape {
         self.counter(encoder, "allocations", "Numbers handed out", |s| s.engine.allocated)?;
         let help = "Lockouts that a returning visitor extended";
         self.counter(encoder, "kept", help, |s| s.engine.kept)?;
-        let help = "Rows of repeated batches that got the answer they had";
+        let help = "Rows of repeated batches that got the same answer again";
         self.counter(encoder, "repeated_rows", help, |s| s.engine.repeated)?;
         self.counter(encoder, "releases", "Lockouts ended early", |s| s.engine.released)?;
         let help = "Records copied before their segment was dropped";
@@ -293,19 +293,19 @@ impl Collector for Scrape {
         self.gauge(encoder, "numbers", "Numbers in rotation", |s| s.numbers as u64)?;
         let help = "Rows of repeatable batches whose answers are remembered";
         self.gauge(encoder, "remembered_rows", help, |s| s.answers as u64)?;
-        let help = "Groups of records brought to the journal";
+        let help = "Groups of records written to the journal";
         self.counter(encoder, "journal_groups", help, |s| s.journal.groups)?;
-        let help = "Bytes brought to the journal";
+        let help = "Bytes written to the journal";
         self.counter(encoder, "journal_bytes", help, |s| s.journal.bytes)?;
         let help = "Journal: 0 writing, 1 full, 2 failed, 3 waiting, 4 served by another process";
         self.gauge(encoder, "journal_state", help, |s| s.journal.state)?;
-        let help = "Seconds since the journal last stored something; 0 while it stores";
+        let help = "Seconds since the journal last stored anything; 0 while it works";
         self.gauge(encoder, "journal_trouble_seconds", help, |s| s.journal.trouble_seconds)?;
         let help = "Seconds for which pools of the shard are held because lockouts may be lost; 0 if none is";
         self.gauge(encoder, "held_seconds", help, |s| s.journal.held_seconds)?;
-        let help = "Bytes on the disk of the history that is kept";
+        let help = "Disk space of the retained history, in bytes";
         self.gauge(encoder, "journal_kept_bytes", help, |s| s.journal.kept)?;
-        let help = "History that the start did not read: 0 not read yet, 1 whole, 2 damaged";
+        let help = "History that was not read at startup: 0 not read yet, 1 whole, 2 damaged";
         self.gauge(encoder, "journal_history", help, |s| s.journal.history)?;
         self.clock(encoder)
     }

@@ -37,7 +37,7 @@ pub trait RunningServer: Send + Sync {
 pub struct PoolState {
     /// Numbers in rotation.
     pub numbers: u64,
-    /// Numbers that can go out now.
+    /// Numbers that can be handed out now.
     pub free: u64,
     /// Numbers that visitors hold.
     pub locked: u64,

@@ -100,7 +100,7 @@ async fn nothing_is_told_or_done_without_a_token_whatever_the_method() {
     }
 }
 
-/// The most memory that a stranger's request may take.
+/// The maximum memory that a stranger's request may take.
 #[tokio::test]
 async fn a_list_is_not_read_before_its_token_and_no_other_body_may_be_as_long() {
     let data = TempDir::new().unwrap();

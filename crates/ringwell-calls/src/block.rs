@@ -10,7 +10,7 @@ use crate::caller::Caller;
 use crate::digest;
 use crate::provider::Refusal;
 
-/// The most entries of a list.
+/// The maximum number of entries of a list.
 pub const BLOCKS_MAX: usize = 10_000;
 /// The longest note.
 pub const NOTE_BYTES_MAX: usize = 200;

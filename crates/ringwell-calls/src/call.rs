@@ -168,8 +168,8 @@ impl Facts {
         *self != before
     }
 
-    /// Adds that the call existed at `at`, which a report without an event shows. Joined in any order
-    /// like [`Self::join`].
+    /// Adds that the call existed at `at`, which a report without an event shows. Joined in any
+    /// order like [`Self::join`].
     pub fn seen(&mut self, at: Millis) -> bool {
         let before = self.first_ms;
         earliest(&mut self.first_ms, at);

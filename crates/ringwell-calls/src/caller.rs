@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::digest::{self, Mac};
 
-/// The most digits of an E.164 number without its `+`.
+/// The maximum number of digits of an E.164 number without its `+`.
 const DIGITS: std::ops::RangeInclusive<usize> = 3..=15;
 /// The longest stored SIP address; the rest is cut off.
 const SIP_BYTES_MAX: usize = 128;
@@ -79,7 +79,7 @@ impl Caller {
         }
     }
 
-    /// The same caller in the form of a log that must not contain the number.
+    /// The same caller in a form for logs, which must not contain the number.
     #[must_use]
     pub fn hashed(&self, key: &[u8]) -> Self {
         match self {

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// Most callers dial at once, some after a while, and a few keep the number for hours.
 const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0)];
 
-/// The most allocations that are examined, the newest first.
+/// The maximum number of allocations that are examined, the newest first.
 pub const CANDIDATES_MAX: usize = 4;
 
 /// Below this the call is shown with its candidates and counted for none of them.
@@ -59,8 +59,8 @@ pub fn probabilities(at: Millis, candidates: &[Candidate]) -> Vec<f64> {
     scores.iter().map(|score| if sum > 0.0 { score / sum } else { 0.0 }).collect()
 }
 
-/// The score of all visitors before `candidates`, if there may be some: assumes that the number
-/// went out as often before as after. Without this, the confidence would be too high for a number
+/// The score of all visitors before `candidates`, if there may be some: assumes that the number was
+/// handed out as often before as after. Without this, the confidence would be too high for a number
 /// that is handed out often.
 fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let (Some(newest), Some(oldest)) = (candidates.first(), candidates.last()) else { return 0.0 };
@@ -72,7 +72,7 @@ fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let delay = delay_s(at, oldest.allocated_at);
     let of = |(share, mean): &(f64, f64)| {
         let fall = (-gap / mean).exp();
-        // Allocations at the same time do not show how often the number goes out.
+        // Allocations at the same time do not show how often the number is handed out.
         if fall < 1.0 { share / mean * (-delay / mean).exp() * fall / (1.0 - fall) } else { 0.0 }
     };
     DELAYS.iter().map(of).sum()

@@ -72,8 +72,8 @@ pub fn base64_url(bytes: &[u8]) -> String {
     URL_SAFE_NO_PAD.encode(bytes)
 }
 
-/// The Ed25519 signature of `text` by a private key, and the public key; `None` unless the private key
-/// has 32 bytes.
+/// The Ed25519 signature of `text` by a private key, and the public key; `None` unless the private
+/// key has 32 bytes.
 #[must_use]
 pub fn ed25519(private: &[u8], text: &[u8]) -> Option<(Vec<u8>, Vec<u8>)> {
     let pair = Ed25519KeyPair::from_seed_unchecked(private).ok()?;

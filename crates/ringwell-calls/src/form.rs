@@ -2,7 +2,7 @@
 
 use percent_encoding::percent_decode;
 
-/// The most fields that are read; a provider sends about sixty.
+/// The maximum number of fields that are read; a provider sends about sixty.
 const FIELDS_MAX: usize = 1_000;
 
 /// Names and values in the order received.

@@ -70,7 +70,8 @@ pub struct Leg {
 /// The contents of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
-    /// The provider's id of the call: of the caller's leg, also in reports about the other leg.
+    /// The provider's id of the call: that of the caller's leg, even in reports about the other
+    /// leg.
     pub call: String,
     /// The event, if it is relevant.
     pub events: Vec<CallEvent>,
@@ -99,7 +100,7 @@ pub struct Stir {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unreadable {
     /// The request identifies no call, or its id is invalid.
-    #[error("the request identifies no call")]
+    #[error("the request does not identify a call")]
     NoCall,
     /// The body is not in the provider's form.
     #[error("the body is not {0}")]

@@ -6,7 +6,8 @@ use ringwell_core::Millis;
 
 use crate::provider::Stir;
 
-/// The most earlier calls of a caller that are examined: the newest of the last thirty days.
+/// The maximum number of earlier calls of a caller that are examined: the newest of the last thirty
+/// days.
 pub const CALLS_MAX: i64 = 50;
 /// The age of the oldest call that counts.
 pub const SPAN: Millis = Millis(30 * DAY);
@@ -35,8 +36,8 @@ pub struct Robocall {
     pub reasons: Vec<String>,
 }
 
-/// The score of a call that began at `began` and talked for `talk_seconds`, if it was answered and is
-/// over. `earlier` are the caller's calls before it.
+/// The score of a call that began at `began` and talked for `talk_seconds`, if it was answered and
+/// is over. `earlier` are the caller's calls before it.
 #[must_use]
 pub fn score(
     stir: Option<&Stir>,

@@ -17,12 +17,12 @@ use crate::route::RoutePlan;
 use crate::webhook::send::{Post, Sender};
 use crate::webhook::sign;
 
-/// The most destinations of one answer, as in a rule of the configuration.
+/// The maximum number of destinations of one answer, as in a rule of the configuration.
 const TARGETS_MAX: usize = 10;
 const WHISPER_BYTES_MAX: usize = 200;
 /// The range of a destination's ringing time, in seconds.
 const TIMEOUT_S: std::ops::RangeInclusive<u64> = 5..=120;
-/// The most calls whose answers are remembered for their next destinations.
+/// The maximum number of calls whose answers are remembered for their next destinations.
 const REMEMBERED_MAX: usize = 10_000;
 
 /// A program's answer. Missing members default to the configuration's values.

@@ -191,7 +191,7 @@ impl Service {
     pub async fn close(&self) {
         if tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await.is_err() {
             let lost = self.inner.writer.waiting();
-            tracing::error!(lost, "reports of calls were not stored before the end");
+            tracing::error!(lost, "some reports of calls were not stored before the server ended");
         }
         self.inner.log.close().await;
     }

@@ -35,7 +35,7 @@ pub fn check(files: &[PathBuf]) -> Result<Verdict, ReadError> {
     check_in(files, parts.min(PARTS_MAX))
 }
 
-/// The same in this many parts, which changes only the memory use.
+/// The same, divided into this many parts, which changes only the memory use.
 fn check_in(files: &[PathBuf], parts: usize) -> Result<Verdict, ReadError> {
     let (whole, mut spill) = read::read(files, parts)?;
     let findings = rules::judge(&whole, &mut spill);

@@ -25,10 +25,9 @@ use crate::serve::show;
 
 pub(crate) const HELP: &str = "\
 Copies journals, snapshots, the secret of web pages, and the SQLite databases of pools and calls \
-while the server runs, then reads the copy back and checks it. What is in PostgreSQL is backed up \
-by pg_dump. Back up each node of a cluster. The copy holds allocations with their parameters: \
-keep it as safe as the data directory. The configuration, its lists and its secrets are not in \
-it.
+while the server runs, then reads the copy back and checks it. Back up PostgreSQL with pg_dump. \
+Back up each node of a cluster. The copy contains allocations with their parameters: protect it \
+like the data directory. It does not contain the configuration, its lists and its secrets.
 
 Examples:
   ringwell backup --config /etc/ringwell/ringwell.toml \\
@@ -45,7 +44,8 @@ const SMALL: [&str; 4] = ["cluster-map.json", "gaps.json", "site-secret", "webho
 /// The format version of the list.
 const FORMAT: u32 = 1;
 
-/// The most attempts for a shard whose segments are dropped or written too fast to be copied whole.
+/// The maximum number of attempts for a shard whose segments are dropped or written too fast to be
+/// copied whole.
 const TRIES: u32 = 5;
 
 /// The bytes that are read and written at once. Small, because within one piece a copy may contain
@@ -244,7 +244,7 @@ fn shards(data: &Path) -> anyhow::Result<Vec<String>> {
             shards.push(name);
         }
     }
-    ensure!(!shards.is_empty(), "{} has no journal of a shard", journal.display());
+    ensure!(!shards.is_empty(), "{} contains no shard's journal", journal.display());
     shards.sort_by_key(|name| name.parse::<u32>().unwrap_or(u32::MAX));
     Ok(shards)
 }
@@ -377,7 +377,7 @@ fn verify(root: &Path) -> anyhow::Result<List> {
     let list: List = serde_json::from_slice(&text).with_context(|| format!("{shown}/{LIST}"))?;
     ensure!(
         list.format == FORMAT,
-        "{shown} has format {}, this program knows {FORMAT}",
+        "{shown} has format {}, but this program reads format {FORMAT}",
         list.format
     );
     let found = entries(root)?;
@@ -385,7 +385,7 @@ fn verify(root: &Path) -> anyhow::Result<List> {
         let path = entry.path.display();
         match found.iter().find(|found| found.path == entry.path) {
             None => bail!("{shown}: {path} is missing"),
-            Some(found) => ensure!(found == entry, "{shown}: {path} has changed since"),
+            Some(found) => ensure!(found == entry, "{shown}: {path} has changed since the backup"),
         }
     }
     ensure!(found.len() == list.files.len(), "{shown} has files that are not in its list");

@@ -11,8 +11,8 @@ mod parquet;
 use std::process::ExitCode;
 
 pub(crate) const HELP: &str = "\
-Works at the addresses of clients (--url), also of a server that has a management address. The \
-management token comes from --token-file or RINGWELL_TOKEN.
+Uses the address of clients (--url), even if the server has a management address. The management \
+token comes from --token-file or RINGWELL_TOKEN.
 
 Examples:
   ringwell calls export --since 24h --format csv >calls.csv

@@ -22,7 +22,7 @@ use crate::database_lock::claim;
 use crate::directory::{behind_the_shards, step_back};
 use crate::listener::Listener;
 
-/// The most connections of providers open at once.
+/// The maximum number of connections of providers open at once.
 const CONNECTIONS_MAX: usize = 2_048;
 /// The call log, in the data directory.
 pub(crate) const FILE: &str = "calls.sqlite";

@@ -10,11 +10,12 @@ use serde_json::{Value, json};
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-Reads what `ringwell load --history` wrote and `ringwell load finish` added; several files are \
-one history. The rules C1 to C11 stand in docs/spec/checker.md.
+Reads the output of `ringwell load --history` and `ringwell load finish`; several files make one \
+history. docs/spec/checker.md describes the rules C1 to C11.
 
 Exit codes: 0 clean by all rules that could be judged, 1 a promise was not kept, 2 a file cannot \
-be read, or all are empty. Rules that need more than the files hold are listed as not judged.
+be read, or all are empty. Rules that need more data than the files contain are listed as not \
+judged.
 
 Examples:
   ringwell check run.jsonl

@@ -1,8 +1,9 @@
 //! `ringwell demo`: ring pools to play with, and a server for them.
 //!
 //! Writes `demo-pools.csv`, `load-pools.csv`, `demo-token` and, for `ringwell call`,
-//! `demo-calls.toml` with its secret into the data directory. An existing token is kept, so that earlier commands still work. Invariant: `ringwell load` uses no number of
-//! the pools for manual trials.
+//! `demo-calls.toml` with its secret into the data directory. An existing token is kept, so that
+//! earlier commands still work. Invariant: `ringwell load` uses no number of the pools for manual
+//! trials.
 
 mod inbox;
 mod introduction;
@@ -217,7 +218,7 @@ impl Front {
     fn serve(self, addresses: &[String]) {
         let Some(((shop, busy), address)) = self.shop.zip(addresses.first()) else { return };
         if let Err(error) = shop.serve(address, &busy) {
-            tracing::warn!(%error, "the demo has no shop");
+            tracing::warn!(%error, "the demo's shop could not be started");
         }
     }
 }

@@ -136,7 +136,7 @@ async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
     change.commit().await?;
     tracing::info!(
         ring_pools = of_file.len(),
-        "the pools of the configuration are in the database now"
+        "the pools of the configuration were imported into the database"
     );
     Ok(())
 }
@@ -246,7 +246,7 @@ pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> any
 /// shards. Linux applies niceness to threads.
 pub(crate) fn step_back() {
     if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::warn!(%error, "management competes with shards for their cores");
+        tracing::warn!(%error, "cannot lower the priority of management below that of the shards");
     }
 }
 

@@ -22,7 +22,7 @@ Examples:
   ringwell haproxy --cluster cluster.toml --bind unix:/run/ringwell/proxy.sock";
 
 /// The time after its deadline at which a node counts as hung; includes sending the answer and
-/// waiting for a thread's turn.
+/// waiting for a thread.
 const SLACK: Duration = Duration::from_millis(200);
 
 /// The count of proxies that can share the nodes without exhausting a node's connections.
@@ -104,8 +104,8 @@ fn head(map: &ClusterMap, socket: &str) -> String {
 #   echo 'show servers conn ringwell' | socat - {socket}    until {first} has none in use
 #   systemctl stop ringwell                                 on its machine
 #   echo 'set server ringwell/{first} state ready' | socat - {socket}
-# A node that is stopped undrained (SIGTERM, a crash) costs at most the batches on their way to it;
-# those with an Idempotency-Key go to another node.
+# If a node stops without being drained (SIGTERM, a crash), at most the batches in progress on it are
+# lost; those with an Idempotency-Key are sent to another node.
 
 ",
         map.nodes().len(),
@@ -118,19 +118,20 @@ fn global(config: &Config, socket: &str) -> String {
     format!(
         "\
 global
-    # The account of Debian's package. It needs the right to the nodes' unix sockets, if they have
-    # some. No chroot: it would hide those.
+    # The account of Debian's package. It needs permission for the nodes' unix sockets, if there are
+    # any. No chroot, because it would hide them.
     user haproxy
     group haproxy
-    # Commands come here. A reload takes the listening sockets over, so that no client is refused.
+    # The socket for commands. A reload takes over the listening sockets, so no client is refused.
     stats socket {socket} mode 660 level admin expose-fd listeners
     log stdout format raw local0 notice
-    # As many clients as one node takes: limits.connections. It does not start unless it may open
+    # As many clients as one node accepts: limits.connections. HAProxy does not start unless it may open
     # twice as many files (ulimit -n; systemd allows 524288).
     maxconn {connections}
-    # Requests are sent again only if they fit; a batch of 500 rows mostly does. Taken when needed.
+    # A request can only be sent again if it fits into this buffer, as most batches of 500 rows do. The
+    # memory is allocated when it is needed.
     tune.bufsize 131072
-    # Checks of several proxies and nodes do not fall together.
+    # Spreads the checks of several proxies and nodes over time.
     spread-checks 20
 
 ",
@@ -144,23 +145,22 @@ fn defaults(config: &Config) -> String {
 defaults
     mode http
     log global
-    # A line for each request would cost more than the request: only what failed is logged.
+    # A log line for each request would cost more than the request: only failures are logged.
     option httplog
     option dontlog-normal
-    # The whole request is here before a node is asked: slow clients hold no node.
+    # A request is read completely before it is sent to a node: slow clients do not occupy nodes.
     option http-buffer-request
     timeout http-request {head}ms
-    # Between two requests of a client, and for a client that takes its answer slowly.
+    # The time between two requests of a client, and for a client that reads its answer slowly.
     timeout http-keep-alive {idle}ms
     timeout client {write}ms
-    # A node that does not take a connection in half a deadline is not the one to wait for; nor is a
-    # place in the queue.
+    # Do not wait longer than half a deadline for a connection to a node, or for a place in the queue.
     timeout connect {half}ms
     timeout queue {half}ms
     # A node that does not answer a check in this time has failed it.
     timeout check 250ms
-    # A connection that could not be made has carried nothing: another node is tried at once, for
-    # any request.
+    # If a connection could not be made, nothing was sent: another node is tried at once, for any
+    # request.
     retries 2
     option redispatch 1
     retry-on conn-failure
@@ -175,8 +175,8 @@ defaults
 
 /// Needed for nodes given by name, because their addresses may change while the proxy runs.
 const RESOLVERS: &str = "\
-# Nodes that the cluster file names by host: their addresses are looked up again and again. Write
-# full names there, as no search domain is added.
+# For nodes that the cluster file names by host: their addresses are looked up repeatedly. Write
+# full names there, because no search domain is added.
 resolvers system
     parse-resolv-conf
     hold valid 5s
@@ -195,7 +195,7 @@ frontend clients
     # For a balancer in front of this proxy: 200 as long as one node serves.
     monitor-uri /proxyz
     monitor fail if {{ nbsrv(ringwell) lt 1 }}
-    # Metrics and health of single nodes are asked at the nodes. /rw. and /site/v1/ are for web pages:
+    # Request metrics and health of single nodes from the nodes. /rw. and /site/v1/ are for web pages:
     # the script with or without its hash, and its requests.
     http-request return status 404 unless {{ path_beg /api/ /v1/ /site/v1/ /rw. }}
     # Numbers of pages are limited by address: nodes that name this proxy in trusted_proxies read it here.
@@ -211,29 +211,29 @@ fn backend(config: &Config, nodes: &str) -> String {
     format!(
         "\
 backend ringwell
-    # Any node takes any batch and asks the others for their rows, so that the plainest way to
-    # spread them is the best. The weight is how many shards, which is threads, a node has.
+    # Any node accepts any batch and requests rows from the others, so the simplest distribution is
+    # the best. The weight of a node is its number of shards, which are its threads.
     balance roundrobin
-    # Connections to nodes are kept and serve the next client.
+    # Connections to nodes are kept open and reused for the next client.
     http-reuse always
-    # An answer comes within the deadline ({deadline} ms), if need be with overflow numbers. A node
-    # that is {slack} ms later hangs.
+    # An answer is sent within the deadline ({deadline} ms), with overflow numbers if necessary. A node
+    # that takes {slack} ms longer counts as hung.
     timeout server {server}ms
-    # A kept connection may end just as a request goes out, and a node may hang. Nobody knows then
-    # whether it has read the request. Batches with an Idempotency-Key are recognised by every
-    # node: they are sent again. All others are not, as that could spend numbers twice.
+    # A kept connection may close just as a request is sent, and a node may hang. It is then unknown
+    # whether the node has read the request. Batches with an Idempotency-Key are recognised by every
+    # node and are sent again. Others are not, because that could use up numbers twice.
     retry-on conn-failure empty-response response-timeout
     acl is_recognised req.hdr(idempotency-key) -m found
     http-request disable-l7-retry unless METH_POST is_recognised
-    # Out after two failed checks (0.3 s), or one and three failed connections; back after two good
-    # ones. A node that stops, or whose disk is full, says so by /readyz. What is in flight to it is
-    # not cut.
+    # A node is taken out after two failed checks (0.3 s), or one and three failed connections, and
+    # back in after two good ones. If it stops or its disk is full, /readyz reports it. Requests in
+    # progress are not interrupted.
     option httpchk GET /readyz
     http-check expect status 200
     default-server check inter 250ms fastinter 50ms downinter 250ms fall 2 rise 2
     default-server observe layer4 error-limit 3 on-error fail-check
-    # In flight to a node at once: limits.connections over {PROXIES}, so that so many proxies can share
-    # the nodes. More wait here.
+    # Requests in progress on a node: limits.connections divided by {PROXIES}, so that this many proxies
+    # can share the nodes. Further ones wait here.
     default-server maxconn {maxconn}
 {nodes}
 ",
@@ -247,8 +247,8 @@ backend ringwell
 fn management(nodes: &str) -> String {
     format!(
         "\
-# Look-ups and releases: they may read history from the disk, and nobody's page waits for them.
-# Nodes are in and out as above.
+# Look-ups and releases: they may read history from the disk, and no page waits for them. Nodes are
+# taken out and in as above.
 backend management
     balance roundrobin
     timeout server 30s

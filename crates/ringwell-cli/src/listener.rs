@@ -23,8 +23,8 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
-/// The most open connections to management; beyond this, unauthenticated connections are closed for
-/// new ones.
+/// The maximum number of open connections to management; beyond this, unauthenticated connections
+/// are closed for new ones.
 pub(crate) const CONNECTIONS_MAX: usize = 256;
 /// The time limit for the whole head of a request, from the end of the previous answer.
 const HEAD_TIME_MAX: Duration = Duration::from_secs(10);

@@ -21,14 +21,14 @@ use signal_hook::flag;
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-Without --rate the loop is closed: each connection sends its next batch when the last is \
-answered, which measures how much a server can do. With --rate it is open: batches go out at \
-their moments whatever comes back, and latency counts from the moment when a batch was due, so \
-that a stall is charged to every batch that had to wait: this measures how long clients wait.
+Without --rate the loop is closed: each connection sends its next batch when the last one is \
+answered, which measures the capacity of a server. With --rate it is open: batches are sent at \
+their due times, whether or not answers arrive, and latency counts from the due time of a batch, \
+so that a stall counts for every batch that had to wait: this measures how long clients wait.
 
 Latencies are those of answers with status 200, and of batches that timed out. Ctrl-C ends a run \
-early; its table is still printed. Exit code 0 says that the run took place, not that all was \
-well.
+early; its table is still printed. Exit code 0 means that the run took place, not that all \
+answers were good.
 
 Examples:
   ringwell load    # beside `ringwell demo`, started in the same folder
@@ -43,9 +43,9 @@ Examples:
     --look-up http://a:8080 --token-file secret";
 
 const FINISH_HELP: &str = "\
-Adds what `ringwell check` needs beside what clients saw. The servers should be idle; look-ups \
-need them, the journal can also be read after they have stopped. For a cluster, once for each \
-node, with --node.
+Adds the data that `ringwell check` needs in addition to the clients' view. The servers should be \
+idle; look-ups need them, but the journal can also be read after they have stopped. For a \
+cluster, run it once for each node, with --node.
 
 Examples:
   ringwell load finish run.jsonl --journal demo-data \\

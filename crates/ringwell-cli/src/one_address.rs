@@ -12,7 +12,7 @@ use ringwell_node::{Routes, Unread};
 use tokio::sync::{mpsc, oneshot};
 use tower::ServiceExt;
 
-/// The most requests that may wait for the directory's thread.
+/// The maximum number of requests that may wait for the directory's thread.
 const WAITING_MAX: usize = 64;
 
 type Asked = (Request, oneshot::Sender<Response>);

@@ -22,8 +22,9 @@ pub(crate) use values::{USUAL_CALLERS, amount, parse_callers, parse_share, perce
 use values::{parse_amount, parse_lifetime};
 
 pub(crate) const HELP: &str = "\
-A load is what the pool is asked for within one lifetime, overflow included: 40 allocations in \
-the last 30 minutes, with a lifetime of 30 minutes, are a load of 40. Take the busiest hour.
+The load of a pool is the count of requests for its numbers within one lifetime, including \
+overflow: 40 allocations in the last 30 minutes, with a lifetime of 30 minutes, are a load of 40. \
+Take the busiest hour.
 
 Examples:
   ringwell plan --load 80
@@ -128,7 +129,7 @@ fn plan_pool(args: &PoolFlags) -> anyhow::Result<ExitCode> {
 fn demand(args: &PoolFlags) -> anyhow::Result<Demand> {
     ensure!(args.target > 0.0, "a --target of 0 requires infinitely many numbers");
     if let Some(numbers) = args.numbers {
-        ensure!(numbers <= NUMBERS_MAX, "no pool has {numbers} numbers");
+        ensure!(numbers <= NUMBERS_MAX, "a pool cannot have {numbers} numbers");
     }
     let demand = match (args.load, args.visitors_per_hour) {
         (Some(load), _) => Demand::of_load(load, args.lifetime)?,

@@ -30,8 +30,8 @@ use crate::table;
 
 pub(crate) const HELP: &str = "\
 Works on a server that has `database` set under [directory], at its management.address. The token \
-comes from --token-file or RINGWELL_TOKEN: one of the configuration, or one that `ringwell pools \
-tokens create` has made. Tables are for people; --json prints JSON for scripts.
+comes from --token-file or RINGWELL_TOKEN: one of the configuration, or one from `ringwell pools \
+tokens create`. The output is a table; --json prints JSON for scripts.
 
 Examples:
   ringwell pools list
@@ -248,7 +248,7 @@ fn remove(server: &Server, id: u64, yes: bool, json: bool) -> anyhow::Result<Exi
         let mut answer = String::new();
         io::stdin().lock().read_line(&mut answer)?;
         let is_yes = ["y", "yes"].contains(&answer.trim().to_lowercase().as_str());
-        ensure!(is_yes, "ring pool {id} stays");
+        ensure!(is_yes, "ring pool {id} was not removed");
     }
     server.change(&Method::DELETE, &server::published(&pool), &Value::Null)?;
     say(json, &json!({ "removed": id }), || format!("ring pool {id} is removed\n"))

@@ -23,10 +23,10 @@ With --config, the SQLite databases of the copy (directory.sqlite, calls.sqlite)
 the configuration. The replaced files get names that end in .before-restore. Without --config the \
 databases are only copied into the data directory.
 
-The copy must be of a stopped server, or of one moment (`ringwell backup`, a snapshot of the file \
-system). It is checked before anything is copied. The next `ringwell serve` answers all rows with \
-overflow numbers until every lockout that is missing in the copy is over: for the longest \
-lifetime of the pools.
+The copy must be that of a stopped server, or of a single moment (`ringwell backup`, or a \
+snapshot of the file system). It is checked before anything is copied. The next `ringwell serve` \
+answers all rows with overflow numbers until every lockout that is missing in the copy has ended, \
+that is, for the longest lifetime of the pools.
 
 Examples:
   ringwell restore --config /etc/ringwell/ringwell.toml \\
@@ -185,7 +185,7 @@ fn targets(
         let replaced = with_ending(target, REPLACED);
         ensure!(
             !replaced.exists() || !target.exists(),
-            "{} is there already: move it away first",
+            "{} already exists: move it away first",
             replaced.display()
         );
         targets.push((name, target.clone()));

@@ -282,7 +282,7 @@ pub(crate) fn routes(config: &Config, dashboard: Dashboard, tokens: DatabaseToke
     })
 }
 
-/// The same, and the paths of calls.
+/// The same, with the paths of calls.
 pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes {
     let Some(calls) = calls else { return routes };
     Arc::new(move |node| {

@@ -20,10 +20,10 @@ use crate::api_client::{Access, ApiClient, ApiError, Url};
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-Pools fall into 1,024 buckets by their ids; each bucket is of one shard. While a bucket moves, \
-for some milliseconds, its pools answer with overflow numbers; lockouts go along. All commands \
-can be run again when they were cut off. The management token comes from --token-file or \
-RINGWELL_TOKEN; all nodes must know it.
+Pools are divided into 1,024 buckets by their ids; each bucket belongs to one shard. While a \
+bucket moves with its lockouts, which takes some milliseconds, its pools answer with overflow \
+numbers. All commands can be run again after an interruption. The management token comes from \
+--token-file or RINGWELL_TOKEN; all nodes must accept it.
 
 Examples:
   ringwell shards list --token-file secret

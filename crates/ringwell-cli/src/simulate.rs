@@ -1,4 +1,5 @@
-//! `ringwell simulate`: a day of a web site's visitors and callers against ring pools, in virtual time.
+//! `ringwell simulate`: a day of a web site's visitors and callers against ring pools, in virtual
+//! time.
 //!
 //! Owns the flags, the choice of pools, and the output for people. The day is `simulate/day.rs`.
 
@@ -29,10 +30,9 @@ use day::{Day, Found};
 
 pub(crate) const HELP: &str = "\
 The log is in the common or combined format of Apache and nginx. Each visitor (address and user \
-agent) is shown a number of the pool, keeps it from page to page, and calls or not, after a time \
-that --callers describes. No server is asked, and nothing is stored: the numbers come from the \
-same code as a server's, callers are attributed by the same rule. The same --seed gives the same \
-callers.
+agent) is shown a number of the pool, keeps it from page to page, and calls or not, after a delay \
+from --callers. No server is needed, and nothing is stored: the code that chooses numbers and the \
+rule that attributes calls are those of the server. The same --seed gives the same callers.
 
 Examples:
   ringwell simulate --site-log access.log --config ringwell.toml
@@ -42,7 +42,7 @@ Examples:
     --lifetime 20m
   zcat access.log.*.gz | ringwell simulate --site-log - --numbers 100 --json";
 
-/// The most numbers of a pool, as in the server.
+/// The maximum number of numbers of a pool, as in the server.
 const POOL_NUMBERS_MAX: u32 = 100_000;
 /// Numbers for pools that do not exist.
 const FIRST_NUMBER: u64 = 12_000_000_000;
@@ -173,7 +173,7 @@ fn pools(args: &Args) -> anyhow::Result<Result<Vec<(String, PoolSpec)>, ExitCode
     };
     ensure!(
         directory.pool_count() > 0,
-        "{} has no ring pools of its own: give --numbers and --lifetime of those in the database",
+        "{} has no ring pools: give --numbers and --lifetime of those in the database",
         config.display()
     );
     let wanted: Vec<PoolId> = args.pool.iter().copied().map(PoolId).collect();

@@ -8,8 +8,8 @@ use std::process::ExitCode;
 use crate::print::print;
 
 pub(crate) const HELP: &str = "\
-The first line always loads the newest script. The second one loads the script of this version of \
-ringwell and no other: change it with each upgrade that changes the script.
+The first line always loads the newest script. The second one loads only the script of this \
+version of ringwell: change it with each upgrade that changes the script.
 
 Examples:
   ringwell snippet --site pk_shop --server https://calls.example

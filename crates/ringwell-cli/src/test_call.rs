@@ -16,15 +16,15 @@ use crate::phone::{Phone, Ring, Rung};
 use crate::serve::show_of_file;
 
 pub(crate) const HELP: &str = "\
-Rings a number of a running server without a provider: the request is signed with the account's \
-own secret and goes where the provider's webhooks come in. The call is logged like any other; ask \
-for it with GET /v1/calls.
+Calls a number of a running server without a provider: the request is signed with the account's \
+secret and sent to the address for the provider's webhooks. The call is logged like any other: \
+see GET /v1/calls.
 
-Telnyx signs with a private key of its own, of which the account has the public one: --key names \
-a file with a private key of yours (32 bytes in base64, as openssl rand -base64 32 makes them). \
-Its public key must be a secret of the account; the command prints it if it is not.
+Telnyx signs with its own private key, and the account has only the public one: name a file with \
+your own private key with --key (32 bytes in base64, as from openssl rand -base64 32). Its public \
+key must be a secret of the account; if it is not, the command prints it.
 
-Exit codes: 0 the call was connected; 1 it was not, or the server was not reached.
+Exit codes: 0 the call was connected; 1 it was not, or the server could not be reached.
 
 Examples:
   ringwell call --config demo-data/demo-calls.toml --to 2000000000
@@ -44,7 +44,8 @@ pub(crate) struct Args {
     /// Number of the caller
     #[arg(long, value_name = "NUMBER", default_value = FROM)]
     from: String,
-    /// The provider whose webhooks are sent: twilio, signalwire, telnyx, plivo, vonage, bandwidth or generic
+    /// The provider whose webhooks are sent: twilio, signalwire, telnyx, plivo, vonage, bandwidth
+    /// or generic
     #[arg(long, value_name = "PROVIDER", value_parser = CallProvider::parse)]
     provider: Option<CallProvider>,
     /// The account in the configuration; by default the first one, or the first of the provider

@@ -16,10 +16,10 @@ use crate::print::print;
 use crate::table::table;
 
 pub(crate) const HELP: &str = "\
-Counts are of one node, since it started: ask each node of a cluster. `exhausted` rows found \
-every number of the pool locked out: give it more numbers (`ringwell plan` says how many), or a \
-shorter lifetime. `not served` rows met a shard that was slow, busy or down: `ringwell shards \
-list` and ringwell_overflow_rows_total in /metrics say which.
+Counts are those of one node since it started: query each node of a cluster. `exhausted` rows \
+found every number of the pool locked out: give it more numbers (`ringwell plan` says how many), \
+or a shorter lifetime. `not served` rows belong to a shard that was slow, busy or down: `ringwell \
+shards list` and ringwell_overflow_rows_total in /metrics show which one.
 
 Examples:
   ringwell top --token-file demo-data/demo-token

@@ -1,4 +1,5 @@
-//! `ringwell ui`: a link that opens the dashboard of a running server, without a token in the browser.
+//! `ringwell ui`: a link that opens the dashboard of a running server, without a token in the
+//! browser.
 
 use std::path::PathBuf;
 use std::process::ExitCode;

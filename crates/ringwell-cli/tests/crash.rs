@@ -1,5 +1,5 @@
-//! The real program under load, killed with -9 repeatedly: no answer is forgotten, and no number
-//! goes out twice within its lockout.
+//! The real program under load, killed with -9 repeatedly: no answer is forgotten, and no number is
+//! handed out twice within its lockout.
 //!
 //! Each round starts on the same data (sometimes killed half-way and repeated), loads it from
 //! several clients at once, checks the results of the previous round during the load, and kills at
@@ -29,7 +29,7 @@ const ROWS_A_BATCH: u64 = 10;
 /// The count of answered numbers of a round that are looked up after the crash, in addition to
 /// those of the last batches.
 const SAMPLE: usize = 300;
-/// The same over all rounds, at the end.
+/// The same for all rounds together, at the end.
 const SAMPLE_AT_END: usize = 2_000;
 /// The count of answered batches of a round that are repeated, in addition to the last ones.
 const SENT_AGAIN: usize = 10;

@@ -127,7 +127,7 @@ fn a_restore_by_the_configuration_brings_back_the_directory_of_the_backup() {
     fs::remove_dir_all(kept.site.data()).unwrap();
     let (code, said) = run(&restore);
     assert_eq!(code, Some(1), "{said}");
-    assert!(said.contains(".before-restore is there already"), "{said}");
+    assert!(said.contains(".before-restore already exists"), "{said}");
     assert!(!kept.site.data().exists());
 }
 

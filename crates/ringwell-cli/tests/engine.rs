@@ -1,6 +1,6 @@
-//! Journals in streams of real nats-servers, which are killed, paused and shared, while
-//! `ringwell load` uses the program; `ringwell check` judges the history afterwards: no number goes
-//! out twice within its lockout, and no answered allocation is forgotten.
+//! Journals in streams of real nats-servers, which are killed, paused and shared, while `ringwell
+//! load` uses the program; `ringwell check` judges the history afterwards: no number is handed out
+//! twice within its lockout, and no answered allocation is forgotten.
 //!
 //! Without a nats-server, the tests report that and end: `cargo xtask engine` installs one.
 

@@ -1,6 +1,6 @@
 //! Real faults on the real program while `ringwell load` uses it; `ringwell check` judges the
-//! history afterwards: no number goes out twice within its lockout, and no answered allocation is
-//! forgotten.
+//! history afterwards: no number is handed out twice within its lockout, and no answered allocation
+//! is forgotten.
 //!
 //! If a fault needs a permission or a program that is missing here, its test reports that and ends.
 //! docs/reliability.md, "Real faults", has the list.

@@ -116,7 +116,7 @@ fn site_on_small_disk() -> Option<(Site, Disk)> {
         println!("SKIPPED: no right to mount a small file system here");
         return None;
     };
-    // Lockouts outlast the test: each number goes out once.
+    // Lockouts outlast the test: each number is handed out once.
     let pools = (1..=20).map(|id| Pool::new(id, 5_000, Duration::from_mins(30))).collect();
     let site = Site::with_data(folder, disk.at.join("data"), pools, SETTINGS);
     Some((site, disk))
@@ -152,7 +152,7 @@ fn a_full_disk_costs_numbers_and_nothing_else() {
     assert_eq!(status, 200, "{body}");
     server.says("the journal has room again");
 
-    // Full again, and killed: all answered allocations are kept, and no number goes out twice.
+    // Full again, and killed: all answered allocations are kept, and no number is handed out twice.
     disk.fill();
     visitors.ask_until(ROWS);
     server.kill();

@@ -19,7 +19,7 @@ use support::site::{Pool, Site, TOKEN};
 const PATIENCE: Duration = Duration::from_mins(1);
 /// The pool's maximum size, including the overflow number; it begins with a tenth.
 const SIZE: u64 = 30;
-/// The most numbers by which it grows at once.
+/// The maximum number of numbers by which it grows at once.
 const STEP: u64 = 4;
 
 /// A server with numbers in its inventory and one pool that was filled with a tenth.

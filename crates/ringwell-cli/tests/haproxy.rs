@@ -165,8 +165,8 @@ impl Stage {
     }
 
     /// Sends batches over kept connections while `act` runs; returns the count of answered batches.
-    /// Any incomplete answer, any connection that ends, and any number that goes out twice fails
-    /// the test.
+    /// Any incomplete answer, any connection that ends, and any number that is handed out twice
+    /// fails the test.
     fn under_load(&mut self, has_keys: bool, act: impl FnOnce(&mut Self)) -> u64 {
         let (is_over, answered) = (AtomicBool::new(false), AtomicU64::new(0));
         let numbers = Mutex::new(Vec::new());

@@ -193,7 +193,7 @@ impl<'a> Caller<'a> {
         }
     }
 
-    /// No number went out twice within its lockout, and each is attributed to its row.
+    /// No number was handed out twice within its lockout, and each is attributed to its row.
     fn check(&mut self) {
         let pools = &self.network.pools;
         assert_eq!(doubles(&self.events, pools), Vec::<String>::new());

@@ -375,7 +375,7 @@ fn errors_come_with_advice() {
 
     let create = ["create", "--name", "x", "--numbers"];
     let fails = |args: &[&str], wanted| managed.fails(&[&create[..], args].concat(), wanted);
-    fails(&["8885550100", "--id", "1"], "ring pool 1 is there already");
+    fails(&["8885550100", "--id", "1"], "ring pool 1 already exists");
     fails(&["2000100003", "--id", "2"], "2000100003 is in the rotation of ring pool 1");
     fails(&["8885550100", "--id", "2", "--key", "k"], "8 to 64 bytes");
     managed.fails(&["resize", "1", "--size", "1"], "max_pool_size must be greater than or equal");

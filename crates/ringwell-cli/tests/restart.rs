@@ -164,7 +164,7 @@ fn a_port_in_use_is_reported_by_its_number() {
     assert!(refused.log.contains(&format!("cannot listen on {taken}")), "{}", refused.log);
     assert!(refused.log.contains("another program listens there"), "{}", refused.log);
     drop(holder);
-    // This holds also for an address of our own, which is shared among shards.
+    // This also applies to an address of our own, which shards share.
     let ours = Server::start(site.serve(&[]));
     let other = Site::new(pools(1, 1, LONG), "");
     let refused = self::refused(&other, &["--listen", ours.address()]);

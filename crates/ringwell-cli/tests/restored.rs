@@ -19,7 +19,7 @@ fn copy(from: &Path, to: &Path) {
     assert!(Command::new("cp").arg("-a").args([from, to]).status().unwrap().success());
 }
 
-/// A site, a copy of its data, and the numbers that went out since the copy.
+/// A site, a copy of its data, and the numbers that were handed out since the copy.
 fn site_with_copy() -> (Site, tempfile::TempDir, u64) {
     let site = Site::new(vec![Pool::new(1, 3, LONG)], "shards = 1");
     let server = Server::start(site.serve(&[]));
@@ -189,7 +189,8 @@ fn segments(journal: &Path) -> Vec<std::path::PathBuf> {
     paths.filter(|path| path.extension().is_some_and(|kind| kind == "rpj")).collect()
 }
 
-/// Its directory is gone, or empty, as where a volume is not mounted, or has only the first snapshot.
+/// Its directory is gone, or empty, as where a volume is not mounted, or has only the first
+/// snapshot.
 #[test]
 fn a_data_directory_without_the_journal_of_one_shard_holds_all_pools() {
     for lost in ["directory", "files", "segments"] {

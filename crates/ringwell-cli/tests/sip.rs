@@ -126,8 +126,8 @@ impl Drop for Kamailio {
     }
 }
 
-/// Whether the switch at `port` answers OPTIONS with 200 before the patience ends. `FreeSWITCH` answers
-/// 503 until all of its parts have started.
+/// Whether the switch at `port` answers OPTIONS with 200 before the patience ends. `FreeSWITCH`
+/// answers 503 until all of its parts have started.
 fn is_up(port: u16) -> bool {
     let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
     socket.set_read_timeout(Some(Duration::from_millis(200))).unwrap();

@@ -122,7 +122,8 @@ impl PromoNumber {
         self.0.get()
     }
 
-    /// The ten digits of a number of country code 1 read as one integer; `None` for other countries.
+    /// The ten digits of a number of country code 1 read as one integer; `None` for other
+    /// countries.
     #[inline]
     #[must_use]
     pub const fn to_nanp(self) -> Option<u64> {
@@ -219,8 +220,8 @@ impl NumberRange {
         PromoNumber::from_e164(last).filter(|last| is_alike(*last)).map(|_| Self { first, count })
     }
 
-    /// The numbers from `first` to `last`; `None` if there is no such range, or if it has 2^32 numbers
-    /// or more.
+    /// The numbers from `first` to `last`; `None` if there is no such range, or if it has 2^32
+    /// numbers or more.
     #[must_use]
     pub fn between(first: PromoNumber, last: PromoNumber) -> Option<Self> {
         let count = last.to_e164().checked_sub(first.to_e164())? + 1;
@@ -230,8 +231,8 @@ impl NumberRange {
     /// Reads `8885550100-8885550149`, or one number.
     ///
     /// # Errors
-    /// [`NumberError`] names the first rule that one of the numbers breaks; `Ok(None)` if there is no
-    /// range between them.
+    /// [`NumberError`] names the first rule that one of the numbers breaks; `Ok(None)` if there is
+    /// no range between them.
     pub fn parse(text: &str) -> Result<Option<Self>, NumberError> {
         let text = text.trim();
         // A single number may contain hyphens itself.

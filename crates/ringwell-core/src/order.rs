@@ -19,7 +19,8 @@ impl Order {
     pub(crate) fn new(slots: &[Slot]) -> Self {
         let count = u32::try_from(slots.len()).unwrap_or(u32::MAX);
         let mut heap: Vec<u32> = (0..count).collect();
-        // A sorted array is a heap. A ring is two or three sorted runs, which this sort only merges.
+        // A sorted array is a heap. A ring is two or three sorted runs, which this sort only
+        // merges.
         heap.sort_by_key(|&i| (slots[i as usize].turn(), i));
         assert!(heap.len() == slots.len(), "an order lacks some of its numbers");
         let mut place = alloc::vec![0; heap.len()];
@@ -29,7 +30,7 @@ impl Order {
         Self { heap, place }
     }
 
-    /// Returns the slot that goes out next.
+    /// Returns the slot of the number that is handed out next.
     pub(crate) fn first(&self) -> u32 {
         self.heap[0]
     }

@@ -1,4 +1,4 @@
-//! One ring pool: the promo number that goes out next.
+//! One ring pool: the promo number that is handed out next.
 //!
 //! Owns the order of choice; the numbers' states are in the shard's slots, of which a pool has one
 //! run. While every lockout has the same length and runs to its end, the order of expiry is the
@@ -31,7 +31,7 @@ pub struct PoolSpec {
 pub(crate) struct Pool {
     pub(crate) id: PoolId,
     pub(crate) lifetime: Millis,
-    /// Nothing goes out before this time: part of the history is in doubt.
+    /// Nothing is handed out before this time: part of the history is in doubt.
     pub(crate) held_until: Millis,
     /// The run of slots in the shard.
     base: u32,
@@ -203,7 +203,7 @@ fn ring_head(slots: &[Slot]) -> Option<u32> {
     let (first, last) = (slots.first()?, slots.last()?);
     let mut pairs = slots.windows(2);
     let Some(fall) = pairs.position(|pair| pair[0].turn() > pair[1].turn()) else { return Some(0) };
-    // The order may fall once, where the walk wraps from the last slot to the first.
+    // The order may decrease once, where the walk wraps from the last slot to the first.
     let is_ring = pairs.all(|pair| pair[0].turn() <= pair[1].turn()) && last.turn() < first.turn();
     is_ring.then(|| u32::try_from(fall + 1).ok()).flatten()
 }

@@ -198,7 +198,7 @@ impl Rebuild {
         }
     }
 
-    /// Nothing goes out of `pool`, or of any pool, before `until`.
+    /// Nothing is handed out from `pool`, or from any pool, before `until`.
     pub fn hold(&mut self, pool: Option<PoolId>, until: Millis) {
         let held = self.holds.entry(pool).or_insert(until);
         *held = until.max(*held);

@@ -11,8 +11,9 @@ use alloc::vec;
 
 use crate::{Millis, Position, Slot};
 
-/// The most allocations that can be undone: more than a shard makes within a deadline plus the
-/// second in which answers over a link may come too late. 4 MiB a shard once it has made that many.
+/// The maximum number of allocations that can be undone: more than a shard makes within a deadline
+/// plus the second in which answers over a link may come too late. 4 MiB a shard once it has made
+/// that many.
 pub const RECENT_MAX: usize = 1 << 17;
 
 /// A number's newest allocation before another took its place.

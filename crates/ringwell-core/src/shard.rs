@@ -18,7 +18,7 @@ use crate::vacant::Vacant;
 use crate::visitors::Visitors;
 use crate::{Millis, NumberRange, PoolId, Position, PromoNumber, VisitorId};
 
-/// The most holds of pools that are not here: some three megabytes.
+/// The maximum number of holds of pools that are not here: some three megabytes.
 pub(crate) const HOLDS_KEPT_MIN: usize = 65_536;
 
 /// A shard's state of the numbers that it owns, and of numbers that it handed out earlier.
@@ -123,7 +123,7 @@ impl Shard {
         PoolCounts { allocated, exhausted }
     }
 
-    /// The time when the next number of `pool` goes out; `None` if one is free now.
+    /// The time when the next number of `pool` becomes free; `None` if one is free now.
     ///
     /// # Panics
     /// Panics like [`Self::pool_id`].

@@ -58,7 +58,7 @@ pub struct Config {
     pub shards: u16,
     /// The durability that an allocation must reach before it is answered: [`Durability::Disk`].
     pub durability: Durability,
-    /// The deadline of a batch, 1 ms to 60 s: 100 ms.
+    /// The deadline of a batch, 1 ms to 60 s (default: 100 ms).
     pub deadline: Duration,
     /// The largest error of the wall clock after a boot of the machine for which no lockout may end
     /// early: earlier lockouts last this much longer. 1 minute.
@@ -85,9 +85,9 @@ pub struct Config {
     pub api: Api,
     /// The contents and form of the log.
     pub log: Log,
-    /// Proxies whose `X-Forwarded-For` is trusted: none.
+    /// Proxies whose `X-Forwarded-For` is trusted (default: none).
     pub trusted_proxies: Vec<TrustedProxy>,
-    /// Web sites whose pages show each visitor a number: none.
+    /// Web sites whose pages show each visitor a number (default: none).
     pub sites: Vec<Site>,
     /// The addresses only for web pages; if empty, those of clients.
     pub site_listen: Vec<Listen>,
@@ -98,21 +98,24 @@ pub struct Config {
 /// The tokens for `/v1/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Management {
-    /// Hashes of the accepted tokens: none.
+    /// Hashes of the accepted tokens (default: none).
     pub token_sha256: TokenHashes,
-    /// Whether a variable replaces different hashes of the file: no.
+    /// Whether a variable replaces different hashes of the file (default: no).
     pub token_variable_wins: bool,
-    /// Hashes of tokens that may only read attributions, and calls with masked callers: none.
+    /// Hashes of tokens that may only read attributions, and calls with masked callers (default:
+    /// none).
     pub lookup_sha256: TokenHashes,
     /// The address for managing pools in a database: `127.0.0.1:8081`.
     pub address: Listen,
-    /// The most requests a second that are answered there; further ones get 429: 100.
+    /// The maximum number of requests a second that are answered there; further ones get 429
+    /// (default: 100).
     pub requests_per_second: u32,
-    /// Whether clients' addresses serve the ring pools of the published API too: no.
+    /// Whether clients' addresses serve the ring pools of the published API too (default: no).
     pub on_data_port: bool,
-    /// Host names that management accepts at a loopback address, beside the machine's own: none.
+    /// Host names that management accepts at a loopback address, beside the machine's own (default:
+    /// none).
     pub hosts: Vec<String>,
-    /// Whether the dashboard is served there without a database too: no.
+    /// Whether the dashboard is served there without a database too (default: no).
     pub dashboard: bool,
 }
 
@@ -152,9 +155,9 @@ pub struct Application {
     pub path: (String, String),
     /// The token sent as `Authorization: Bearer TOKEN`.
     pub token: Option<Secret>,
-    /// The time limit for an answer: 2 s.
+    /// The time limit for an answer (default: 2 s).
     pub timeout: Duration,
-    /// The time for which a refusal is remembered: 10 s.
+    /// The time for which a refusal is remembered (default: 10 s).
     pub refusal_age: Duration,
     /// The time for which one of its pools is valid: 1 h. After that, a pool in use is fetched
     /// again, and any other is dropped.
@@ -166,59 +169,61 @@ pub struct Application {
 /// The limits on clients. All lengths in bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The longest body: 1 MiB.
+    /// The longest body (default: 1 MiB).
     pub body_bytes: usize,
-    /// The most bytes of all bodies in progress together; `None`: a tenth of the memory.
+    /// The maximum number of bytes of all bodies in progress together; `None`: a tenth of the
+    /// memory.
     pub bodies_bytes: Option<usize>,
-    /// The most rows of a batch: 500.
+    /// The maximum number of rows of a batch (default: 500).
     pub rows: usize,
-    /// The longest `api_suffix`, unescaped: 8 KiB.
+    /// The longest `api_suffix`, unescaped (default: 8 KiB).
     pub suffix_bytes: usize,
-    /// The longest `request_id`, as sent: 256.
+    /// The longest `request_id`, as sent (default: 256).
     pub request_id_bytes: usize,
-    /// The longest head of a request: 16 KiB.
+    /// The longest head of a request (default: 16 KiB).
     pub header_bytes: usize,
-    /// The most header fields: 64.
+    /// The maximum number of header fields (default: 64).
     pub headers: usize,
-    /// The longest path and query: 8 KiB.
+    /// The longest path and query (default: 8 KiB).
     pub uri_bytes: usize,
-    /// The most open connections of all shards together: 12,000.
+    /// The maximum number of open connections of all shards together (default: 12,000).
     pub connections: usize,
-    /// Time limit for a client to send the head of a request: 5 s.
+    /// Time limit for a client to send the head of a request (default: 5 s).
     pub head_timeout: Duration,
-    /// Time limit for a client to send a body: 10 s.
+    /// Time limit for a client to send a body (default: 10 s).
     pub body_timeout: Duration,
-    /// Idle time of a connection between two requests: 60 s.
+    /// Idle time of a connection between two requests (default: 60 s).
     pub idle_timeout: Duration,
-    /// Time limit for a client to receive an answer: 10 s.
+    /// Time limit for a client to receive an answer (default: 10 s).
     pub write_timeout: Duration,
-    /// The most rows that each shard remembers for `Idempotency-Key`: 1,000,000.
+    /// The maximum number of rows that each shard remembers for `Idempotency-Key` (default:
+    /// 1,000,000).
     pub idempotency_rows: usize,
 }
 
 /// A node's time limits for shards of other nodes. Source: docs/spec/pacing.md.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Links {
-    /// The longest time for which another shard may work on its rows of a batch: 50 ms.
+    /// The longest time for which another shard may work on its rows of a batch (default: 50 ms).
     pub deadline: Duration,
-    /// The time after which an answer counts as slow, at most `deadline`: 25 ms.
+    /// The time after which an answer counts as slow, at most `deadline` (default: 25 ms).
     pub slow: Duration,
-    /// The time for which rows wait for their turn on a link: 15 ms.
+    /// The time for which rows wait for their turn on a link (default: 15 ms).
     pub wait: Duration,
 }
 
 /// The journal's use of the disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Journal {
-    /// The size of a segment, 1 MiB to 1 GiB: 64 MiB.
+    /// The size of a segment, 1 MiB to 1 GiB (default: 64 MiB).
     pub segment_bytes: u64,
-    /// The count of segments that each shard keeps prepared: 1.
+    /// The count of segments that each shard keeps prepared (default: 1).
     pub spare_segments: u32,
-    /// The amount of journal after which a snapshot is taken: 256 MiB.
+    /// The amount of journal after which a snapshot is taken (default: 256 MiB).
     pub snapshot_every_bytes: u64,
-    /// The time for which allocations can be looked up: 30 days.
+    /// The time for which allocations can be looked up (default: 30 days).
     pub history_age: Millis,
-    /// The disk space for that history in each shard: 8 GiB.
+    /// The disk space for that history in each shard (default: 8 GiB).
     pub history_bytes: u64,
     /// The servers that keep the journals; `None` for files of this machine.
     pub replicated: Option<Replicated>,
@@ -233,15 +238,15 @@ pub struct Replicated {
     pub monitor: Vec<String>,
     /// The prefix of stream names: `RINGWELL`.
     pub stream: String,
-    /// The count of servers that keep each stream: 3.
+    /// The count of servers that keep each stream (default: 3).
     pub replicas: u32,
-    /// The largest size of a stream: 8 GiB.
+    /// The largest size of a stream (default: 8 GiB).
     pub stream_bytes: u64,
     /// A file with the credentials of this client.
     pub credentials: Option<PathBuf>,
     /// The authority of the servers' certificates, as PEM; TLS is used if it is set.
     pub authority: Option<PathBuf>,
-    /// Whether a start waits while another process serves: no.
+    /// Whether a start waits while another process serves (default: no).
     pub standby: bool,
 }
 
@@ -259,13 +264,13 @@ pub struct ClientTls {
 /// Choices that the published API leaves open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Api {
-    /// Whether a row without any parameter is an error: no.
+    /// Whether a row without any parameter is an error (default: no).
     pub strict_params: bool,
-    /// Whether the legacy request for one number is refused: no.
+    /// Whether the legacy request for one number is refused (default: no).
     pub bulk_only: bool,
-    /// Whether answers to batches are compressed for clients that accept gzip: no.
+    /// Whether answers to batches are compressed for clients that accept gzip (default: no).
     pub gzip: bool,
-    /// Origins whose web pages may use the published API: none.
+    /// Origins whose web pages may use the published API (default: none).
     pub origins: Vec<String>,
 }
 
@@ -276,9 +281,9 @@ pub struct Log {
     pub format: LogFormat,
     /// A level, or directives such as `info,ringwell_node=debug`: `info`.
     pub level: String,
-    /// Host and port of the collector that receives traces by OTLP over HTTP: none.
+    /// Host and port of the collector that receives traces by OTLP over HTTP (default: none).
     pub traces: Option<String>,
-    /// One of this many traces is kept, unless a `traceparent` decides: 100.
+    /// One of this many traces is kept, unless a `traceparent` decides (default: 100).
     pub traces_one_in: u32,
 }
 

@@ -35,7 +35,7 @@ pub enum DemoError {
     #[error("a demo has 1 to 1,000,000 pools, not {0}")]
     Pools(u32),
     /// More numbers than there are with ten digits.
-    #[error("{pools} pools of {numbers} numbers are more than there are telephone numbers")]
+    #[error("{pools} pools of {numbers} numbers exceed the telephone numbers that exist")]
     Numbers {
         /// The requested count of pools.
         pools: u32,

@@ -111,7 +111,7 @@ impl Entry {
         self.lifetime
     }
 
-    /// The number that goes out when no other is free; `None` forbids overflow.
+    /// The number that is handed out when no other is free; `None` forbids overflow.
     #[inline]
     #[must_use]
     pub const fn overflow(&self) -> Option<PromoNumber> {

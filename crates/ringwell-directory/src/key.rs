@@ -73,7 +73,7 @@ impl RingPoolKey {
     pub(crate) const NOBODY: Self = Self { padded: [0; Self::BYTES_MAX], bytes: u8::MAX };
 
     /// Zero if `presented` is this key. Every word is compared, regardless of the previous ones; so
-    /// the time depends on the length of the presented text alone, and on no secret.
+    /// the time depends only on the length of the presented text, and on no secret.
     #[inline]
     pub(crate) fn difference(&self, presented: &[u8]) -> u64 {
         if let (Some(ours), Ok(theirs)) = (self.padded.first_chunk(), presented.try_into()) {

@@ -24,7 +24,7 @@ pub struct PoolFields {
     pub lifetime: Millis,
     /// The numbers in rotation: 1 to 100,000, without repetition.
     pub numbers: Vec<NumberRange>,
-    /// The number that goes out when none is free; not in rotation. `None` forbids overflow.
+    /// The number that is handed out when none is free; not in rotation. `None` forbids overflow.
     pub overflow: Option<PromoNumber>,
     /// The base of tracking URLs; without it they are empty.
     pub tracking: Option<Arc<Tracking>>,
@@ -50,10 +50,10 @@ pub enum PoolFault {
     #[error("must be at least 1 ms and at most 400 days")]
     Lifetime,
     /// No numbers, or too many.
-    #[error("must be 1 to 100,000 numbers, are {0}")]
+    #[error("must be 1 to 100,000 numbers, not {0}")]
     NumberCount(u64),
     /// One number is in two of the pool's ranges.
-    #[error("{0} is there twice")]
+    #[error("{0} occurs twice")]
     NumberTwice(PromoNumber),
     /// The overflow number is in the pool's own rotation.
     #[error("{0} is in the pool's rotation too, and would be attributed to one visitor")]
@@ -99,7 +99,8 @@ impl PoolFault {
 impl RingPool {
     /// The longest lifetime: 400 days.
     pub const LIFETIME_MAX: Millis = Millis(400 * 24 * 60 * 60 * 1000);
-    /// The most numbers of one pool. Ten times the size of the largest published pools.
+    /// The maximum number of numbers of one pool. Ten times the size of the largest published
+    /// pools.
     pub const NUMBERS_MAX: u64 = 100_000;
     const URL_BYTES_MAX: usize = 2048;
 
@@ -201,7 +202,7 @@ impl RingPool {
         count(&self.0.numbers)
     }
 
-    /// The number that goes out when no other is free; `None` forbids overflow.
+    /// The number that is handed out when no other is free; `None` forbids overflow.
     #[must_use]
     pub const fn overflow(&self) -> Option<PromoNumber> {
         self.0.overflow

@@ -14,7 +14,7 @@ use crate::RingPool;
 use crate::entry::Entry;
 use crate::placement::{BUCKET_BITS, bucket, spread};
 
-/// The most cells: a cell is found by 32 bits.
+/// The maximum number of cells: a cell is found by 32 bits.
 const CELLS_MAX: usize = 1 << 31;
 
 /// Aligned to keep it apart from the reference count, which changes with each state of the

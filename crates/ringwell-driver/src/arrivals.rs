@@ -32,7 +32,7 @@ pub const LIST_SPREAD: Millis = Millis(10_000);
 /// A node that does not answer within this time counts as unreachable.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// The most ranges of numbers in a request: some 100 KB.
+/// The maximum number of ranges of numbers in a request: some 100 KB.
 const RANGES_MAX: usize = 2_000;
 
 /// Asks for the lockouts of numbers.
@@ -65,7 +65,7 @@ pub(crate) fn has_others(node: &Node) -> bool {
 /// Answers another node's query.
 ///
 /// # Errors
-/// The reason for a refusal, for people.
+/// The reason for a refusal, as text.
 pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked, String> {
     let range = |(first, count): &(u64, u32)| {
         PromoNumber::from_code(*first).and_then(|first| NumberRange::new(first, *count))
@@ -300,10 +300,10 @@ pub(crate) fn unknown_until(lifetimes: Lifetimes, now: Millis) -> Millis {
     now + lifetimes.longest(now) + LIST_SPREAD
 }
 
-/// Runs at startup, before a number goes out: if the lists of buckets differ from those that this
-/// data has served last, their pools may have received numbers from other nodes' pools. Data that
-/// has served nothing may begin after such a change; unreachable nodes may not have started either,
-/// and delay nothing.
+/// Runs at startup, before a number is handed out: if the lists of buckets differ from those that
+/// this data has served last, their pools may have received numbers from other nodes' pools. Data
+/// that has served nothing may begin after such a change; unreachable nodes may not have started
+/// either, and delay nothing.
 pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers) {
     if others(node).is_empty() || planted(Bug::ListsForgotten) {
         return;
@@ -354,8 +354,8 @@ pub(crate) async fn confirm<P: Platform>(platform: &P, node: &Node, peers: &Peer
 }
 
 /// Holds the pools of these buckets as long as a node that served them with data from before a move
-/// may have locked some of their numbers. That node has stopped; a node that does not answer may be
-/// the one.
+/// may have locked some of their numbers. That node has stopped; it may be a node that does not
+/// answer.
 pub(crate) async fn hold_stale<P: Platform>(
     platform: &P,
     node: &Node,
@@ -428,6 +428,9 @@ async fn record<P: Platform>(platform: &P, node: &Node, owners: &Owners, what: &
         Err(error) => Err(error),
     };
     if let Err(error) = kept {
-        tracing::warn!(%error, "the next start may hold {what} for a lifetime, or not at all");
+        tracing::warn!(
+            %error,
+            "after the next start {what} may be held for a lifetime, or not at all"
+        );
     }
 }

@@ -44,7 +44,7 @@ pub enum ChangeError {
     #[error("{}", text(.0))]
     Rules(Vec<Fault>),
     /// A shard does not answer.
-    #[error("shard {0} did not take the change: it is stopping or overloaded")]
+    #[error("shard {0} did not accept the change: it is stopping or overloaded")]
     Shard(u16),
     /// The node is stopping.
     #[error("the server is stopping")]

@@ -43,7 +43,7 @@ impl Clock {
         }))
     }
 
-    /// Shard time. May fall by a millisecond while it waits for the wall clock; an engine's time
+    /// Shard time. May go back by a millisecond while it waits for the wall clock; an engine's time
     /// never does.
     #[must_use]
     pub fn now(&self, since_boot: Duration) -> Millis {

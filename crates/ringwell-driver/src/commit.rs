@@ -1,8 +1,8 @@
 //! The durable groups of a shard's journal, and the tasks that wait for them.
 //!
 //! Lives on the shard's thread. Waiters are woken when their group is durable, or when the journal
-//! refuses: their rows then become overflow, even if the group is stored later. While it refuses,
-//! no task waits.
+//! refuses: their rows then overflow, even if the group is stored later. While it refuses, no task
+//! waits.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -66,7 +66,7 @@ impl Commit {
                 return Poll::Ready(Err(why));
             }
             // A task keeps its waker while it waits here, so registering once is enough, unless the
-            // list is emptied by a refusal that ends before this task gets its turn.
+            // list is emptied by a refusal that ends before this task runs.
             if registered != Some(count) {
                 self.waiters.borrow_mut().push((group, cx.waker().clone()));
                 registered = Some(count);

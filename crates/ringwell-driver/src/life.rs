@@ -90,7 +90,7 @@ pub fn unmark(files: &impl Files, node: &Node) {
         None => store::settle_unflushed(files, data, node.durability, node.begun.boot),
     };
     if let Err(error) = unmarked.and(settled) {
-        tracing::warn!(%error, "the next start holds all pools for a lockout again");
+        tracing::warn!(%error, "all pools will be held for a lockout again after the next start");
     }
 }
 
@@ -100,6 +100,9 @@ pub fn end(files: &impl Files, node: &Node) {
         return;
     }
     if let Err(error) = store::end_unflushed(files, &node.config.data) {
-        tracing::warn!(%error, "a start after the next boot holds all pools for a lockout");
+        tracing::warn!(
+            %error,
+            "all pools will be held for a lockout after the next boot of the machine"
+        );
     }
 }

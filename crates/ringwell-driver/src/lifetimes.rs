@@ -1,9 +1,9 @@
 //! The longest lifetime that a number can have: lockouts outlast the lists under which they began.
 //!
 //! A number may leave a pool by one list and enter another pool by the next one. The hold of that
-//! pool must last as long as the lifetime under the list that was in force when the number went
-//! out, also after restarts. Invariant: [`Lifetimes::longest`] is at least the rest of any lockout
-//! that began under a list which this node has had.
+//! pool must last as long as the lifetime under the list that was in force when the number was
+//! handed out, even after restarts. Invariant: [`Lifetimes::longest`] is at least the rest of any
+//! lockout that began under a list which this node has had.
 
 use ringwell_core::Millis;
 use ringwell_directory::{BUCKETS, Directory};

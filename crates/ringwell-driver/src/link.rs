@@ -194,7 +194,7 @@ impl<P: Platform> Link<P> {
         tracing::info!(
             shard = self.neighbour.shard,
             node = self.neighbour.node,
-            "a shard answers again: its rows are eased back in"
+            "a shard answers again: its rows are sent again, a few at first"
         );
         self.settle();
     }

@@ -12,8 +12,8 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{ReadError, Reader};
 
-/// The time limit of a look-up, which then returns its partial result: a number that goes out every
-/// second has as many records a day as there are seconds.
+/// The time limit of a look-up, which then returns its partial result: a number that is handed out
+/// every second has as many records a day as there are seconds.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
 /// This shard's knowledge of the holder of `number` at `at`.
@@ -29,7 +29,7 @@ pub async fn attribution<P: Platform>(
     look_up(shard, reader, (number, at), false).await
 }
 
-/// As [`attribution`]; also collects the keep-alives of the allocation if `wants_keep_alives`.
+/// Like [`attribution`]; also collects the keep-alives of the allocation if `wants_keep_alives`.
 ///
 /// # Errors
 /// As [`attribution`].

@@ -37,10 +37,10 @@ use crate::store::FileError;
 #[allow(missing_docs, reason = "the texts explain each")]
 pub enum MoveError {
     #[error(
-        "this server is not a node of a cluster: all shards are its own, and move with --shards"
+        "this server is not a node of a cluster: it owns all shards, and --shards sets their number"
     )]
     NoCluster,
-    #[error("the journals are in a log that machines share: buckets stay with their shards")]
+    #[error("the journals are in a log shared by machines: buckets cannot move")]
     InLog,
     #[error("this node is starting or stopping: ask again when it serves")]
     NotServing,
@@ -64,9 +64,9 @@ pub enum MoveError {
     Map(#[from] FileError),
     #[error("buckets that this node released earlier are still moving: {0}")]
     Busy(String),
-    #[error("no buckets of this node are on their way")]
+    #[error("no buckets of this node are in transit")]
     NothingLeaves,
-    #[error("the buckets are not taken back from the node of shard {shard}: {reason}")]
+    #[error("the buckets were not taken back from the node of shard {shard}: {reason}")]
     NotTakenBack { shard: u16, reason: String },
 }
 

@@ -47,7 +47,7 @@ pub enum JournalState {
     Taken,
 }
 
-/// The reason why a shard's rows get overflow numbers, for people.
+/// The reason why a shard's rows get overflow numbers, as text.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Trouble {
     /// The time when it began.
@@ -168,7 +168,7 @@ pub struct Node {
     pub(crate) seen: tokio::sync::Mutex<Option<SeenJournals>>,
     /// Held while the directory or the owners change: one change at a time.
     pub changes: tokio::sync::Mutex<()>,
-    /// Locked while buckets are passed on: one move at a time. Taken before `changes`.
+    /// Locked while buckets are handed over: one move at a time. Taken before `changes`.
     pub moves: tokio::sync::Mutex<()>,
     /// Requests to read the list of pools again.
     pub rereads: Rereads,

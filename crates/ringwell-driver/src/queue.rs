@@ -1,13 +1,13 @@
 //! The queues to all shards.
 //!
-//! Each is bounded: if one is full, the rows become overflow. Messages in the queue of a shard on
-//! another node are forwarded over a link.
+//! Each is bounded: if one is full, the rows overflow. Messages in the queue of a shard on another
+//! node are forwarded over a link.
 
 use tokio::sync::mpsc;
 
 use crate::message::Message;
 
-/// The most messages that may wait for a shard.
+/// The maximum number of messages that may wait for a shard.
 pub const QUEUE_MESSAGES_MAX: usize = 4096;
 
 /// The queues of all shards, by shard: those of this process, and those of this thread's links to

@@ -13,8 +13,8 @@ use ringwell_wire::{Limits, RequestError, ResponseRow, Row, RowError, Tracking};
 
 use crate::canary::{Bug, planted};
 
-/// The longest delay after its batch's deadline with which a number is sent; later it becomes
-/// overflow.
+/// The longest delay after its batch's deadline with which a number is sent; after that the row
+/// overflows.
 pub const LATE_MAX: Duration = Duration::from_millis(5);
 
 /// The longest idempotency key.

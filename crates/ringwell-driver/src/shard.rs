@@ -30,8 +30,8 @@ use crate::rows::is_promise;
 use crate::stats::Stats;
 use crate::watch::{Served, Watch};
 
-/// The most idle memory blocks for batches that a shard keeps; more than are usually in flight at
-/// once.
+/// The maximum number of idle memory blocks for batches that a shard keeps; more than are usually
+/// in flight at once.
 const JOBS_KEPT_MAX: usize = 1024;
 
 /// The shortest interval between two queries for the owners to a node that refuses rows as moved.
@@ -281,7 +281,7 @@ impl<P: Platform> Shard<P> {
             self.engine.borrow_mut().refuse(None);
             self.node.set_journal(self.id, JournalState::Writing);
             let what = if refusal == Some(Refusal::JournalFull) { "has room" } else { "stores" };
-            tracing::info!(shard = self.id, "the journal {what} again: numbers go out");
+            tracing::info!(shard = self.id, "the journal {what} again: numbers are handed out");
         }
         self.commit.advance(group);
         while let Some(promised) = self.next_promised(group) {
@@ -362,7 +362,12 @@ impl<P: Platform> Shard<P> {
             .copied()
             .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
             .unwrap_or("no message");
-        tracing::error!(shard = self.id, handle, message, "a request failed by an internal fault");
+        tracing::error!(
+            shard = self.id,
+            handle,
+            message,
+            "a request failed because of an internal error"
+        );
         handle
     }
 

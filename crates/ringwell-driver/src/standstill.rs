@@ -2,7 +2,7 @@
 //!
 //! Other nodes give the numbers of a node that does not answer to other pools after [`LIST_SPREAD`]
 //! and the longest lifetime. A process that was stopped, or whose machine slept, would continue
-//! with its former list of pools, and hand out the same numbers. A shard therefore may serve only
+//! with its former list of pools, and hand out the same numbers. A shard may therefore serve only
 //! for [`STILL_MAX`] after its last turn. Beyond that, its rows overflow until the list was read
 //! again from its source, and the other nodes were asked about the numbers. A source or a node that
 //! does not answer delays this only briefly. Source: docs/spec/cluster.md, "A suspended node".
@@ -71,11 +71,11 @@ async fn confirm<P: Platform>(shard: &Shard<P>) {
     let Shard { platform, node, peers, .. } = shard;
     let request = node.rereads.ask();
     if platform.within(LIST_PATIENCE, node.rereads.wait(request)).await.is_none() {
-        tracing::warn!(
-            shard = shard.id,
-            "the list of pools cannot be read again: it stays as it is"
-        );
+        tracing::warn!(shard = shard.id, "the list of pools cannot be read again: it is unchanged");
     }
     arrivals::confirm(platform, node, peers, shard.id).await;
-    tracing::info!(shard = shard.id, "the shard's pools are confirmed: numbers go out again");
+    tracing::info!(
+        shard = shard.id,
+        "the shard's pools are confirmed: numbers are handed out again"
+    );
 }

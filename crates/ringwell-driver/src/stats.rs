@@ -131,7 +131,7 @@ pub struct Stats {
     /// When warnings were last logged.
     pub strangers: Throttle,
     overflow: [Counter; Reason::ALL.len()],
-    /// The same by pool, without rows that found it exhausted, which its shard counts.
+    /// The same by pool, except for rows that found the pool exhausted: its shard counts those.
     refused: RefCell<BTreeMap<PoolId, [u64; Reason::ALL.len()]>>,
     latency: RefCell<Histogram<u64>>,
 }
@@ -276,7 +276,7 @@ pub struct LinkStats {
     pub lost: u64,
     /// Rows that pacing answered with overflow.
     pub paced_rows: u64,
-    /// Numbers returned because their answer came too late.
+    /// Numbers released because their answer came too late.
     pub late_released: u64,
     /// From a sub-request to its answer, in microseconds.
     pub latency: Histogram<u64>,
@@ -287,7 +287,7 @@ pub struct LinkStats {
 pub struct JournalStats {
     /// Bytes of the segments that are kept.
     pub kept: u64,
-    /// History that the start did not read: 0 not read yet, 1 whole, 2 damaged.
+    /// History that was not read at startup: 0 not read yet, 1 whole, 2 damaged.
     pub history: u64,
     /// Groups of records that were stored.
     pub groups: u64,

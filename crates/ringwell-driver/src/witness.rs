@@ -103,8 +103,8 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
         tracing::warn!(
             shards = ?unasked,
             "the nodes of these shards could not be asked for the owners of buckets: if this data \
-                directory is from before a move of buckets, numbers may go out twice until they \
-                answer"
+                directory is from before a move of buckets, numbers may be handed out twice \
+                until they answer"
         );
     }
     if !node.answers_wait() {
@@ -132,8 +132,8 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
             shards = ?away,
             "this data directory is new, and the nodes of these shards do not answer yet. This is \
                 normal at the first start of a cluster. If this node has served before and lost \
-                its disk, stop it until another node answers: numbers may go out that visitors \
-                still have"
+                its disk, stop it until another node answers: it may hand out numbers that \
+                visitors still have"
         );
     }
     arrivals::begin(platform, node, peers).await;
@@ -251,7 +251,7 @@ async fn settle<P: Platform>(
     let work = async move { settle_now(&at, &node, &peers, &doubtful).await };
     let done = to_its_end(platform, work).await;
     if let Some(Err(error)) = &done {
-        tracing::warn!(error, "the next start may hold pools back for a lifetime");
+        tracing::warn!(error, "pools may be held for a lifetime after the next start");
     }
     matches!(done, Some(Ok(())))
 }
@@ -265,7 +265,8 @@ async fn settle_now<P: Platform>(
     // Other nodes may hand buckets over from now on, and interrupted moves continue.
     let _one = node.changes.lock().await;
     if !doubtful.is_empty() {
-        // Holds come first: a disk that fails to record them must not let a number go out twice.
+        // Holds come first: a disk that fails to record them must not let a number be handed out
+        // twice.
         hold(node, peers, doubtful).await.map_err(|error| error.to_string())?;
         note_gap(platform, node).await?;
     }

@@ -146,7 +146,7 @@ struct Owner {
     /// Messages that its start has read, and the one that it has added.
     groups: u64,
     now: Millis,
-    /// Nothing goes out for one lockout.
+    /// Nothing is handed out for one lockout.
     is_in_doubt: bool,
 }
 

@@ -1,4 +1,5 @@
-//! Rows do not wait for a store that hangs, and numbers go out again when it has stored the group.
+//! Rows do not wait for a store that hangs, and numbers are handed out again when it has stored the
+//! group.
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]

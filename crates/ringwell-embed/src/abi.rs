@@ -193,7 +193,7 @@ pub unsafe extern "C" fn ringwell_embed_free(out: *mut Bytes) {
 ///
 /// # Safety
 /// `at` points to `len` bytes that are readable and stay unchanged until the function of the ABI
-/// returns, which alone may choose `'a`.
+/// returns; only that function may choose `'a`.
 unsafe fn input<'a>(at: *const u8, len: usize) -> Option<&'a [u8]> {
     if len == 0 {
         return Some(&[]);

@@ -84,7 +84,7 @@ impl Embedded {
     /// Locks the data directory, reads its files, and continues from them.
     ///
     /// # Errors
-    /// The error, for people. Nothing has been changed then.
+    /// The error, as text. Nothing has been changed then.
     pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
         let Options { config, directory, durability } = Options::read(options)?;
         let has_files = durability != Durability::Memory;

@@ -33,8 +33,8 @@ pub(crate) struct Alone {
     pub(crate) store: Inline<OsFiles>,
     /// The time.
     pub(crate) clock: Clock,
-    /// The corrections of time or damage at startup. If lockouts were lengthened, no number may
-    /// go out before a snapshot is taken, because no record says that lockouts were lengthened.
+    /// The corrections of time or damage at startup. If lockouts were lengthened, no number may be
+    /// handed out before a snapshot is taken, because no record says that lockouts were lengthened.
     pub(crate) doubts: Doubts,
     /// The boot of the machine.
     pub(crate) boot: u64,

@@ -137,7 +137,7 @@ impl Shard {
     }
 
     /// The journal did not accept the rows' records: their numbers are free again, and the rows
-    /// become overflow.
+    /// overflow.
     pub(crate) fn give_up(&mut self, now: Millis, refusal: Refusal, outcomes: &mut [Outcome]) {
         for outcome in outcomes {
             if let Outcome::Allocated { number } | Outcome::Kept { number } = *outcome {

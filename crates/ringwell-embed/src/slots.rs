@@ -13,7 +13,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
 
 use crate::engine::Embedded;
 
-/// The most engines of a process at a time.
+/// The maximum number of engines of a process at a time.
 pub(crate) const ENGINES_MAX: usize = 64;
 
 /// The bits of a handle below the process: index and count.

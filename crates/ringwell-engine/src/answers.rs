@@ -222,7 +222,7 @@ impl Answers {
             oldest = self.by_pool.get(&pool).and_then(Queue::first);
         }
         while self.queued > self.rows_max {
-            // Among pools with equally many answers, not the one that only has the newest row.
+            // Among pools with the same count of answers, not the one that only has the newest row.
             let is_new = |of: &PoolId| *of == pool && self.len_of(pool) == 1;
             let mut longest = self.by_length.iter().rev().map(|(_, pool)| *pool);
             let other = { longest.clone() }.find(|pool| !is_new(pool));

@@ -28,9 +28,9 @@ pub struct PastAllocation {
     pub keep_alives: Option<KeepAlives>,
 }
 
-/// The most keep-alives that a look-up collects; the newest count.
+/// The maximum number of keep-alives that a look-up collects; the newest count.
 pub const KEEP_ALIVES_MAX: usize = 100;
-/// The most keep-alives after the requested time that a look-up reads one by one.
+/// The maximum number of keep-alives after the requested time that a look-up reads one by one.
 const LATER_KEEP_ALIVES_MAX: u32 = 500;
 
 /// The keep-alives of one allocation until the requested time.
@@ -263,7 +263,7 @@ impl Walk<'_> {
             {
                 let met = Met { pool, allocated_at, locked_until, shift, params };
                 if let Some(collected) = &mut self.collected {
-                    // Those before the copy are no longer kept.
+                    // Records before the copy are no longer kept.
                     collected.found.is_part = true;
                 }
                 // It represents the allocation before it.

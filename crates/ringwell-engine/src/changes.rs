@@ -18,8 +18,8 @@ use crate::engine::Engine;
 /// this id.
 pub(crate) const TOLD: PoolId = PoolId(0);
 
-/// The time of an answer received at `now`, for comparisons: a number that goes out later in the
-/// same millisecond must no longer count as the row's.
+/// The time of an answer received at `now`, for comparisons: a number that is handed out later in
+/// the same millisecond must no longer count as the row's.
 pub(crate) fn received_at(now: Millis) -> Millis {
     now - Millis(1)
 }
@@ -79,7 +79,7 @@ impl Engine {
                 previous,
             });
             assert!(written == position, "a record landed elsewhere than announced");
-            // If it went out here before it moved, its record is here.
+            // If it was handed out here before it moved, its record is here.
             let is_replaced = known.allocated_at != slot.allocated_at;
             self.live.moved(previous, position, is_replaced);
         }

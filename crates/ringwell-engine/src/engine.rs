@@ -20,12 +20,12 @@ use ringwell_journal::{
 use crate::answers::{Answers, answer_of};
 use crate::live_records::LiveRecords;
 
-/// The most bytes of records that a row may write: an allocation, or a kept number with the answer
-/// to the row.
+/// The maximum number of bytes of records that a row may write: an allocation, or a kept number
+/// with the answer to the row.
 const ROW_BYTES_MAX: usize = PARAMS_BYTES_MAX + 2 * RECORD_OVERHEAD_MAX;
 
-/// The most groups that one batch may fill before the first of them is stored: as many as the
-/// longest body that can be configured needs, plus some.
+/// The maximum number of groups that one batch may fill before the first of them is stored: as many
+/// as the longest body that can be configured needs, plus some.
 const SEALED_MAX: usize = 80;
 
 /// The longest time until an answer is sent: the longest deadline that can be configured, plus a
@@ -139,8 +139,8 @@ struct Origin {
     allocation: Position,
 }
 
-/// The most numbers whose origins are known, at some 48 bytes each. If there are more, all are
-/// forgotten: the next keep-alive of each then points to its predecessor.
+/// The maximum number of numbers whose origins are known, at some 48 bytes each. If there are more,
+/// all are forgotten: the next keep-alive of each then points to its predecessor.
 const ORIGINS_MAX: usize = 1 << 20;
 
 impl Engine {

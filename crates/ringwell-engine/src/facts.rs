@@ -78,9 +78,9 @@ impl Facts {
     /// rows that had it get the overflow number.
     ///
     /// A number of another pool is omitted as well if its lockout is over at `at`. A shard may have
-    /// an old allocation of it without knowing that it went out from another pool since; the next
-    /// owner would take the old allocation for the newest. While the lockout runs, it cannot have
-    /// gone out.
+    /// an old allocation of it without knowing that it was handed out from another pool since; the
+    /// next owner would treat the old allocation as the newest. While the lockout runs, it cannot
+    /// have gone out.
     ///
     /// The next owner may have an even older allocation of an omitted number, and would report it
     /// as the newest once the number has returned. [`Apart::doubts`] prevents that.

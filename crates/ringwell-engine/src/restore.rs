@@ -45,7 +45,7 @@ pub struct Doubts {
     pub lengthened: Option<Millis>,
     /// The wall clock less shard time, in milliseconds.
     pub wall_less_shard: i64,
-    /// Answered allocations may be missing: nothing goes out before this time.
+    /// Answered allocations may be missing: nothing is handed out before this time.
     pub held_until: Option<Millis>,
 }
 
@@ -121,10 +121,10 @@ impl Restore {
         self.next_slot = found.map_or(self.next_slot, |slot| slot + 1);
     }
 
-    /// A lockout that still runs was given for about this long. One that a visitor has prolonged began
-    /// before, and one that has ended may have been ended by a release: neither shows for how long
-    /// numbers are locked. A release ends a lockout a millisecond later. If it was that of a number that no
-    /// visitor has seen, the allocation is an earlier one, or none at time zero.
+    /// A lockout that still runs was given for about this long. One that a visitor has extended
+    /// began before, and one that has ended may have been ended by a release: neither shows for how
+    /// long numbers are locked. A release ends a lockout a millisecond later. If it was the release
+    /// of a number that no visitor has seen, the allocation is an earlier one, or none at time zero.
     fn know_running(&mut self, allocated_at: Millis, locked_until: Millis, is_prolonged: bool) {
         let begun = if is_prolonged { self.known.last_at.max(allocated_at) } else { allocated_at };
         if locked_until > self.known.last_at + Millis(1) && begun > Millis::ZERO {

@@ -437,8 +437,8 @@ fn a_snapshot_contains_all_numbers_without_a_pool_in_several_pieces() {
     assert_eq!(numbers, (1..=3000).collect::<Vec<_>>());
 }
 
-/// The number goes out from shard 0, then from shard 1 and is kept alive there, then from shard 0
-/// again.
+/// The number is handed out by shard 0, then from shard 1 and is kept alive there, then from shard
+/// 0 again.
 #[test]
 fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
     let mut rig = Rig::new();
@@ -467,7 +467,7 @@ fn the_history_of_a_number_that_moved_between_shards_is_found_in_both() {
     let second_at = START + Millis(20);
     assert_eq!(at(&rig, 19), (true, first_at, first_until, Some(second_at)));
     assert_eq!(at(&rig, 20), (false, second_at, START + Millis(60), None));
-    // The numbers that never went out come first, and after them this one.
+    // The numbers that were never handed out come first, and after them this one.
     let again = (0..3).map(|_| rig.allocate(2, None, None)).last();
     assert!(matches!(again, Some(Outcome::Allocated { number: n, .. }) if n == number));
     rig.apply(&Input::Seal);

@@ -275,7 +275,7 @@ impl<'a> Cursor<'a> {
         None
     }
 
-    /// A varint that fits 32 bits.
+    /// A varint that fits in 32 bits.
     #[inline]
     pub(crate) fn varint_u32(&mut self) -> Option<u32> {
         self.varint().and_then(|value| u32::try_from(value).ok())

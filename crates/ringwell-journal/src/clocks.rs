@@ -1,6 +1,6 @@
 //! The clocks of a machine, recorded with shard time when a group is sealed.
 //!
-//! Shard time never falls and is never stepped, so it does not give the calendar time. Each group
+//! Shard time never goes back and never jumps, so it does not give the calendar time. Each group
 //! contains the time since the machine was booted, which runs evenly, and the wall clock, which an
 //! operator or a time server may set at any time. Source: docs/spec/journal.md, "Clocks".
 

@@ -17,7 +17,7 @@ pub enum Durability {
 
 /// The text names no durability.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("unknown durability {0:?}: it is one of disk, os, memory")]
+#[error("unknown durability {0:?}: use disk, os or memory")]
 pub struct UnknownDurability(pub String);
 
 impl FromStr for Durability {

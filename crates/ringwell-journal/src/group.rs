@@ -3,7 +3,7 @@
 //! Does not know how groups are stored. Each sealed group has its epoch, a dense number and the
 //! hash of the previous group, so that any ordered store (segments of files, a replicated log with
 //! one message per group) can be checked for gaps, duplicates and forks. Invariant: numbers are
-//! dense, and times and epochs never fall. Source: docs/spec/journal.md, "Groups".
+//! dense, and times and epochs never go back. Source: docs/spec/journal.md, "Groups".
 
 use ringwell_core::{Millis, Position};
 
@@ -36,7 +36,7 @@ pub struct Tip {
 pub struct GroupHeader {
     /// Dense number, from one.
     pub n: u64,
-    /// Rises with each start (in a cluster: with each owner); never falls.
+    /// Rises with each start (in a cluster: with each owner); never decreases.
     pub epoch: u64,
     /// Time of the first record: the base of the others.
     pub at: Millis,

@@ -18,7 +18,7 @@ use crate::clocks::Clocks;
 /// The longest parameters of one record: both slices and the `&` between them.
 pub const PARAMS_BYTES_MAX: usize = 16 * 1024;
 
-/// The most bytes of a record without its parameters.
+/// The maximum number of bytes of a record without its parameters.
 pub const RECORD_OVERHEAD_MAX: usize = Scratch::BYTES;
 
 /// One row of a repeatable batch.
@@ -145,13 +145,13 @@ pub enum Record<'a> {
         /// The previous record of this number in this journal, or [`Position::NONE`].
         previous: Position,
     },
-    /// Nothing goes out before `until`: part of the history is in doubt.
+    /// Nothing is handed out before `until`: part of the history is in doubt.
     Hold {
         /// The time.
         at: Millis,
         /// The pool, or all pools of the shard.
         pool: Option<PoolId>,
-        /// The time when numbers go out again.
+        /// The time when numbers are handed out again.
         until: Millis,
     },
     /// Time passed without other events: keeps the clock's high-water mark current.

@@ -104,8 +104,8 @@ pub enum Verdict {
     Clean,
     /// A frame that was never completely written: no answer was sent. The journal ends before it.
     Torn(Cut),
-    /// A frame that was written and has been damaged. It may have been answered, so nothing may go
-    /// out of the shard's pools for one lockout: the first record of the next group must be a
+    /// A frame that was written and has been damaged. It may have been answered, so the shard's
+    /// pools must hand out nothing for one lockout: the first record of the next group must be a
     /// `Hold`.
     Rotten(Cut),
 }

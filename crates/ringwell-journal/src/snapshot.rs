@@ -48,7 +48,7 @@ pub struct SnapshotHeader {
     pub epoch: u64,
     /// Shard time at which it was begun.
     pub created_at: Millis,
-    /// The clock's high-water mark at that time: shard time never falls below it.
+    /// The clock's high-water mark at that time: shard time never goes below it.
     pub last_at: Millis,
     /// The approximate count of number entries that follow, for reserving memory; not to be relied
     /// on.
@@ -119,12 +119,12 @@ pub struct ForeignTimeEntry {
     pub local_at: Millis,
 }
 
-/// Nothing goes out before `until`.
+/// Nothing is handed out before `until`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HoldEntry {
     /// The pool, or all of the shard's.
     pub pool: Option<PoolId>,
-    /// The time when numbers go out again.
+    /// The time when numbers are handed out again.
     pub until: Millis,
 }
 

@@ -125,7 +125,7 @@ impl Schedule {
     }
 
     /// Nanoseconds from the start to batch `index`, or `None` if the end comes first. Indices of
-    /// one schedule must not fall.
+    /// one schedule must not decrease.
     #[expect(clippy::cast_precision_loss, reason = "exact up to 2^53 batches")]
     pub(crate) fn due_ns(&mut self, index: u64) -> Option<u64> {
         let index = index as f64;

@@ -48,7 +48,7 @@ pub struct Pool {
     pub id: u64,
     /// The key that every row must contain.
     pub ring_pool_key: String,
-    /// The number that goes out when no other is free.
+    /// The number that is handed out when no other is free.
     pub overflow_number: Option<Number>,
     /// The guaranteed lifetime of an allocation.
     pub lifetime_ms: u64,

@@ -14,7 +14,7 @@ use crate::pools::Pool;
 /// (unless their count is a multiple of it).
 const STRIDE: u64 = 7_919;
 
-/// The fewest and the most different batches that are sent repeatedly.
+/// The minimum and the maximum number of different batches that are sent repeatedly.
 const READY_MIN: usize = 256;
 const READY_MAX: usize = 4_096;
 

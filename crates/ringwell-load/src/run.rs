@@ -75,7 +75,7 @@ pub enum LoadError {
         source: io::Error,
     },
     /// Polling failed, or a thread could not write the history.
-    #[error("the run broke off: {0}")]
+    #[error("the run was interrupted: {0}")]
     Broken(#[from] io::Error),
 }
 
@@ -105,9 +105,9 @@ pub struct Progress {
 
 /// The time between the readiness of all threads and the first batch.
 const HEAD_START_NS: u64 = 2_000_000;
-/// The most intervals of a long run; all of them are kept.
+/// The maximum number of intervals of a long run; all of them are kept.
 const INTERVALS_MAX: f64 = 600.0;
-/// The fewest intervals of a short run, because a comparison needs enough data.
+/// The minimum number of intervals of a short run, because a comparison needs enough data.
 const INTERVALS_MIN: f64 = 10.0;
 
 /// Carries out `plan`. `stop` ends it early; `live` receives its progress.

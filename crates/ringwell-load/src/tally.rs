@@ -44,7 +44,7 @@ pub(crate) enum Failure {
 /// The counts of a period.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Counts {
-    /// Batches whose first byte went out.
+    /// Batches whose first byte was sent.
     pub sent: u64,
     /// Answers by HTTP status.
     pub statuses: BTreeMap<u16, u64>,

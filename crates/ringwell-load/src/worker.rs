@@ -27,7 +27,7 @@ use crate::timer::Timer;
 
 /// Answers up to this size are read at once and processed in place.
 const BUFFER_BYTES: usize = 256 * 1024;
-/// The most events that one poll returns.
+/// The maximum number of events that one poll returns.
 const EVENTS: usize = 1_024;
 /// The interval between two checks of the connections.
 const TICK_NS: u64 = 50_000_000;
@@ -38,7 +38,7 @@ const RECONNECT_NS: u64 = 50_000_000;
 const SPIN_NS: u64 = 60_000;
 /// The time that answers in progress have after SIGINT.
 const STOP_NS: u64 = 1_000_000_000;
-/// The most times that a batch is sent.
+/// The maximum number of times that a batch is sent.
 const TRIES: u32 = 4;
 
 /// The state that all threads read.

@@ -61,7 +61,7 @@ const VARINT_BYTES_MAX: usize = 10;
 const HEAD_BYTES_MAX: usize = 64;
 /// Flags, pool, row, and the lengths of two parts.
 const ROW_BYTES_MIN: usize = 5;
-/// The same, the visitor, and rows and lengths that fit 32 bits.
+/// The same, the visitor, and rows and lengths that fit in 32 bits.
 const ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX + 3 + 2 * 5 + 16;
 /// Only the kind of the answer.
 const ANSWER_ROW_BYTES_MIN: usize = 1;
@@ -71,10 +71,10 @@ const ANSWER_ROW_BYTES_MAX: usize = 1 + VARINT_BYTES_MAX;
 /// The largest contents of a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The most rows, or numbers.
+    /// The maximum number of rows, or numbers.
     pub rows_max: usize,
-    /// The most bytes of one row's parameters: both parts, and the `&` between them if neither is
-    /// empty.
+    /// The maximum number of bytes of one row's parameters: both parts, and the `&` between them if
+    /// neither is empty.
     pub params_bytes_max: usize,
 }
 
@@ -166,7 +166,7 @@ pub struct Unanswered {
     pub shard: u16,
     /// The answer's [`Answer::at`].
     pub allocated_at: Millis,
-    /// Whether the numbers are [`RowAnswer::Kept`]: a node that reads version 2 alone refuses them.
+    /// Whether the numbers are [`RowAnswer::Kept`]: a node that reads only version 2 refuses them.
     pub kept: bool,
     /// The numbers.
     pub numbers: Vec<PromoNumber>,

@@ -37,7 +37,7 @@ pub struct Pacing {
     pub window_max: u16,
     /// The time for which a row waits for a slot before it overflows. Enforced by the driver.
     pub wait: Duration,
-    /// The most rows that may wait for a slot at the same time.
+    /// The maximum number of rows that may wait for a slot at the same time.
     pub waiting_max: u16,
     /// The pause before the first ping of a shut link. At least a millisecond.
     pub gap_min: Duration,
@@ -133,7 +133,7 @@ enum Ping {
     Underway,
 }
 
-/// How the end of a sub-request is judged.
+/// The judgement on the end of a sub-request.
 enum Verdict {
     Fast,
     Slow,

@@ -84,7 +84,7 @@ impl Beats {
                     heard = parse(&beat).map(|sign| (sign, since)).or(heard);
                     wanted = self.apart() + if is_end { Duration::ZERO } else { SILENCE };
                     if !has_reported {
-                        tracing::info!("another process serves: standing by");
+                        tracing::info!("another process is serving: standing by");
                         has_reported = true;
                     }
                 }
@@ -113,7 +113,7 @@ fn text(sign: &Sign) -> String {
     format!("at {} epochs {}", sign.at.0, epochs.join(","))
 }
 
-/// Reads a beat. Those of earlier builds are empty.
+/// Reads a beat. Messages of earlier builds are empty.
 fn parse(beat: &[u8]) -> Option<Sign> {
     let text = std::str::from_utf8(beat).ok()?.strip_prefix("at ")?;
     let (at, epochs) = text.split_once(" epochs ")?;

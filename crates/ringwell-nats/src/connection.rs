@@ -10,7 +10,7 @@ use crate::error::{NatsError, unreached};
 pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> {
     let failed = |error: String| unreached(settings, &error);
     let mut options = ConnectOptions::new().name("ringwell").max_reconnects(None).event_callback(
-        |event| async move { tracing::info!(%event, "the connection to the journal's servers") },
+        |event| async move { tracing::info!(%event, "connection to the journal's servers") },
     );
     // If a server is down, the next one is tried at once, with a pause between attempts at the same
     // server.

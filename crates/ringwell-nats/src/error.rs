@@ -60,7 +60,7 @@ pub enum Unfit {
         bytes: usize,
     },
     /// A stream could not be created.
-    #[error("the stream {stream} cannot be made: {reason}")]
+    #[error("the stream {stream} cannot be created: {reason}")]
     NotMade {
         /// Its name.
         stream: String,
@@ -83,7 +83,7 @@ pub enum Unfit {
         wanted: String,
     },
     /// A stream has a wrong setting.
-    #[error("the stream {stream} has {setting} = {found}, and must have {wanted}")]
+    #[error("the stream {stream} has {setting} = {found}, but must have {wanted}")]
     Setting {
         /// Its name.
         stream: String,

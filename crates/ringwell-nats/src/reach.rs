@@ -10,8 +10,8 @@ use std::time::Duration;
 use async_nats::Client;
 use tokio::time::Instant;
 
-/// The time without progress after which the client connects again: longer than an election, which takes
-/// 4 to 9 s.
+/// The time without progress after which the client connects again: longer than an election, which
+/// takes 4 to 9 s.
 const STUCK_MAX: Duration = Duration::from_secs(10);
 
 /// The progress of one connection.
@@ -39,7 +39,10 @@ impl Reach {
         };
         if is_long {
             let server = client.server_info().server_name;
-            tracing::warn!(server, "this server stores nothing: connecting again, to any of them");
+            tracing::warn!(
+                server,
+                "this server stores nothing: reconnecting to any of the servers"
+            );
             // An error means that the connection has ended for good.
             let _ = client.force_reconnect().await;
         }

@@ -320,7 +320,7 @@ impl Stream {
         }
     }
 
-    /// The subject, time and headers of a message, for people.
+    /// The subject, time and headers of a message, as text.
     async fn origin_now(self, n: u64) -> String {
         let answer = self.ask("MSG.GET", &json!({ "seq": n })).await;
         let Ok(StreamReply { message: Some(it), .. }) = answer else { return String::new() };

@@ -157,8 +157,8 @@ fn terms(
     Ok(Terms { retry, deadline: started + wanted.min(configured), traced: None })
 }
 
-/// The fields of an answer to a batch, with times that [`time_headers`] replaces. Copied as a whole,
-/// because inserting each takes twice as many instructions.
+/// The fields of an answer to a batch, with times that [`time_headers`] replaces. Copied as a
+/// whole, because inserting each takes twice as many instructions.
 static BATCH_FIELDS: LazyLock<HeaderMap> = LazyLock::new(|| {
     let mut response = whole(StatusCode::OK, "application/json", Vec::new());
     time_headers(&mut response, Duration::ZERO);

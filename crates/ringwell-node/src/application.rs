@@ -30,11 +30,12 @@ use crate::running_node;
 use crate::server::Server;
 use ringwell_os::clock::coarse_time;
 
-/// The most pools whose refusal is remembered. Beyond this, another request for a refused pool goes
-/// to the application again.
+/// The maximum number of pools whose refusal is remembered. Beyond this, another request for a
+/// refused pool goes to the application again.
 const REMEMBERED_MAX: usize = 100_000;
 
-/// The most concurrent requests, so that strangers who name unknown pools cause no flood.
+/// The maximum number of concurrent requests, so that strangers who name unknown pools cause no
+/// flood.
 const REQUESTS_MAX: usize = 64;
 
 /// The pause after a request without an answer before the next one for the same pool.

@@ -138,7 +138,7 @@ impl Stay {
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     open: RefCell<Slab<Entry>>,
-    /// Those of listeners that serve only web pages.
+    /// The connections of listeners that serve only web pages.
     pages: Cell<usize>,
     draining: Cell<bool>,
 }

@@ -18,7 +18,7 @@ use crate::conn::{Phase, Watch};
 /// A longer first line is not repaired.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
-/// The most bytes that are read and dropped after a refused request.
+/// The maximum number of bytes that are read and dropped after a refused request.
 const DROPPED_BYTES_MAX: usize = 8 << 20;
 
 /// A client's socket.

@@ -59,10 +59,10 @@ pub enum ServeError {
     #[error("cannot start a shard's thread: {0}")]
     Thread(io::Error),
     /// An internal fault while a journal was read.
-    #[error("reading a journal failed by a fault of the program; the log has the place")]
+    #[error("reading a journal failed because of a bug; the log has the line of code")]
     ReaderPanicked,
     /// An internal fault while serving.
-    #[error("a shard's thread ended by a fault of the program; the log has the place")]
+    #[error("a shard's thread ended because of a bug; the log has the line of code")]
     ShardPanicked,
     /// Lockouts were lengthened because the clock was far ahead, and that could not be stored.
     #[error(

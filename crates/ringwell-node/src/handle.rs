@@ -240,8 +240,8 @@ impl Handle {
         self.ask_shards((number, at), false).await
     }
 
-    /// As [`Self::attribution`], with the keep-alives of the allocation. Shards of nodes of an older
-    /// version do not answer.
+    /// Like [`Self::attribution`], with the keep-alives of the allocation. Shards of nodes of an
+    /// older version do not answer.
     ///
     /// # Errors
     /// [`AskError`].

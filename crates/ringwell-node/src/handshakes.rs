@@ -11,7 +11,7 @@ use std::rc::Rc;
 
 use tokio::task::AbortHandle;
 
-/// The most handshakes that a listener of a shard has in progress.
+/// The maximum number of handshakes that a listener of a shard has in progress.
 const HANDSHAKES_MAX: usize = 256;
 
 /// The bits of an IPv6 address that a stranger cannot choose: those of the network.

@@ -199,7 +199,7 @@ async fn welcome_node(thread: Rc<HttpShard>, socket: TcpStream, tls: Tls, open: 
                     shard = thread.id,
                     left_out,
                     %error,
-                    "a link was refused: no certificate of the cluster's"
+                    "a link was refused: it has no certificate of the cluster"
                 );
             }
         }

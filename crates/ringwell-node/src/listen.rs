@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use ringwell_directory::Listen;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
-/// The most connections that the kernel may queue before it refuses more.
+/// The maximum number of connections that the kernel may queue before it refuses more.
 const BACKLOG: i32 = 4096;
 
 /// A listener of one shard, not yet tied to a runtime.

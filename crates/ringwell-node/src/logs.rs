@@ -77,7 +77,7 @@ pub(crate) fn end(logs: Option<&dyn Logs>, node: &Node) {
     }
 }
 
-/// Announces to other processes that this one serves, for as long as it does.
+/// Announces to other processes that this one serves, while it does.
 pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, epochs: Vec<u64>) {
     let Some(logs) = logs else { return };
     let (first, node) = (first_shard(node.membership.as_ref()), Arc::clone(node));

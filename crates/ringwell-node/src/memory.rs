@@ -14,7 +14,7 @@ const PART: u64 = 10;
 /// The assumed memory of a machine that does not report it.
 const MEMORY_MIN: u64 = 1 << 30;
 
-/// The most bytes that all bodies in progress may take together.
+/// The maximum number of bytes that all bodies in progress may take together.
 #[derive(Debug)]
 pub(crate) struct Bodies {
     free: Semaphore,

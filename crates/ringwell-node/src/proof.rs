@@ -10,7 +10,7 @@ use crate::disk::{Damage, Reader};
 use crate::shard::ShardThread;
 use ringwell_driver::node::HistoryState;
 
-/// The most groups that are read at once: some megabytes.
+/// The maximum number of groups that are read at once: some megabytes.
 const GROUPS_AT_ONCE: u64 = 64;
 
 /// The pause between two reads, so that other disk requests come first.

@@ -1,4 +1,5 @@
-//! SIGHUP: pools, web sites, calls and management tokens of the configuration are read again while the node serves.
+//! SIGHUP: pools, web sites, calls and management tokens of the configuration are read again while
+//! the node serves.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,7 +27,9 @@ pub(crate) async fn again(
                  the database"
             ),
             Some(Err(faults)) => refuse(&faults, cause),
-            None => tracing::warn!("{cause}: nothing comes from a file; nothing is read again"),
+            None => {
+                tracing::warn!("{cause}: nothing to reload, because no settings come from a file");
+            }
         }
         return;
     };

@@ -76,7 +76,7 @@ pub type Reload = Box<dyn FnMut() -> Result<(Directory, Vec<Site>), Vec<Fault>> 
 /// Reloads settings; they take effect through shared parts of the configuration.
 pub type ReloadSettings = Box<dyn FnMut() -> Result<(), Vec<Fault>> + Send>;
 
-/// How the directory changes while the node serves.
+/// The ways in which the directory changes while the node serves.
 #[derive(Default)]
 pub struct Directories {
     /// By SIGHUP.

@@ -21,10 +21,10 @@ use ringwell_driver::pool_query::{PoolAsked, PoolQuery, PoolSlot, PoolState};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::Reason;
 
-/// The most orders that may wait.
+/// The maximum number of orders that may wait.
 const ORDERS_MAX: usize = 64;
 
-/// The most pools that a shard examines between two batches.
+/// The maximum number of pools that a shard examines between two batches.
 const LOOK_AT_ONCE: usize = 256;
 
 /// A handle on a running node. Orders given before the node runs wait; orders given after it has

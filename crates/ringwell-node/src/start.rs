@@ -136,7 +136,7 @@ fn shards(
                 tracing::warn!(
                     data = %settings.data.display(),
                     "durability memory ignores the existing journal: numbers that are still \
-                        locked out may go out again"
+                        locked out may be handed out again"
                 );
             }
             Ok(own)

@@ -12,7 +12,7 @@ const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 const NAME: &[u8] = b"total;dur=";
 /// Decimals of a millisecond.
 const DECIMALS: usize = 3;
-/// The most digits of a time in microseconds.
+/// The maximum number of digits of a time in microseconds.
 const DIGITS_MAX: usize = 20;
 const BYTES_MAX: usize = NAME.len() + DIGITS_MAX + 1;
 

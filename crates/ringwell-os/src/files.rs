@@ -59,7 +59,7 @@ impl Files for OsFiles {
 
     fn open(&self, path: &Path, access: Access) -> Result<OsFile, FileError> {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
-            // A named pipe would block the start for ever.
+            // A named pipe would block the start forever.
             let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
             return Err(error).context("open", path);
         }
@@ -222,8 +222,8 @@ pub(crate) fn create(path: &Path) -> Result<File, FileError> {
     options.write(true).create_new(true).mode(FILE_MODE).open(path).context("create", path)
 }
 
-/// Opens a file for writing past the page cache, where the operating system can: a write is on the disk
-/// when it returns. Memory, offset and length must be aligned to blocks.
+/// Opens a file for writing past the page cache, where the operating system can: a write is on the
+/// disk when it returns. Memory, offset and length must be aligned to blocks.
 fn open_direct(path: &Path) -> io::Result<File> {
     let flags = platform::DIRECT.unwrap_or_default();
     OpenOptions::new().write(true).custom_flags(flags).open(path)

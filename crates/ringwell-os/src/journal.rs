@@ -1,7 +1,7 @@
 //! The store of a server's shard: a separate thread stores its groups in files.
 //!
-//! Invariant: groups are stored in order without gaps. After a failure for another reason than a full
-//! disk, or no file descriptor, nothing is stored any more.
+//! Invariant: groups are stored in order without gaps. After a failure for another reason than a
+//! full disk, or no file descriptor, nothing is stored any more.
 
 use std::cell::RefCell;
 use std::future::{Future, poll_fn};

@@ -24,7 +24,7 @@ const PID_BYTES_MAX: usize = 20;
 #[derive(Debug)]
 pub struct DataLock {
     path: PathBuf,
-    /// The locks are released with the open files, also when the process dies.
+    /// The locks are released with the open files, even when the process dies.
     file: File,
     /// `None` if the file system cannot lock directories.
     _directory: Option<File>,

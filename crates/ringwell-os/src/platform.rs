@@ -1,8 +1,8 @@
 //! Calls that only Linux has: writes past the page cache, advice about it, magic numbers of file
 //! systems.
 //!
-//! Servers run on Linux. The engine in a gem runs on macOS too: there a journal is flushed after each write,
-//! and no file system is reported as doubtful.
+//! Servers run on Linux. The engine in a gem runs on macOS too: there a journal is flushed after
+//! each write, and no file system is reported as doubtful.
 
 use std::fs::File;
 use std::io;
@@ -17,8 +17,8 @@ pub(crate) const DIRECT: Option<i32> = {
 #[cfg(not(target_os = "linux"))]
 pub(crate) const DIRECT: Option<i32> = None;
 
-/// Asks for a file's bytes from the disk instead of the cache. If the file system ignores this advice, cached
-/// bytes are read.
+/// Asks for a file's bytes from the disk instead of the cache. If the file system ignores this
+/// advice, cached bytes are read.
 #[cfg(target_os = "linux")]
 pub(crate) fn read_past_cache(file: &File) {
     use rustix::fs::{Advice, fadvise};

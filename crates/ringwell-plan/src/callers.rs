@@ -22,7 +22,7 @@ pub enum CallersError {
     #[error("a share of callers must be above 0")]
     Share,
     /// A mean delay of 0.
-    #[error("callers take longer than 0 on average")]
+    #[error("the mean delay of callers must be longer than 0")]
     Delay,
     /// The shares do not add up to 1.
     #[error("the shares of callers add up to {0:.3} instead of 1")]
@@ -69,13 +69,13 @@ impl Callers {
     }
 
     /// The share that calls a number after it has gone to another visitor, if the number that has
-    /// been free longest goes out next: a number is reused after all `numbers` have gone out at
-    /// `rate` allocations a second. The lockout does not matter if it is shorter.
+    /// been free longest is handed out next: a number is reused after all `numbers` have gone out
+    /// at `rate` allocations a second. The lockout does not matter if it is shorter.
     pub(crate) fn misled_by_oldest(&self, numbers: f64, rate: f64) -> f64 {
         self.sum(|mean| (-numbers * (1.0 / (rate * mean)).ln_1p()).exp())
     }
 
-    /// The same if any free number may go out next: a number is safe during its `lockout` in
+    /// The same if any free number may be handed out next: a number is safe during its `lockout` in
     /// seconds, then one of `free` numbers, `rate` of which go out each second.
     pub(crate) fn misled_by_random(&self, lockout: f64, free: f64, rate: f64) -> f64 {
         self.sum(|mean| (-lockout / mean).exp() / (1.0 + free / (rate * mean)))

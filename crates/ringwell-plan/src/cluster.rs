@@ -98,7 +98,7 @@ pub enum EstimateError {
     #[error("{0} must be above 0")]
     NotAbove0(&'static str),
     /// More than one cluster can carry.
-    #[error("this takes more than {SHARDS_MAX} shards, which is all that a cluster has")]
+    #[error("this takes more than {SHARDS_MAX} shards, the most that a cluster can have")]
     TooMuch,
 }
 
@@ -165,7 +165,7 @@ impl Needs {
 }
 
 impl Layout {
-    /// The fewest nodes, and the fewest shards on them, that have the memory and the cores.
+    /// The smallest count of nodes, and of shards on them, that has the memory and the cores.
     fn smallest(traffic: &Traffic, needs: &Needs) -> Option<Self> {
         let fitting = (1..=SHARDS_MAX)
             .filter(|nodes| needs.memory <= f64::from(*nodes) * traffic.node_memory);

@@ -28,7 +28,7 @@ pub struct Demand {
 /// The relevant sizes of a pool for a [`Demand`].
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
-    /// The fewest numbers that meet the requested overflow.
+    /// The smallest count of numbers with the requested overflow.
     pub numbers: u32,
     /// The results of that size and others, the smallest first.
     pub forecasts: Vec<Forecast>,
@@ -38,7 +38,7 @@ pub struct Sizes {
 #[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
 pub enum DemandError {
     /// A load below 0, above ten million, or not a number.
-    #[error("a load of {0} is no pool's: it must be from 0 to 10,000,000 numbers")]
+    #[error("a pool cannot have a load of {0}: it must be from 0 to 10,000,000 numbers")]
     Load(f64),
     /// A lifetime of 0.
     #[error("a lifetime must be longer than 0")]
@@ -47,7 +47,7 @@ pub enum DemandError {
     #[error("a share of bots of {0} leaves no visitors: it must be from 0 to below 1")]
     Bots(f64),
     /// Zero rows in a batch.
-    #[error("a batch requests at least one number of a pool")]
+    #[error("a batch must request at least one number from a pool")]
     Together,
 }
 
@@ -64,9 +64,9 @@ pub struct Forecast {
     /// longer than a [`Duration`] holds.
     pub reuse: Option<Duration>,
     /// Share of the callers with their own number who call after it has gone to another visitor,
-    /// when the number that has been free longest goes out next, as in Ringwell.
+    /// when the number that has been free longest is handed out next, as in Ringwell.
     pub misattributed: f64,
-    /// The same if any free number went out next.
+    /// The same if any free number were handed out next.
     pub misattributed_random: f64,
 }
 
@@ -150,8 +150,8 @@ impl Demand {
         self.load / self.lifetime.as_secs_f64()
     }
 
-    /// The fewest numbers with which at most `target` of the allocations overflow; `None` if that
-    /// takes more than [`crate::NUMBERS_MAX`].
+    /// The smallest count of numbers with which at most `target` of the allocations overflow;
+    /// `None` if that is more than [`crate::NUMBERS_MAX`].
     #[must_use]
     pub fn numbers_for(&self, target: f64) -> Option<u32> {
         numbers_for(self.load, self.together, target)
@@ -163,9 +163,9 @@ impl Demand {
         blocking(f64::from(numbers) / self.together, self.load / self.together)
     }
 
-    /// The results for the fewest numbers with at most `target` overflow, for sizes around that,
-    /// and for `asked`, if visitors call as in `callers`; `None` if no pool is large enough for the
-    /// target.
+    /// The results for the smallest count of numbers with at most `target` overflow, for sizes
+    /// around it, and for `asked`, if visitors call as in `callers`; `None` if no pool is large
+    /// enough for the target.
     #[must_use]
     pub fn sizes(&self, target: f64, asked: Option<u32>, callers: &Callers) -> Option<Sizes> {
         let numbers = self.numbers_for(target)?;

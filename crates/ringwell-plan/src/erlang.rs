@@ -3,15 +3,15 @@
 //! Owns the formula, also between whole numbers, and its two inverses. An overflow does not wait,
 //! so a pool loses visitors as a telephone exchange without a queue loses calls: if visitors come
 //! independently of each other, the formula holds for any lockout with the same mean, fixed ones
-//! included. Invariant: the result falls with the numbers, rises with the load, and is between 0
-//! and 1.
+//! included. Invariant: the result decreases with the numbers, rises with the load, and is between
+//! 0 and 1.
 
-/// The most numbers that [`numbers_for`] tries: more than any pool may have.
+/// The maximum number of numbers that [`numbers_for`] tries: more than any pool may have.
 pub const NUMBERS_MAX: u32 = 1 << 24;
 
 /// Steps of the integral that replaces the fractional part of a number.
 const STEPS: u32 = 4_000;
-/// The integrand falls like `e^-u`; beyond this it adds less than the precision of an `f64`.
+/// The integrand decreases like `e^-u`; beyond this it adds less than the precision of an `f64`.
 const TAIL: f64 = 40.0;
 /// The count of halvings of the interval of a load: more change nothing in an `f64`.
 const HALVINGS: u32 = 100;
@@ -41,8 +41,8 @@ pub fn blocking(numbers: f64, load: f64) -> f64 {
     blocked
 }
 
-/// The fewest numbers from which at most `target` of `load` overflow when `together` allocations
-/// come at once; none if even [`NUMBERS_MAX`] are too few.
+/// The smallest count of numbers with which at most the share `target` of `load` overflows, if
+/// `together` allocations arrive at once; `None` if even [`NUMBERS_MAX`] are too few.
 #[must_use]
 pub fn numbers_for(load: f64, together: f64, target: f64) -> Option<u32> {
     let enough = |numbers: u32| blocking(f64::from(numbers) / together, load / together) <= target;
@@ -76,8 +76,8 @@ pub fn load_for(numbers: u32, target: f64) -> f64 {
 /// The formula for less than one number, as the integral that continues it:
 /// `1/B = ∫ e^-u (1 + u/A)^x du` over all `u` above 0.
 ///
-/// With `u = A(e^s - 1)` the integrand is smooth for small and for large loads alike, and Simpson's
-/// rule is enough. Erlang's recursion then leads from here to any fractional number.
+/// With `u = A(e^s - 1)` the integrand is smooth for small and large loads, and Simpson's rule is
+/// enough. Erlang's recursion then leads from here to any fractional number.
 fn blocking_of_part(part: f64, load: f64) -> f64 {
     let end = (TAIL / load).ln_1p();
     let step = end / f64::from(STEPS);

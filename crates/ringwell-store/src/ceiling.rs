@@ -19,7 +19,7 @@ pub struct Network {
     pub id: String,
     /// The count of numbers of its pools, including promised or quarantined ones.
     pub numbers: u64,
-    /// The most that they may have; `None` for no limit.
+    /// The maximum that they may have; `None` for no limit.
     pub ceiling: Option<u64>,
     /// Whether that ceiling is set for this network; otherwise it is the default.
     pub is_own: bool,
@@ -30,7 +30,7 @@ pub struct Network {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Room {
     network: String,
-    /// The most numbers that it may have, and the difference to its present count.
+    /// The maximum number of numbers that it may have, and the difference to its present count.
     ceiling: Option<(u64, u64)>,
 }
 

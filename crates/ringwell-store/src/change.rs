@@ -438,7 +438,7 @@ impl Change {
     }
 }
 
-/// A placeholder for the numbers of a pool without any; any number is suitable.
+/// A placeholder for the numbers of a pool that has none; any number is suitable.
 const PLACEHOLDER: ringwell_core::PromoNumber =
     match ringwell_core::PromoNumber::from_e164(12_000_000_000) {
         Some(number) => number,

@@ -131,8 +131,8 @@ impl Database {
         Ok(database)
     }
 
-    /// The same, but only the first read or change connects and brings the schema up to date. As
-    /// long as that fails, so does each.
+    /// The same, but only the first read or change connects and brings the schema up to date. While
+    /// that fails, each read or change fails.
     ///
     /// # Errors
     /// [`StoreError::Database`] if the location is invalid.

@@ -69,10 +69,10 @@ pub enum Refusal {
     #[error("allow_overflow of a ring pool cannot be changed")]
     OverflowIsFixed,
     /// A ring pool may not be given this many numbers.
-    #[error("max_pool_size: a ring pool may have {0} numbers at most here")]
+    #[error("max_pool_size: a ring pool may have at most {0} numbers here")]
     PoolCeiling(u32),
     /// The pools of a network may not have this many numbers together.
-    #[error("network {network} may have {most} numbers at most in its ring pools")]
+    #[error("network {network} may have at most {most} numbers in its ring pools")]
     NetworkCeiling {
         /// The network.
         network: String,
@@ -80,10 +80,10 @@ pub enum Refusal {
         most: u64,
     },
     /// The configuration names no seller of numbers.
-    #[error("there is no seller of numbers: name a file of offers under [inventory]")]
+    #[error("numbers cannot be bought here: set `offers` under [inventory]")]
     NoProvider,
     /// Only a database without pools accepts a whole list.
-    #[error("the directory has ring pools already: only an empty one takes a whole list")]
+    #[error("the directory has ring pools already: only an empty one accepts a whole list")]
     NotEmpty,
     /// The limit on a directory's sites.
     #[error("a directory has at most {0} sites")]

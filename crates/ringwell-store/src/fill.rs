@@ -26,7 +26,7 @@ pub struct PoolSize {
 }
 
 impl PoolSize {
-    /// All that count against the pool's maximum size.
+    /// All numbers that count towards the pool's maximum size.
     #[must_use]
     pub const fn total(&self) -> u64 {
         self.rotation + self.waiting + self.quarantined + self.overflow

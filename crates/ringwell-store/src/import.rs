@@ -19,8 +19,8 @@ use crate::pools::{self, PoolSettings, Scope};
 use crate::row::{digits, ms, to_db};
 use crate::{Refusal, StoreError};
 
-/// The most rows of one statement. SQLite looks up each argument from the first on, so that long
-/// statements are slower: 100,000 pools took 6.6 s in eights, 10.8 s by 25, 25.6 s by 200
+/// The maximum number of rows of one statement. SQLite looks up each argument from the first on, so
+/// that long statements are slower: 100,000 pools took 6.6 s in eights, 10.8 s by 25, 25.6 s by 200
 /// (examples/import.rs).
 const ROWS: usize = 8;
 const POOL_COLUMNS: usize = 22;

@@ -36,7 +36,7 @@ pub struct PoolSettings {
     pub name: String,
     /// The guaranteed lifetime of an allocation.
     pub lifetime: Millis,
-    /// The most numbers, including the overflow number.
+    /// The maximum number of numbers, including the overflow number.
     pub max_pool_size: u32,
     /// Whether this pool is used when a page names none.
     pub preferred: bool,

@@ -28,7 +28,7 @@ pub struct Purchase {
     pub offer: Offer,
     /// The network that it was bought for.
     pub network: String,
-    /// When, in milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub at: Millis,
 }
 

@@ -21,7 +21,7 @@ use crate::row::from_db;
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// The most numbers that are bought at once, and the most offers that are read.
+/// The maximum number of numbers that are bought at once, and the most offers that are read.
 const OFFERS_MAX: usize = 10_000;
 
 /// The purchases that a change orders from the provider.

@@ -1,4 +1,4 @@
-//! How numbers enter and leave rotations.
+//! Rules for numbers that enter and leave rotations.
 //!
 //! Owns the one rule that protects visitors: a number that a visitor may hold does not enter
 //! another rotation, and does not become an overflow number. It leaves with a version; when every

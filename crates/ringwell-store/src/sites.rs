@@ -15,7 +15,8 @@ use crate::row::{Columns, from_db, to_db};
 use crate::store::Store;
 use crate::{Refusal, StoreError};
 
-/// The most sites of a directory, because each has a series of metrics for each outcome.
+/// The maximum number of sites of a directory, because each has a series of metrics for each
+/// outcome.
 const SITES_MAX: i64 = 1000;
 
 const COLUMNS: &str = "SELECT site_key, origins, swaps, params, consent, edge_key, \

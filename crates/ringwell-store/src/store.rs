@@ -65,7 +65,7 @@ pub struct AuditLine {
     pub version: u64,
     /// Its index among the lines of that change.
     pub place: u64,
-    /// When, in milliseconds since 1970.
+    /// The time, in milliseconds since 1970.
     pub at: Millis,
     /// The author.
     pub who: String,

@@ -229,7 +229,7 @@ impl SlowHash {
     async fn fits(&self, presented: &str, hash: &str) -> bool {
         let mut room = Arc::clone(&self.0).lock_owned().await;
         let (presented, hash) = (presented.to_owned(), hash.to_owned());
-        // The turn lasts as long as the work, even if the requester has gone away.
+        // The turn lasts as long as the work, even if the requester has disconnected.
         let work = tokio::task::spawn_blocking(move || fits(&mut room, &presented, &hash));
         work.await.unwrap_or(false)
     }

@@ -1,5 +1,5 @@
-//! After any change, and however late it reaches the nodes, no number goes to a visitor while another
-//! pool's visitor may hold it, and no overflow number is in a rotation.
+//! After any change, and however late it reaches the nodes, no number goes to a visitor while
+//! another pool's visitor may hold it, and no overflow number is in a rotation.
 
 #![expect(clippy::unwrap_used, reason = "a test program")]
 

@@ -98,7 +98,7 @@ impl Shop {
         filled
     }
 
-    /// The count of numbers in the inventory for network 7 alone.
+    /// The count of numbers in the inventory only for network 7.
     async fn stock(&self) -> u64 {
         let numbers = self.store.numbers(None, 100).await.unwrap();
         let own = numbers.iter().filter(|run| run.network.as_deref() == Some("7"));

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 
-/// The most spans of one request.
+/// The maximum number of spans of one request.
 const GROUP_MAX: usize = 512;
 /// The interval in which spans are collected.
 const GATHER: Duration = Duration::from_secs(1);

@@ -18,7 +18,7 @@ use tokio::sync::mpsc;
 pub use context::{Context, TRACEPARENT, TraceId};
 pub use export::Exporter;
 
-/// The most spans that wait for the exporter.
+/// The maximum number of spans that wait for the exporter.
 const WAITING_MAX: usize = 4_096;
 
 static TRACER: OnceLock<Tracer> = OnceLock::new();
@@ -27,7 +27,7 @@ static TRACER: OnceLock<Tracer> = OnceLock::new();
 #[derive(Debug)]
 struct Tracer {
     spans: mpsc::Sender<Value>,
-    /// Of this many traces one is recorded, unless the client has decided.
+    /// One trace in this many is recorded, unless the client has decided.
     one_in: u64,
     begun: AtomicU64,
     dropped: AtomicU64,
@@ -222,7 +222,7 @@ fn a_trace_is_kept_if_its_header_says_so_or_once_in_so_many() {
     assert!(begin(Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00")).is_none());
     let without: Vec<bool> = (0..8).map(|_| begin(None).is_some()).collect();
     assert_eq!(without, [true, false, false, false, true, false, false, false]);
-    // A span elsewhere is continued; without one nothing begins.
+    // Continues a span of another process; without one, no span begins.
     let parent = Context::parse(kept).unwrap();
     let of = |parent| tracer.begin("rows", Kind::Client, Parent::Span(parent));
     assert_eq!(of(Some(parent)).unwrap().context().trace, parent.trace);

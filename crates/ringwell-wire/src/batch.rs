@@ -17,9 +17,9 @@ use crate::{legacy, relaxed, scan};
 pub struct Limits {
     /// The most rows in a batch.
     pub rows_max: usize,
-    /// The most bytes of one `api_suffix`.
+    /// The maximum number of bytes of one `api_suffix`.
     pub suffix_bytes_max: usize,
-    /// The most bytes of one `request_id`, as JSON.
+    /// The maximum number of bytes of one `request_id`, as JSON.
     pub request_id_bytes_max: usize,
     /// Whether to refuse rows without a parameter other than the key.
     pub strict_params: bool,

@@ -15,7 +15,7 @@ use super::BenchInputs;
 use super::server::{Server, free_address, pinned};
 
 const DELAY: Duration = Duration::from_millis(100);
-/// As many as the server asks for at a time.
+/// As many as the server requests at a time.
 const CLIENTS: u32 = 64;
 const FIRST_POOL: u64 = 100_000;
 
@@ -78,7 +78,7 @@ fn answer(stream: TcpStream) -> anyhow::Result<()> {
     let mut reader = BufReader::new(stream);
     let mut head = String::new();
     while !head.ends_with("\r\n\r\n") {
-        ensure!(reader.read_line(&mut head)? > 0, "the server has gone");
+        ensure!(reader.read_line(&mut head)? > 0, "the server has closed the connection");
     }
     let id: u64 = head.split(['/', '.']).nth(1).context("no id")?.parse()?;
     thread::sleep(DELAY);

@@ -70,7 +70,7 @@ pub(crate) fn program(target: Option<&str>) -> anyhow::Result<PathBuf> {
 
 /// Builds into a directory of its own, so that neither flags nor counts mix with other builds.
 ///
-/// Cargo gives the flags to the target's crates alone if it is named, and not to build scripts.
+/// If the target is named, Cargo gives the flags only to its crates, and not to build scripts.
 fn build(target: &str, dir: &Path, flags: &str) -> anyhow::Result<PathBuf> {
     println!("building with {flags}");
     let mut command = cargo();
@@ -110,7 +110,7 @@ fn is_older(file: &Path, than: &Path) -> anyhow::Result<bool> {
 fn host() -> anyhow::Result<String> {
     let printed = output(Command::new("rustc").arg("-vV"))?;
     let host = printed.lines().find_map(|line| line.strip_prefix("host: "));
-    Ok(host.context("rustc -vV names no host")?.to_owned())
+    Ok(host.context("the output of rustc -vV has no host")?.to_owned())
 }
 
 /// The tool that merges counts, of the same LLVM as the compiler.

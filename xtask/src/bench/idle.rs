@@ -169,7 +169,7 @@ fn held(holder: &mut Child) -> anyhow::Result<IdleReport> {
     let out = holder.stdout.take().context("no pipe")?;
     let mut line = String::new();
     BufReader::new(out).read_line(&mut line)?;
-    serde_json::from_str(&line).context("idle printed something else")
+    serde_json::from_str(&line).context("unexpected output of idle")
 }
 
 fn row(name: &str, sample: &Sample) -> [String; 8] {

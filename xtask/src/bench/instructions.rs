@@ -46,7 +46,7 @@ fn nanos(plan: &BenchInputs, engine: &Path, pools: [&str; 2]) -> anyhow::Result<
         let mut command = Command::new("taskset");
         command.args(["-c", &plan.machine.server_cores]).arg(engine).arg(batches).args(pools);
         let printed = output(&mut command)?;
-        values.push(printed.trim().parse().context("the engine printed something else")?);
+        values.push(printed.trim().parse().context("unexpected output of the engine")?);
     }
     Ok(median(values))
 }

@@ -217,7 +217,7 @@ pub(super) fn mixed_loop(
 
 fn send(command: &mut Command, rate: u32, seconds: u32) -> anyhow::Result<OpenLoop> {
     command.args(["--rate", &rate.to_string(), "--seconds", &seconds.to_string()]);
-    serde_json::from_str(&output(command)?).context("openloop printed something else")
+    serde_json::from_str(&output(command)?).context("unexpected output of openloop")
 }
 
 /// Without rate and duration.
@@ -243,5 +243,5 @@ pub(super) fn flush(plan: &BenchInputs, bytes: u32, seconds: u32) -> anyhow::Res
     let mut command = pinned(&plan.machine.load_cores, &plan.programs.bench);
     command.args(["flush", "--bytes", &bytes.to_string(), "--every", "1ms", "--time"]);
     command.arg(format!("{seconds}s")).arg("--dir").arg(&plan.programs.work);
-    serde_json::from_str(&output(&mut command)?).context("flush printed something else")
+    serde_json::from_str(&output(&mut command)?).context("unexpected output of flush")
 }

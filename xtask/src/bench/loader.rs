@@ -74,7 +74,7 @@ pub(super) fn load(
         command.args(["--rate", &format!("{rate}/s")]);
     }
     let printed = output(command.arg(format!("http://{address}")))?;
-    let mut load: Value = serde_json::from_str(&printed).context("load printed something else")?;
+    let mut load: Value = serde_json::from_str(&printed).context("unexpected output of load")?;
     // Stores the figures without the series, which would be a thousand times as long.
     let series = ["samples", "percentiles"];
     load.as_object_mut()

@@ -72,7 +72,7 @@ impl Machine {
 /// If the file cannot be written.
 pub(super) fn save(machine: &Machine, plan: &Value, raw: &Value) -> anyhow::Result<()> {
     let stamp = output(Command::new("date").args(["-u", "+%Y-%m-%d %H%M%S"]))?;
-    let (date, time) = stamp.trim().split_once(' ').context("date printed something else")?;
+    let (date, time) = stamp.trim().split_once(' ').context("unexpected output of date")?;
     let dir = root().join("bench/results").join(date);
     std::fs::create_dir_all(&dir)?;
     let path = dir.join(format!("{time}.json"));

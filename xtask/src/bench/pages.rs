@@ -75,7 +75,7 @@ impl Connection {
         } else {
             answer.contains("\"promo_number\"") && !answer.contains("\"overflow\":true")
         };
-        ensure!(is_own, "no number of the visitor's own: {answer}");
+        ensure!(is_own, "the visitor did not get a number of their own: {answer}");
         Ok(took)
     }
 
@@ -134,7 +134,7 @@ pub(super) fn pages(plan: &BenchInputs) -> anyhow::Result<Findings> {
             [format!("{}, {durability}", NAMES[kind]), figure(0), figure(1)]
         };
         table::print(["us", "p50", "p99"], &[row(0), row(1)]);
-        // Of the same round, so that a slow one counts for both.
+        // Both values are from the same round, so that a slow round affects both.
         let ratio = |which: usize| {
             median(samples[1].iter().zip(&samples[0]).map(|(page, row)| page[which] / row[which]))
         };

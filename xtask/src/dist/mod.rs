@@ -84,7 +84,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
             glibc = Some(folder);
         }
     }
-    let folder = glibc.context("no program with glibc")?;
+    let folder = glibc.context("there is no glibc build to package")?;
     if is_installed("dpkg-deb") {
         deb::build(&release, &folder, args.revision)?;
     } else {

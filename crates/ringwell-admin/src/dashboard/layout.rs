@@ -100,7 +100,7 @@ fn head(frame: &Frame<'_>, session: &Session) -> Markup {
     }
 }
 
-/// Figures with their names. Those that have a key are updated while the page is open.
+/// Figures with their names. Figures with a key are updated while the page is open.
 #[derive(Default)]
 pub(super) struct Tiles(Vec<(&'static str, Option<&'static str>, String)>);
 

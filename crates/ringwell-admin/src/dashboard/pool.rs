@@ -24,7 +24,7 @@ const RANGES_MAX: usize = 200;
 
 /// The results of the formulas.
 struct Sizing {
-    /// The fewest numbers that keep overflow below [`OVERFLOW_MAX`].
+    /// The smallest count of numbers that keeps overflow below [`OVERFLOW_MAX`].
     needed: Option<u32>,
     here: Forecast,
     forecasts: Vec<Forecast>,
@@ -276,7 +276,8 @@ fn overflow(state: Option<&PoolState>, refused: &[(&'static str, u64)]) -> Table
     table.or(html! { "None since the start." })
 }
 
-/// A histogram: the sooner numbers are reused, the more late calls are attributed to the next visitor.
+/// A histogram: the sooner numbers are reused, the more late calls are attributed to the next
+/// visitor.
 fn rests(rested: Option<&Rested>) -> Table {
     let columns =
         [("since", "Time since a visitor held it"), ("numbers", "Numbers"), ("share", "Share")];

@@ -26,7 +26,7 @@ use crate::now;
 
 /// The interval while a page is open.
 const OFTEN: Duration = Duration::from_secs(1);
-/// The interval without viewers; also for all pools, unless sampling takes long.
+/// The interval without viewers, and the interval for all pools unless sampling takes long.
 const SELDOM: Duration = Duration::from_secs(5);
 /// Sampling all pools takes at most this fraction of the time (one part in …).
 const LOOK_PART: u32 = 100;
@@ -42,7 +42,7 @@ pub(super) const OVERFLOW_MAX: f64 = 0.01;
 const MEASURED_MIN: Millis = Millis(60_000);
 /// The shortest interval between two events for the same pool.
 const EVENT_EVERY: Millis = Millis(3_600_000);
-/// The most pools in trouble that are logged at once.
+/// The maximum number of pools in trouble that are logged at once.
 const EVENTS_MAX: usize = 20;
 
 /// One point of the curve, in events a second.
@@ -75,7 +75,7 @@ pub(super) struct PoolLine {
     pub(super) lifetime: Millis,
     /// Numbers that would be locked out on average.
     pub(super) load: f64,
-    /// The same in an hour at its present trend.
+    /// The same value in an hour, at the present trend.
     pub(super) load_in_an_hour: f64,
     /// The time that the load was measured over: the lifetime, unless the server started later.
     pub(super) over: Millis,
@@ -98,7 +98,7 @@ pub(super) struct Top {
 }
 
 impl Top {
-    /// The most pools of each list.
+    /// The maximum number of pools of each list.
     const LENGTH: usize = 10;
 
     fn of(pools: &[PoolLine]) -> Self {
@@ -128,7 +128,7 @@ pub(super) struct Sample {
     /// Since the start, by [`Cause::ALL`].
     pub(super) overflow: [u64; 4],
     pub(super) allocated: u64,
-    /// Of the last minute, in milliseconds; `None` if there were no requests.
+    /// The value of the last minute, in milliseconds; `None` if there were no requests.
     pub(super) p99_ms: Option<f64>,
     /// The other nodes of the cluster, by name.
     pub(super) others: Vec<OtherNode>,

@@ -102,7 +102,8 @@ pub(super) async fn one(asked: &Asked<'_>, key: &str) -> Result<View, NoPage> {
     Ok(View { title: format!("Web site {key}"), body, data, table, live })
 }
 
-/// All sites and whether the directory has them: its own, then those that are only in the configuration.
+/// All sites and whether the directory has them: its own, then those that are only in the
+/// configuration.
 async fn sites(asked: &Asked<'_>) -> Result<Vec<(Site, bool)>, NoPage> {
     let kept = match asked.store() {
         Some(store) => store.sites("", SITES_MAX).await?,

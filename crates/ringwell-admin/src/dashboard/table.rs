@@ -15,7 +15,7 @@ pub(super) struct Cell {
     /// For programs.
     value: String,
     is_number: bool,
-    /// How the script updates the table if whole rows change.
+    /// The way in which the script updates the table if whole rows change.
     plain: Plain,
     /// Changes while the page is open: its name, and its present value.
     live: Option<(String, String)>,

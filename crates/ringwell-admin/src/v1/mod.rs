@@ -34,7 +34,7 @@ use crate::problem::Problem;
 pub(crate) use attribution::holder;
 pub use openapi::openapi;
 
-/// The most entries of one page, and the default.
+/// The maximum number of entries of one page, and the default.
 const PAGE_MAX: u32 = 1000;
 
 pub(crate) fn routes() -> Router<Context> {
@@ -83,7 +83,7 @@ pub(crate) struct Trial {
 pub(crate) struct Page {
     /// The last entry of the previous page.
     after: Option<u64>,
-    /// The most entries: 1 to 1,000.
+    /// The maximum number of entries: 1 to 1,000.
     limit: Option<u32>,
 }
 

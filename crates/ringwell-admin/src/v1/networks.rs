@@ -18,7 +18,7 @@ pub(crate) struct NetworkView {
     id: String,
     /// The count of numbers of its pools, including promised or quarantined ones.
     numbers: u64,
-    /// The most that they may have together; null: as many as there are.
+    /// The maximum that they may have together; null for no limit.
     numbers_max: Option<u64>,
     /// Whether that ceiling is set for this network; otherwise it is the default.
     is_own: bool,
@@ -32,7 +32,7 @@ pub(crate) struct NetworkPage {
     /// The last network of the page before.
     #[serde(default)]
     after: String,
-    /// The most entries: 1 to 1,000.
+    /// The maximum number of entries: 1 to 1,000.
     limit: Option<u32>,
 }
 

@@ -95,7 +95,7 @@ pub(crate) struct Counted {
 pub(crate) struct NumberPage {
     /// A number: only entries above it are listed.
     after: Option<String>,
-    /// The most entries: 1 to 1,000.
+    /// The maximum number of entries: 1 to 1,000.
     limit: Option<u32>,
 }
 

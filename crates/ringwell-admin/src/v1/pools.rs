@@ -42,7 +42,7 @@ pub(crate) struct PoolView {
 pub(crate) struct StateView {
     /// Numbers in rotation.
     numbers: u64,
-    /// Numbers that can go out now.
+    /// Numbers that can be handed out now.
     free: u64,
     /// Numbers that visitors hold.
     locked: u64,

@@ -39,7 +39,7 @@ pub(crate) struct PurchaseView {
 pub(crate) struct Wanted {
     /// Only numbers of this area code: three digits.
     area_code: Option<u16>,
-    /// The most offers: 1 to 1,000.
+    /// The maximum number of offers: 1 to 1,000.
     limit: Option<u32>,
 }
 

@@ -60,7 +60,8 @@ pub(crate) struct PutSite {
     params: Vec<String>,
     /// `off`, `required` or `cookieless`; `off` if left out.
     consent: Option<String>,
-    /// 16 to 256 characters. If absent, the site keeps its key; if empty, it has no such parameters.
+    /// 16 to 256 characters. If absent, the site keeps its key; if empty, it has no such
+    /// parameters.
     edge_key: Option<String>,
     /// 60 if left out.
     leases_per_minute: Option<u32>,
@@ -78,7 +79,7 @@ pub(crate) struct SitePage {
     /// The key of the last site of the page before.
     #[serde(default)]
     after: String,
-    /// The most entries: 1 to 1,000.
+    /// The maximum number of entries: 1 to 1,000.
     limit: Option<u32>,
 }
 

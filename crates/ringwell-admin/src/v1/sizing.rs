@@ -26,14 +26,14 @@ const LOAD_MAX: f64 = 200_000.0;
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]
 pub(crate) struct Wanted {
-    /// The share of rows that may overflow, above 0 and below 1: 0.01.
+    /// The share of rows that may overflow, above 0 and below 1 (default: 0.01).
     #[serde(default = "one_percent")]
     #[param(exclusive_minimum = 0, exclusive_maximum = 1)]
     target: f64,
     /// Another size to evaluate, 1 to 100,000.
     #[param(minimum = 1, maximum = 100_000)]
     numbers: Option<u32>,
-    /// Rows of one batch that ask the pool at once, 1 to 10,000: 1.
+    /// Rows of one batch that ask the pool at once, 1 to 10,000 (default: 1).
     #[serde(default = "one")]
     #[param(minimum = 1, maximum = 10_000)]
     together: u32,
@@ -77,7 +77,8 @@ pub(crate) struct SizingView {
     load: LoadView,
     /// The share of rows that may overflow.
     target: f64,
-    /// The fewest numbers that keep it, for the busiest hour; null if no pool is large enough.
+    /// The smallest count of numbers that keeps it in the busiest hour; null if no pool is large
+    /// enough.
     numbers_needed: Option<u32>,
     /// The busiest hour with several sizes, including the present one.
     forecasts: Vec<ForecastView>,

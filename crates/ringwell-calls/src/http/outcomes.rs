@@ -1,5 +1,5 @@
-//! Results of calls: one by `POST /v1/calls/{id}/outcomes`, many as CSV by `POST /v1/outcomes`, and all
-//! by `GET /v1/outcomes`.
+//! Results of calls: one by `POST /v1/calls/{id}/outcomes`, many as CSV by `POST /v1/outcomes`, and
+//! all by `GET /v1/outcomes`.
 
 use axum::Json;
 use axum::body::Bytes;
@@ -19,7 +19,7 @@ use crate::service::{Service, now};
 const NAME_BYTES_MAX: usize = 200;
 /// The longest value, including its decimal point.
 const VALUE_BYTES_MAX: usize = 20;
-/// The most lines of one upload.
+/// The maximum number of lines of one upload.
 const LINES_MAX: usize = 2_000;
 
 #[derive(Debug, Deserialize)]

@@ -10,7 +10,7 @@ use crate::service::Stopped;
 
 static FAILURES: Repeated = Repeated::new();
 
-/// One error, with a text that says how to respond.
+/// One error, with a text that says what to do.
 #[derive(Debug)]
 pub(crate) struct Problem {
     status: StatusCode,

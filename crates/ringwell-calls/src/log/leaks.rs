@@ -1,5 +1,5 @@
 //! Leaking numbers: numbers that are called repeatedly although no visitor was shown them recently.
-//! The number is in print, in a directory or in a page's cache.
+//! The number is printed somewhere, listed in a directory, or in the cache of a page.
 //!
 //! Owns the rule. Invariant: a number is reported once a week at most.
 //! Source: docs/spec/calls.md, "Numbers that leak".
@@ -17,7 +17,7 @@ const CALLS_MIN: usize = 3;
 const SPAN: Millis = Millis(7 * DAY);
 /// A visitor is unlikely to call this long after the lockout.
 const LATE: Millis = Millis(DAY);
-/// The most calls of a number that are examined.
+/// The maximum number of calls of a number that are examined.
 const CALLS_MAX: i64 = 50;
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
@@ -68,7 +68,11 @@ pub(super) async fn leak(
         return Ok(None);
     }
     let pool = attribution.pool.as_ref().map(|pool| pool.id);
-    tracing::warn!(pool, calls, "a number is called that no visitor can have seen: number.leaking");
+    tracing::warn!(
+        pool,
+        calls,
+        "a number was called that no visitor can have seen: number.leaking"
+    );
     let days = SPAN.0 / DAY;
     Ok(Some(json!({ "number": number, "pool": attribution.pool, "calls": calls, "days": days })))
 }

@@ -14,7 +14,7 @@ use crate::attribution::{Allocation, Attribution};
 use crate::caller::Caller;
 use crate::digest;
 
-/// The most calls that are redacted or removed in one transaction.
+/// The maximum number of calls that are redacted or removed in one transaction.
 const CALLS_MAX: u32 = 500;
 
 /// The person to erase.
@@ -101,7 +101,8 @@ impl Log {
             Whom::Caller(caller) => calls_of(&mut tx, caller).await?,
             Whom::Parameter { name, value } => calls_with(&mut tx, name, value).await?,
         };
-        // All calls are read first, because erasing one may remove the data by which another is found.
+        // All calls are read first, because erasing one may remove the data by which another is
+        // found.
         let mut theirs = Vec::new();
         for id in ids {
             let Some(found) = call(&mut tx, &id).await? else { continue };
@@ -178,7 +179,8 @@ impl Log {
     }
 }
 
-/// Removes callers, parameters and verdicts; times, pool and outcome stay. Events keep their places.
+/// Removes callers, parameters and verdicts; times, pool and outcome stay. Events keep their
+/// places.
 async fn redact(db: &mut AnyConnection, rows: &[AnyRow], now: Millis) -> Result<u64, LogError> {
     for row in rows {
         let id: String = row.try_get(0)?;

@@ -7,7 +7,7 @@ use sqlx::Row;
 
 use super::{Log, LogError, from_ms, ms};
 
-/// The most taps of one number that are read; the newest count.
+/// The maximum number of taps of one number that are read; the newest count.
 const TAPS_MAX: i64 = 100;
 
 /// A visitor has tapped a number.

@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use super::change::{Applied, CallChange, apply};
 use super::{Log, LogError};
 
-/// The most changes that may wait.
+/// The maximum number of changes that may wait.
 const QUEUE_MAX: usize = 10_000;
-/// The most changes of one transaction.
+/// The maximum number of changes of one transaction.
 const GROUP_MAX: usize = 256;
 /// The shortest time between the beginnings of two transactions; the changes of that time share the
 /// next one. Each flushes the disk, which delays the flushes of allocations, and writes the pages
@@ -37,7 +37,7 @@ pub struct Writer {
 
 /// Too many changes are waiting, so no more are accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("too many changes of calls wait for the database")]
+#[error("too many changes of calls are waiting for the database")]
 pub struct WriterFull;
 
 #[derive(Debug)]

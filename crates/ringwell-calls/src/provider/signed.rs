@@ -3,7 +3,7 @@
 use crate::account::Account;
 use crate::provider::Incoming;
 
-/// The most field names that a refusal shows, and the longest of them.
+/// The maximum number of field names that a refusal shows, and the longest of them.
 const NAMES_MAX: usize = 40;
 const NAME_BYTES_MAX: usize = 40;
 

@@ -46,7 +46,7 @@ pub(super) fn check(
     check_body(account, request, presented, &body, sign)
 }
 
-/// The same, with `body` after the URL in the signed string.
+/// The same, but with `body` after the URL in the signed string.
 pub(super) fn check_body(
     account: &Account,
     request: &Incoming,

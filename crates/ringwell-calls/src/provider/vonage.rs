@@ -118,8 +118,8 @@ pub(super) fn document(account: &Account, answer: &Instruction) -> Document {
     Document { content_type: "application/json", body: actions.to_string() }
 }
 
-/// The callee sees a number of the account, because Vonage passes no other through. That is the
-/// called number, unless the configuration names another one.
+/// The callee sees a number of the account, because Vonage passes no other through. By default this
+/// is the called number; the configuration can name another one.
 fn connect(account: &Account, connect: &Connect) -> Value {
     let query = connect.query();
     let mut endpoint = if connect.is_sip() {

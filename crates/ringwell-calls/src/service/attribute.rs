@@ -25,7 +25,7 @@ const LOOK_AGAIN: [Duration; 6] = [
 ];
 /// The pause before a log that did not answer is read again.
 const LOG_AGAIN: Duration = Duration::from_mins(1);
-/// The most calls whose visitors are looked up at the same time, also at startup.
+/// The maximum number of calls whose visitors are looked up at the same time, also at startup.
 const LOOKING_MAX: usize = 10_000;
 
 impl Service {

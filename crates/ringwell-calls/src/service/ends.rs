@@ -19,7 +19,7 @@ use crate::provider::Refusal;
 /// A call that the provider's fallback has taken over is over after this time. Twilio's limit for a
 /// call is four hours.
 const UNREPORTED_MAX: Duration = Duration::from_hours(4);
-/// The most calls that are ended in one pass.
+/// The maximum number of calls that are ended in one pass.
 const CALLS_MAX: u32 = 1_000;
 
 /// The advice for a call without a destination.

@@ -39,7 +39,7 @@ impl Service {
             };
             match written.await {
                 Ok(()) => service.wake(),
-                Err(error) => tracing::warn!(%error, "an event is not written"),
+                Err(error) => tracing::warn!(%error, "an event could not be written"),
             }
         });
     }

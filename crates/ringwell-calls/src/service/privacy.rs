@@ -54,7 +54,7 @@ impl Service {
     pub(super) async fn forget(self) {
         loop {
             if let Err(error) = self.end_unreported(now()).await {
-                tracing::error!(%error, "calls without a destination are not ended");
+                tracing::error!(%error, "calls without a destination cannot be ended now");
             }
             if let Err(error) = self.forget_due(now()).await {
                 tracing::error!(%error, "calls are kept longer than they should be");

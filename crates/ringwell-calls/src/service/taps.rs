@@ -13,9 +13,9 @@ use super::{Service, now};
 use crate::attribution::ReportedAllocation;
 use crate::log::{Log, Tap};
 
-/// The most taps that may wait for the log.
+/// The maximum number of taps that may wait for the log.
 const WAITING_MAX: usize = 10_000;
-/// The most taps of one transaction.
+/// The maximum number of taps of one transaction.
 const GROUP_MAX: usize = 256;
 /// The pause before a failed log is tried again.
 const PAUSE: Duration = Duration::from_secs(1);

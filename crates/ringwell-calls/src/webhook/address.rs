@@ -94,7 +94,7 @@ pub enum Forbidden {
     Plain,
     /// The port is not a web port.
     #[error(
-        "port {0} may not be called: use 443, 80 or 8443, or add it to allow_ports of [calls.webhooks]"
+        "port {0} is not allowed: use 443, 80 or 8443, or add it to allow_ports of [calls.webhooks]"
     )]
     Port(u16),
     /// The address is not a public one.

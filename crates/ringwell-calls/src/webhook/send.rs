@@ -34,7 +34,7 @@ const CONNECT_MAX: Duration = Duration::from_secs(5);
 pub const TOTAL_MAX: Duration = Duration::from_secs(15);
 /// The time limit for resolving the name of a new endpoint.
 const RESOLVE_MAX: Duration = Duration::from_secs(2);
-/// The most bytes of an answer that are read.
+/// The maximum number of bytes of an answer that are read.
 const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const USER_AGENT: &str = concat!("Ringwell-Webhooks/", env!("CARGO_PKG_VERSION"));
 
@@ -99,9 +99,7 @@ impl Sender {
         let found = rustls_native_certs::load_native_certs();
         roots.add_parsable_certificates(found.certs);
         if roots.is_empty() {
-            tracing::warn!(
-                "the system has no certificates of authorities: no endpoint can be trusted"
-            );
+            tracing::warn!("the system has no CA certificates: no endpoint can be trusted");
         }
         let config = ClientConfig::builder().with_root_certificates(roots).with_no_client_auth();
         let policy = Arc::new(RwLock::new(policy));
@@ -114,7 +112,7 @@ impl Sender {
         self.policy.read().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Applies `policy` from now on, also in clones of the sender.
+    /// Applies `policy` from now on, including in clones of the sender.
     pub fn keep_to(&self, policy: Policy) {
         *self.policy.write().unwrap_or_else(PoisonError::into_inner) = policy;
     }

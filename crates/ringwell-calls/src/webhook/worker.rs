@@ -17,11 +17,11 @@ use super::send::Sender;
 use crate::log::{Log, LogError};
 use crate::service::now;
 
-/// The most deliveries to one endpoint in progress at the same time.
+/// The maximum number of deliveries to one endpoint in progress at the same time.
 const PER_ENDPOINT_MAX: usize = 10;
-/// The most deliveries in progress to all endpoints.
+/// The maximum number of deliveries in progress to all endpoints.
 const ALL_MAX: usize = 1_000;
-/// The most results that are recorded together.
+/// The maximum number of results that are recorded together.
 const RESULTS_MAX: usize = 256;
 /// The shortest time between two reads of the log that follow notifications.
 const INTERVAL: Duration = Duration::from_millis(20);

@@ -116,7 +116,7 @@ pub(super) fn pool(whole: &Whole, part: &Part, findings: &mut Findings) {
     }
 }
 
-/// C5, for batches: one answer to each, with its rows in their order.
+/// C5, for batches: each has one answer, with its rows in order.
 pub(super) fn answers(whole: &Whole, findings: &mut Findings) {
     for index in &whole.doubled {
         let batch = &whole.batches[*index as usize];

@@ -162,7 +162,7 @@ pub(crate) fn exhausted(whole: &Whole, pool: u64, locked: &[(i64, i64)]) -> Vec<
     spans
 }
 
-/// The fewest numbers that a pool ever had.
+/// The smallest count of numbers that a pool ever had.
 fn size(whole: &Whole, pool: u64) -> u64 {
     let versions = whole.pools.get(&pool).map_or(&[][..], Vec::as_slice);
     let sizes = versions.iter().map(|version| {

@@ -13,7 +13,7 @@ use crate::api_client::{Access, ApiClient};
 
 pub(crate) const HELP: &str = "\
 Removes callers, parameters and verdicts from the call log, its events and pending webhooks. \
-Webhooks that were sent are not affected. Finds callers that are stored as hashes too.
+Webhooks that were already sent are not affected. Also finds callers that are stored as hashes.
 
 The journal has the parameters of allocations until journal.history_age, and those of each \
 number's newest allocation longer. --journal-list appends the allocations of the erased calls to \

@@ -18,15 +18,15 @@ use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
 The newest calls come first. Formats: jsonl, one call a line as GET /v1/calls shows it; csv; \
-parquet, the columns of csv with their types, of a program built with that feature; and what \
-advertising systems upload: google-clicks, google-calls, microsoft, meta. Uploads have the \
-results that were recorded (`ringwell calls outcomes`); with --conversion NAME each answered call \
-is a conversion of that name. Conversions that the system could not match are left out: those \
-without its click id, or for google-calls without the caller's number. How many is said at the \
-end.
+parquet, the columns of csv with their types, if the program was built with that feature; and \
+files for uploads to advertising systems: google-clicks, google-calls, microsoft, meta. Uploads \
+contain the recorded results (`ringwell calls outcomes`); with --conversion NAME each answered \
+call is a conversion of that name. Conversions that the system could not match are left out: \
+those without its click id, or for google-calls without the caller's number. Their count is \
+printed at the end.
 
-Fields of csv that spreadsheets would take for formulas begin with ', telephone numbers excepted; \
---raw leaves all as they are. If an export breaks off, it says from where to go on with --after.
+Fields of csv that a spreadsheet would read as formulas get a leading ', except for telephone \
+numbers; --raw omits it. If an export is interrupted, it prints the position for --after.
 
 Examples:
   ringwell calls export --since 24h >calls.jsonl
@@ -216,7 +216,7 @@ fn pages(
         });
         let answer = client.get(&args.access.url, &format!("{base}{place}"))?;
         let lines = answer[list].as_array();
-        write(lines.ok_or_else(|| anyhow!("the answer has no {list}"))?)?;
+        write(lines.ok_or_else(|| anyhow!("the answer lacks {list}"))?)?;
         match answer["next"].as_str() {
             Some(next) => *after = Some(next.to_owned()),
             None => return Ok(()),

@@ -15,11 +15,11 @@ use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
 The first line names the columns: `type`, `external_id`, and either `call` (as in the export: \
-c_…) or `account` and `provider_call_id`; optional are `value`, `currency` and `at` (without it: \
-now). A result that the server has already, by call and external_id, stays as it is: the file can \
-be sent again.
+c_…) or `account` and `provider_call_id`; optional are `value`, `currency` and `at` (by default, \
+now). A result with the same call and external_id as an existing one changes nothing: the file \
+can be sent again.
 
-Exit codes: 0 all results are kept; 1 lines were refused, or the server was not reached.
+Exit codes: 0 all results are stored; 1 lines were refused, or the server could not be reached.
 
 Examples:
   ringwell calls outcomes sales.csv --token-file secret

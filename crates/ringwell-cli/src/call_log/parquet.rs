@@ -125,7 +125,7 @@ fn write(column: &mut ColumnWriter<'_>, cells: &[&str], levels: &[i16]) -> anyho
     let levels = Some(levels);
     let whole = |cell: &&str| match cell.parse::<i64>() {
         Ok(number) => Ok(number),
-        // Where the schema has an integer, the API writes whole numbers and times.
+        // If the schema has an integer, the API writes whole numbers and times.
         Err(_) => Ok(cell.parse::<Timestamp>().context("the server's answer")?.as_millisecond()),
     };
     match column {

@@ -1,6 +1,6 @@
 //! The demo's receiver of webhooks: receives and verifies events like a user's own program.
 //!
-//! It uses the receiver of `ringwell webhooks listen`. Its endpoint is created anew at each start,
+//! It uses the receiver of `ringwell webhooks listen`. Its endpoint is created again at each start,
 //! because its secret is shown only once and its port may change.
 
 use std::collections::VecDeque;
@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 
 use crate::webhooks::{Answering, Received, Receiver};
 
-/// The most webhooks that the shop's page shows.
+/// The maximum number of webhooks that the shop's page shows.
 const SHOWN: usize = 10;
 /// The address of the demo's endpoint, which also identifies those of earlier demos.
 const PATH: &str = "/demo-inbox";

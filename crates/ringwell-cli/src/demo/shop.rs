@@ -35,7 +35,7 @@ const NUMBER: &str = "+18005550100";
 const KEY: &str = "pk_demo";
 /// The interval between two batches.
 const TICK: Duration = Duration::from_millis(100);
-/// The most visitors a second; more would fill a batch.
+/// The maximum number of visitors a second; more would fill a batch.
 const LOAD_MAX: u32 = 2_000;
 const SLOW_MAX_MS: u32 = 200;
 /// The time for which a slow shard works between two pauses.

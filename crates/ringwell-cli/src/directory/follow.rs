@@ -182,7 +182,7 @@ impl Follower {
     /// change tries it again.
     fn refused(&mut self, version: u64, reason: String) {
         if self.refused.as_ref() != Some(&reason) {
-            tracing::error!(version, reason, "a change of the directory cannot be served yet");
+            tracing::error!(version, reason, "a change of the directory cannot be applied yet");
             self.refused = Some(reason);
         }
     }
@@ -199,7 +199,7 @@ impl Follower {
 
     fn found(&mut self) {
         if std::mem::take(&mut self.is_lost) {
-            tracing::info!("the directory's database is there again");
+            tracing::info!("the directory's database is available again");
         }
     }
 }

@@ -26,7 +26,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(10);
 /// The interval if pools do not grow: the dashboard takes its own samples.
 const LOOK_EVERY_OFF: Duration = Duration::from_mins(1);
 
-/// The most pools that grow in one change, because others wait for the database in that time.
+/// The maximum number of pools that grow in one change, because others wait for the database in
+/// that time.
 const POOLS_AT_ONCE: usize = 100;
 
 /// The author in the audit log.
@@ -139,7 +140,7 @@ impl Grower {
 /// Work that the database did not complete is tried again next time.
 fn log_failure(done: Result<(), StoreError>) {
     if let Err(error) = done {
-        tracing::warn!(%error, "ring pools neither grow nor shrink now: tried again next time");
+        tracing::warn!(%error, "ring pools cannot grow or shrink now; trying again later");
     }
 }
 

@@ -26,12 +26,11 @@ use super::{BACKUP_LIST, ShardFiles, shards_in};
 use crate::call_log::erase::{counted, pair};
 
 pub(crate) const HELP: &str = "\
-Overwrites the parameters of allocations in all segments; numbers, times and lockouts stay, \
-checksums and hashes too. What is left of older segments in files that wait to be used again is \
-removed. Stop the server first. If the command is interrupted, it or the next start of the server \
-finishes.
+Overwrites the parameters of allocations in all segments; numbers, times, lockouts, checksums and \
+hashes stay the same. Remains of older segments in spare files are removed. Stop the server \
+first. If the command is interrupted, run it again, or start the server: both complete it.
 
-Backups still have everything: remove them, and take new ones.
+Backups still contain the parameters: delete them, and take new ones.
 
 Parameters shorter than four bytes cannot be overwritten. The command prints their count.
 

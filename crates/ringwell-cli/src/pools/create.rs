@@ -108,7 +108,7 @@ fn from_inventory(server: &Server, create: &Create, size: u32) -> anyhow::Result
 /// Creates the pool and prints its key.
 fn of_numbers(server: &Server, create: &Create, id: u64) -> anyhow::Result<String> {
     let there = server.find(&format!("/v1/pools/{id}"))?;
-    ensure!(there.is_none(), "ring pool {id} is there already");
+    ensure!(there.is_none(), "ring pool {id} already exists");
     let key = match &create.key {
         Some(key) => key.clone(),
         None => random_key()?,

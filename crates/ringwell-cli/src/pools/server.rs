@@ -16,7 +16,7 @@ use super::show::text;
 use super::table::plain;
 use crate::api_client::{Access, ApiClient, ApiError, Url};
 
-/// The most entries of a page.
+/// The maximum number of entries of a page.
 const PAGE: usize = 1000;
 
 /// The count of retries against an overloaded server, each after a second.

@@ -18,8 +18,8 @@ pub(super) enum Tokens {
         /// Owner of the token, for the audit log
         #[arg(long)]
         name: String,
-        /// Permissions of its owner: `lookup` reads attributions and calls with masked callers, `read`
-        /// also pools, `write` changes them, `admin` manages tokens and runs `ringwell top`
+        /// Permissions of its owner: `lookup` reads attributions and calls with masked callers,
+        /// `read` also pools, `write` changes them, `admin` manages tokens and runs `ringwell top`
         #[arg(long, value_parser = ["lookup", "read", "write", "admin"], default_value = "read")]
         role: String,
         /// The only network in which it is valid

@@ -11,7 +11,7 @@ use ringwell_core::{Millis, VisitorId};
 
 /// The longest line that can belong to an access log.
 const LINE_BYTES_MAX: u64 = 64 * 1024;
-/// The most page views of one log, at 24 bytes each.
+/// The maximum number of page views of one log, at 24 bytes each.
 const VIEWS_MAX: usize = 20_000_000;
 /// Extensions of pages. A path without an extension is also a page.
 const PAGES: [&str; 6] = ["html", "htm", "php", "asp", "aspx", "jsp"];

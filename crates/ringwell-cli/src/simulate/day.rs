@@ -1,4 +1,5 @@
-//! A day in virtual time: visitors of a web site are shown numbers of a ring pool, and some of them call.
+//! A day in virtual time: visitors of a web site are shown numbers of a ring pool, and some of them
+//! call.
 //!
 //! The numbers come from the server's own engine, and the server's own rule attributes the callers.
 //! Owns only the choice of callers and times. The same views and the same seed give the same day.
@@ -55,7 +56,7 @@ pub(super) struct Found {
     pub(super) late: u64,
     /// Calls whose likeliest visitor has a probability below one half.
     pub(super) unsure: u64,
-    /// Those of them that are attributed to the wrong visitor.
+    /// The calls among them that are attributed to the wrong visitor.
     pub(super) unsure_wrong: u64,
     /// The sum of the reported probabilities of attributed visitors.
     pub(super) confidence: f64,

@@ -22,21 +22,21 @@ use crate::api_client::{Access, ApiClient};
 use crate::environment::variable;
 
 pub(crate) const HELP: &str = "\
-Takes POST requests at any path, and prints when each came, its type, its id and its body. \
-Requests without a valid signature are answered with 401, and only their reason is printed. Run \
-it where the sender can reach it, or lead the sender's requests here by a proxy.
+Accepts POST requests at any path, and prints the time, the type, the id and the body of each. \
+Requests without a valid signature are answered with 401, and only the reason is printed. Run it \
+where the sender can reach it, or route the sender's requests here through a proxy.
 
-With --register it asks a running server for an endpoint, and removes the endpoint at the end. \
-The server calls addresses of this machine if its configuration has
+With --register it creates an endpoint on a running server, and removes it at the end. The server \
+sends to addresses of its own machine only if its configuration has
   [calls.webhooks]
   allow_networks = [\"127.0.0.0/8\"]
   allow_http = true
   allow_ports = [9000]
 
-Otherwise the secret that POST /v1/webhooks showed comes from --secret-file or \
-RINGWELL_WEBHOOK_SECRET; during a rotation put both secrets into it, one a line.
+Otherwise pass the secret from POST /v1/webhooks with --secret-file or RINGWELL_WEBHOOK_SECRET; \
+during a rotation put both secrets into it, one on each line.
 
-Exit codes: 0 it was ended by a signal, or received --count events; 1 it could not begin.
+Exit codes: 0 it was ended by a signal, or received --count events; 1 it could not start.
 
 Examples:
   ringwell webhooks listen --register --token-file secret \\

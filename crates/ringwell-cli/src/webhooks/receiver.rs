@@ -20,13 +20,13 @@ use serde_json::Value;
 
 use crate::listener::Listener;
 
-/// The most connections open at once: more than one sender needs.
+/// The maximum number of connections open at once: more than one sender needs.
 const CONNECTIONS_MAX: usize = 64;
 /// The largest body. Ringwell's own events have a few kilobytes.
 const BODY_BYTES_MAX: usize = 1 << 20;
 /// The time limit for a body.
 const BODY_TIME_MAX: Duration = Duration::from_secs(10);
-/// The most deliveries whose ids are remembered.
+/// The maximum number of deliveries whose ids are remembered.
 const NAMES_MAX: usize = 10_000;
 
 /// One received request.

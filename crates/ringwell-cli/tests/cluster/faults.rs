@@ -149,8 +149,8 @@ fn late_numbers_are_returned() {
         }
         cluster.ask_until(&mut client, 0, true);
     }
-    // The connections are in step, and returned numbers go out again: when node a has handed out
-    // all of its numbers, node b has some left.
+    // The connections are in step, and returned numbers are handed out again: when node a has
+    // handed out all of its numbers, node b has some left.
     for round in 0..=40 {
         let rows = cluster.ask(&mut client, &format!("after{round}"));
         let of = |node| (1..).zip(&rows).filter(move |(pool, _)| Cluster::owner(*pool) == node);

@@ -265,7 +265,7 @@ fn moving_buckets_can_be_taken_back() {
     // Otherwise the data that node a had read before it hung would be enough for it to take them
     // over.
     let is_over =
-        ["has accepted them", "are on their way"].iter().any(|text| back.body.contains(text));
+        ["has accepted them", "are in transit"].iter().any(|text| back.body.contains(text));
     assert!(is_back || is_over, "{}", back.body);
     println!("taken back: {is_back} {}", back.body);
     if is_back {

@@ -218,7 +218,7 @@ fn links_over_tcp_require_a_certificate_of_the_cluster_if_it_has_any() {
         }
         stranger.stop();
     }
-    first.says("no certificate of the cluster's");
+    first.says("it has no certificate of the cluster");
     // Without TLS the secret is never read.
     let mut link = Client::connect(&format!("127.0.0.1:{}", cluster.port)).unwrap();
     let authorization = format!("Bearer {SECRET}");
@@ -261,7 +261,7 @@ fn the_certificates_of_links_change_with_their_files() {
     show("next", "-a");
     show("next", "");
     servers[0].says("the certificates of links were read again");
-    servers[1].says("the certificates of links stay as they were");
+    servers[1].says("the certificates of links are unchanged");
     servers[0].says("the other node's certificate is not valid any more");
     let until = Instant::now() + PATIENCE;
     while is_served("between") {

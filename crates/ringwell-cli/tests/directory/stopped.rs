@@ -97,7 +97,7 @@ fn a_stopped_database_causes_management_errors_and_no_loss_of_numbers() {
     server.says("the server continues with its present pools");
     drop(stopped);
     soon("it is there again", || age_ms(&mut client) < 1_000);
-    server.says("the directory's database is there again");
+    server.says("the directory's database is available again");
     let (status, body, _) = ask(&server, "GET").join().unwrap();
     assert_eq!(status, 200, "{body}");
     managed.add(1, range(pools[0].first + 9_000, 7));

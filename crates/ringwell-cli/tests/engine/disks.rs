@@ -1,4 +1,5 @@
-//! Disks of the servers: without power, slow, full, and with flipped bits; and streams that are full.
+//! Disks of the servers: without power, slow, full, and with flipped bits; and streams that are
+//! full.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -87,7 +88,8 @@ fn servers_that_flush_later_lose_answered_allocations_in_a_power_cut() {
 struct Throttle(PathBuf);
 
 impl Throttle {
-    /// From now on the process makes this many writes a second at most; `None` if that is not possible.
+    /// From now on the process makes this many writes a second at most; `None` if that is not
+    /// possible.
     fn new(pid: u32, disk: &Path, writes: u32) -> Option<Self> {
         let device = Command::new("findmnt").args(["-no", "MAJ:MIN"]).arg(disk).output().ok()?;
         let device = String::from_utf8(device.stdout).ok()?;

@@ -17,8 +17,8 @@ pub(crate) struct Net {
 }
 
 impl Net {
-    /// A network with this many hosts beside this process; `None`, and the reason on stderr, where the
-    /// system does not allow it.
+    /// A network with this many hosts beside this process; `None`, and the reason on stderr, where
+    /// the system does not allow it.
     pub(crate) fn new(hosts: usize) -> Option<Self> {
         let net = Self { name: format!("rwn{}", process::id()), hosts };
         match net.make() {

@@ -86,7 +86,7 @@ impl Nodes {
     }
 
     /// Waits until one batch gets a number for each row, because connections must be opened, and a
-    /// busy machine takes more than 250 ms for a group. No number of these goes out twice.
+    /// busy machine takes more than 250 ms for a group. None of these numbers is handed out twice.
     fn wait_for_all(&mut self, server: &Server) {
         let mut client = server.client();
         let mut given = Vec::new();

@@ -37,7 +37,7 @@ struct One {
     within: Vec<OsString>,
 }
 
-/// Where servers run, and how they are configured.
+/// The place and the configuration of the servers.
 #[derive(Debug)]
 pub(crate) struct Layout<'a> {
     pub(crate) count: usize,
@@ -221,7 +221,7 @@ impl Nats {
         (state["first_seq"].as_u64().unwrap(), state["bytes"].as_u64().unwrap())
     }
 
-    /// Where a server keeps its streams.
+    /// The folder in which a server keeps its streams.
     pub(crate) fn store(&self, index: usize) -> &Path {
         &self.servers[index].store
     }

@@ -30,7 +30,7 @@ fn a_process_without_memory_reports_it_and_the_next_one_forgets_nothing() {
     trial.load(&server);
     trial.fault("no memory is left");
     limit(&server, &format!("--as={}", mapped(&server)));
-    // Bodies that never end hold memory until none is left.
+    // Bodies that never end take memory until none is left.
     let mut hungry: Vec<Client> = Vec::new();
     while hungry.len() < 2_000 {
         let Ok(mut client) = Client::connect(server.address()) else { break };

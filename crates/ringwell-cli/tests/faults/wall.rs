@@ -78,7 +78,7 @@ fn a_wrong_wall_clock_that_is_corrected_does_not_affect_later_look_ups() {
         server.kill();
         let server = start(&site, &wall, 0);
         visit(&server, "right-2");
-        // As soon as it was shown, and as late as a call may come.
+        // The earliest and the latest time at which a call may come.
         for (at, (id, moment)) in moments.iter().enumerate() {
             let last = moments.get(at + 1).map_or(now_ms(), |(_, next)| next - 500);
             for moment in [*moment, last] {

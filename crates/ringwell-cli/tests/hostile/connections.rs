@@ -12,7 +12,7 @@ use super::support::site::TOKEN;
 /// A phase that exceeds its time limit is noticed within a second; the rest is for a busy machine.
 const CUT_WITHIN: Duration = Duration::from_secs(4);
 
-/// Where the bytes that would complete the request go.
+/// The destination of the bytes that would complete the request.
 fn head_of_a_batch(path: &str, more: &str) -> String {
     format!("POST {path} HTTP/1.1\r\nhost: x\r\n{more}content-length: 500\r\n\r\n{{\"requests\"")
 }

@@ -1,7 +1,7 @@
 //! A real Asterisk with `deploy/asterisk-extensions.conf`, `SIPp` on both sides.
 //!
-//! Debian 12 has no Asterisk; 11 and sid do. `RINGWELL_ASTERISK` names a folder that has one, which needs
-//! root: `debootstrap --variant=minbase --include=asterisk bullseye FOLDER`.
+//! Debian 12 has no Asterisk; 11 and sid do. `RINGWELL_ASTERISK` names a folder that has one, which
+//! needs root: `debootstrap --variant=minbase --include=asterisk bullseye FOLDER`.
 
 use std::fmt::Write as _;
 use std::fs;

@@ -1,8 +1,8 @@
 //! A disk in a file: an ext4 file system that can lose its power.
 //!
 //! From one moment on it drops all unflushed data, and answers every call with an error until it is
-//! mounted again. The shutdown ioctl of ext4 does this. It needs the rights to mount and to use a loop
-//! device.
+//! mounted again. The shutdown ioctl of ext4 does this. It needs the rights to mount and to use a
+//! loop device.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};

@@ -12,7 +12,8 @@ pub(crate) struct Wall {
 }
 
 impl Wall {
-    /// A clock that processes read from `file`; `None`, with a message, if that is not possible here.
+    /// A clock that processes read from `file`; `None`, with a message, if that is not possible
+    /// here.
     pub(crate) fn new(file: PathBuf) -> Option<Self> {
         let folders = fs::read_dir("/usr/lib").ok()?.filter_map(Result::ok);
         let library = folders.map(|it| it.path().join("faketime/libfaketimeMT.so.1"));

@@ -20,7 +20,7 @@ use super::values::{ValueError, parse_path};
 use super::{Config, Database, Listen};
 use crate::Secret;
 
-/// The most destinations of one rule, tried in order.
+/// The maximum number of destinations of one rule, tried in order.
 const TARGETS_MAX: usize = 10;
 /// During a rotation an account has the old secret and the new one.
 const SECRETS_MAX: usize = 2;
@@ -33,7 +33,7 @@ pub struct Calls {
     pub listen: Listen,
     /// The call log: `calls.sqlite` in the data directory.
     pub database: Option<Database>,
-    /// A caller is connected after this time even if data are still missing: 250 ms.
+    /// A caller is connected after this time even if data are still missing (default: 250 ms).
     pub deadline: Duration,
     /// Accounts with providers.
     pub accounts: Vec<CallAccount>,
@@ -41,9 +41,10 @@ pub struct Calls {
     pub destinations: Vec<DestinationRule>,
     /// Storage of callers' numbers; by default in full.
     pub caller_ids: CallerIds,
-    /// The time after which calls are removed: 760 days.
+    /// The time after which calls are removed (default: 760 days).
     pub retention: Duration,
-    /// The time after which caller, parameters and visitor of a call are removed: 90 days.
+    /// The time after which caller, parameters and visitor of a call are removed (default: 90
+    /// days).
     pub redact_after: Duration,
     /// Outgoing webhooks.
     pub webhooks: WebhookSettings,
@@ -58,7 +59,7 @@ pub struct RoutingSettings {
     pub url: String,
     /// The secret that signs requests to it.
     pub secret: Secret,
-    /// Its time limit: 200 ms.
+    /// Its time limit (default: 200 ms).
     pub budget: Duration,
 }
 
@@ -122,17 +123,17 @@ pub struct DestinationRule {
     pub numbers: BTreeSet<String>,
     /// Numbers (E.164 with `+`) or SIP addresses, tried in this order.
     pub to: Vec<String>,
-    /// The ringing time of each of them, 5 s to 10 min: 30 s.
+    /// The ringing time of each of them, 5 s to 10 min (default: 30 s).
     pub timeout: Duration,
-    /// The announcement to the callee before the parties are connected: none.
+    /// The announcement to the callee before the parties are connected (default: none).
     pub whisper: Option<String>,
-    /// The number shown to the callee instead of the caller's: none.
+    /// The number shown to the callee instead of the caller's (default: none).
     pub caller_id: Option<String>,
     /// The hours in which `to` is called: always.
     pub hours: Vec<OpenHours>,
     /// The time zone of `hours`: UTC.
     pub time_zone: String,
-    /// The destination outside of `hours`; without it the call is refused then.
+    /// The destination outside of `hours`; without it such calls are refused.
     pub closed: Vec<String>,
 }
 
@@ -160,13 +161,13 @@ pub enum CallerIds {
 /// Outgoing webhooks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WebhookSettings {
-    /// Networks that may be called although they are not public: none.
+    /// Networks that may be called although they are not public (default: none).
     pub allow_networks: Vec<(IpAddr, u8)>,
-    /// Ports that may be called beside 443, 80 and 8443: none.
+    /// Ports that may be called beside 443, 80 and 8443 (default: none).
     pub allow_ports: Vec<u16>,
     /// Whether `http://` may be called: only in `allow_networks`.
     pub allow_http: bool,
-    /// The time for which events can be replayed and read: 30 days.
+    /// The time for which events can be replayed and read (default: 30 days).
     pub retention: Duration,
 }
 

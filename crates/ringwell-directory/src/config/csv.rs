@@ -91,7 +91,7 @@ fn check_header(header: &StringRecord, (required, optional): Columns<'_>, source
             fault(column, "there is no such column", Some(format!("there are {columns}")));
         }
         if header.iter().take(place).any(|earlier| earlier == column) {
-            fault(column, "the column is there twice", None);
+            fault(column, "the column occurs twice", None);
         }
     }
     fits

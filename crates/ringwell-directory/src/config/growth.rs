@@ -14,13 +14,13 @@ use super::values::ValueError;
 pub struct Growth {
     /// The mode: [`GrowthMode::On`].
     pub mode: GrowthMode,
-    /// The interval between two checks, 1 s to 1 day: 5 min.
+    /// The interval between two checks, 1 s to 1 day (default: 5 min).
     pub every: Duration,
-    /// The share of its size by which a busy pool grows at once: 20 %.
+    /// The share of its size by which a busy pool grows at once (default: 20 %).
     pub percent: u32,
-    /// The largest growth at once, in numbers: 50.
+    /// The largest growth at once, in numbers (default: 50).
     pub step_max: u32,
-    /// A pool is busy if more than this share of its rows overflow, or would: 1 %.
+    /// A pool is busy if more than this share of its rows overflow, or would (default: 1 %).
     pub overflow_percent: u32,
 }
 

@@ -16,20 +16,20 @@ use crate::{AreaCode, Fault, Place, Places, Point, RingPool, StateCode, ZipCode}
 /// The limits of pools in a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Inventory {
-    /// The file with the places of area codes and zip codes: none.
+    /// The file with the places of area codes and zip codes (default: none).
     pub places: Arc<Places>,
-    /// The greatest `max_pool_size` that a pool may be given: 100,000.
+    /// The greatest `max_pool_size` that a pool may be given (default: 100,000).
     pub pool_numbers_max: u32,
-    /// The most numbers that the pools of one network may have together, unless the network has a
-    /// separate ceiling: no limit.
+    /// The maximum number of numbers that the pools of one network may have together, unless the
+    /// network has a separate ceiling: no limit.
     pub network_numbers_max: Option<u64>,
     /// The accepted numbers: valid ones.
     pub check_numbers: NumberCheck,
-    /// A CSV file of numbers that can be bought: none.
+    /// A CSV file of numbers that can be bought (default: none).
     pub offers: Option<PathBuf>,
     /// The CSV file that records purchases.
     pub purchases: Option<PathBuf>,
-    /// Whether pools buy numbers that the inventory lacks: no.
+    /// Whether pools buy numbers that the inventory lacks (default: no).
     pub buy: Buying,
     /// The highest monthly price of a bought number, in hundredths: no limit.
     pub price_cents_max: Option<u64>,
@@ -160,7 +160,7 @@ fn read_place(line: &Line<'_>, into: &mut Places) {
         }
     };
     if !is_new {
-        line.fault("code", ValueError::new("is there twice"));
+        line.fault("code", ValueError::new("occurs twice"));
     }
 }
 

@@ -24,13 +24,14 @@ pub struct Site {
     pub origins: Vec<SiteOrigin>,
     /// The pool for each number on the page.
     pub swaps: Vec<Swap>,
-    /// Parameters that are stored in addition to those of advertisements: none.
+    /// Parameters that are stored in addition to those of advertisements (default: none).
     pub params: Vec<String>,
     /// The rule for remembering visitors: [`Consent::Off`].
     pub consent: Consent,
     /// The secret of servers that swap numbers themselves; without it none may do so.
     pub edge_key: Option<Secret>,
-    /// New numbers that visitors from one address (/24, or /56 of IPv6) may take in a minute: 60.
+    /// New numbers that visitors from one address (/24, or /56 of IPv6) may take in a minute
+    /// (default: 60).
     pub leases_per_minute: u32,
 }
 
@@ -105,9 +106,9 @@ impl fmt::Display for SiteFault {
 
 impl std::error::Error for SiteFault {}
 
-/// The most new numbers a minute for one address, unless the site sets another limit.
+/// The maximum number of new numbers a minute for one address, unless the site sets another limit.
 const LEASES_PER_MINUTE: u32 = 60;
-/// The most entries of `origins`, `swaps` and `params` of one site.
+/// The maximum number of entries of `origins`, `swaps` and `params` of one site.
 const ENTRIES_MAX: usize = 100;
 
 impl SiteText {

@@ -1,4 +1,4 @@
-//! The values of a configuration in their written form, in files, variables and flags alike.
+//! The values of a configuration in their written form, in files, variables and flags.
 //!
 //! Owns their syntax. Does not know a text's source.
 

@@ -44,11 +44,11 @@ fn an_impossible_demo_is_refused() {
     };
     assert_eq!(fault(0, 1, 1), "a demo has 1 to 1,000,000 pools, not 0");
     assert_eq!(fault(1_000_001, 1, 1), "a demo has 1 to 1,000,000 pools, not 1000001");
-    assert_eq!(fault(1, 0, 1), "numbers: must be 1 to 100,000 numbers, are 0");
-    assert_eq!(fault(1, 100_001, 1), "numbers: must be 1 to 100,000 numbers, are 100001");
+    assert_eq!(fault(1, 0, 1), "numbers: must be 1 to 100,000 numbers, not 0");
+    assert_eq!(fault(1, 100_001, 1), "numbers: must be 1 to 100,000 numbers, not 100001");
     assert_eq!(fault(1, 1, 0), "lifetime: must be at least 1 ms and at most 400 days");
     assert_eq!(
         fault(90_000, 100_000, 1),
-        "90000 pools of 100000 numbers are more than there are telephone numbers"
+        "90000 pools of 100000 numbers exceed the telephone numbers that exist"
     );
 }

@@ -54,11 +54,11 @@ fn a_lifetime_is_one_millisecond_to_400_days() {
 #[test]
 fn a_pool_has_1_to_100_000_numbers() {
     let first = 12_000_000_000;
-    assert_eq!(check(|p| p.numbers.clear()), "numbers: must be 1 to 100,000 numbers, are 0\n");
+    assert_eq!(check(|p| p.numbers.clear()), "numbers: must be 1 to 100,000 numbers, not 0\n");
     assert_eq!(check(|p| p.numbers = vec![range(first, 100_000)]), "");
     assert_eq!(
         check(|p| p.numbers = vec![range(first, 100_000), range(first + 200_000, 1)]),
-        "numbers: must be 1 to 100,000 numbers, are 100001\n"
+        "numbers: must be 1 to 100,000 numbers, not 100001\n"
     );
 }
 
@@ -66,7 +66,7 @@ fn a_pool_has_1_to_100_000_numbers() {
 fn a_number_is_in_rotation_once() {
     assert_eq!(
         check(|p| p.numbers = vec![range(18_885_550_120, 9), range(18_885_550_100, 21)]),
-        "numbers: 8885550120 is there twice\n"
+        "numbers: 8885550120 occurs twice\n"
     );
 }
 

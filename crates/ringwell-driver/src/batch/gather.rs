@@ -2,9 +2,8 @@
 //!
 //! The shard that received the batch asks the other owners first, so that they work concurrently,
 //! then serves its own rows, then waits for the journal and the others, at most until the batch's
-//! deadline. Missing rows then become overflow; the batch never fails as a whole. Invariant: an
-//! allocation whose answer is not sent is undone, unless another visitor may have seen its number
-//! since.
+//! deadline. Missing rows then overflow; the batch never fails as a whole. Invariant: an allocation
+//! whose answer is not sent is undone, unless another visitor may have seen its number since.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -61,7 +60,7 @@ pub(super) struct InFlight<P: Platform> {
 pub struct Terms {
     /// The digest of a repeatable batch: see [`rows::batch_digest`].
     pub retry: Option<[u8; 16]>,
-    /// The deadline, after which missing rows become overflow.
+    /// The deadline, after which missing rows overflow.
     pub deadline: Moment,
     /// The trace that requests to other nodes belong to.
     pub traced: Option<Traced>,
@@ -101,8 +100,8 @@ impl<P: Platform> InFlight<P> {
     }
 
     /// Waits until all rows are answered and durable, or the deadline has passed; returns whether
-    /// it had to wait. Rows that are later than that by [`rows::LATE_MAX`] become overflow, because
-    /// a timer cannot tell whether an answer was ready before the timer was polled.
+    /// it had to wait. Rows that are later than that by [`rows::LATE_MAX`] overflow, because a
+    /// timer cannot tell whether an answer was ready before the timer was polled.
     pub(super) async fn finish(&mut self, terms: &Terms) -> bool {
         let has_waited = self.wait(terms).await;
         let is_late = self.shard.platform.moment() > terms.deadline + rows::LATE_MAX;
@@ -208,7 +207,7 @@ impl<P: Platform> InFlight<P> {
         self.collect().await;
     }
 
-    /// The journal did not accept this shard's rows in time, so they become overflow.
+    /// The journal did not accept this shard's rows in time, so they overflow.
     fn give_up_own(&mut self, refusal: Refusal) {
         let shard = Rc::clone(&self.shard);
         let allocated_at = self.now;

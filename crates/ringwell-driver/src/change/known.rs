@@ -35,7 +35,7 @@ pub async fn known<P: Platform>(
         .ok_or(ChangeError::Stopping)
 }
 
-/// As [`known`], for the next owner on another node, with its doubts: see
+/// Like [`known`], for the next owner on another node, with its doubts: see
 /// [`Facts::settle_apart`].
 ///
 /// # Errors

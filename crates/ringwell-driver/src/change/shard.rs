@@ -15,7 +15,8 @@ use crate::platform::Platform;
 use crate::rows::spec;
 use crate::shard::Shard;
 
-/// The most numbers that are processed before the next batch gets its turn: some ten microseconds.
+/// The maximum number of numbers that are processed before the next batch is served: some ten
+/// microseconds.
 const PIECE_NUMBERS: u64 = 1024;
 
 /// The same for numbers that are in no rotation.
@@ -24,7 +25,7 @@ const PIECE_RETIRED: usize = 1024;
 /// The same for a range with few known numbers.
 const PIECE_NUMBERS_MAX: u32 = 1024;
 
-/// The most remembered answers that are processed before the next batch gets its turn.
+/// The maximum number of remembered answers that are processed before the next batch is served.
 const PIECE_ANSWERS: u32 = 512;
 
 /// Takes a step.
@@ -64,7 +65,7 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
                 pause_at(&shard, place).await;
                 let adopt = |engine: &mut Engine, now| engine.adopt_answer(now, &entry);
                 if when_there_is_room(&shard, adopt).await.is_none() {
-                    tracing::warn!("batches that are sent again may use up more numbers");
+                    tracing::warn!("repeated batches may get other numbers than before");
                     if let Some(watch) = shard.platform.watch() {
                         watch.answers_lost(shard.id);
                     }

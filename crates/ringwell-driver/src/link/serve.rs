@@ -26,7 +26,7 @@ use crate::queue::Peers;
 use crate::shard::Shard;
 use crate::witness;
 
-/// The most bytes of a row in a frame, in addition to its parameters.
+/// The maximum number of bytes of a row in a frame, in addition to its parameters.
 const ROW_BYTES: usize = 64;
 
 /// The limit on requests between nodes about owners, moves and journals, to which clients' limits

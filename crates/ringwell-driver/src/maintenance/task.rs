@@ -15,8 +15,8 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Reader, Store};
 
-/// The most old segments that are dropped in a round. If most of their contents must be kept,
-/// dropping them frees nothing; the limit prevents a shard from doing only that.
+/// The maximum number of old segments that are dropped in a round. If most of their contents must
+/// be kept, dropping them frees nothing; the limit prevents a shard from doing only that.
 const SEGMENTS_A_ROUND: usize = 4;
 
 /// The interval between reports of a failure that repeats in every round.

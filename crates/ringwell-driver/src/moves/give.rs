@@ -24,11 +24,11 @@ use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::store::{Leaving, ServedMap};
 
-/// The most numbers, or answers, that are sent at once: some 50 KB. Fewer if the next owner accepts
-/// less.
+/// The maximum number of numbers, or answers, that are sent at once: some 50 KB. Fewer if the next
+/// owner accepts less.
 const PIECE: usize = 512;
 
-/// The most bytes of one bucket in a request: its number, its owner, and its hold.
+/// The maximum number of bytes of one bucket in a request: its number, its owner, and its hold.
 const BUCKET_BYTES: usize = 160;
 
 /// The least room that a piece needs in addition to its buckets: for one number and its frame.
@@ -357,7 +357,7 @@ pub async fn abort<P: Platform>(
     use_owners(platform, node, peers, owners).await?;
     let directory = node.directory();
     let ring_pools = back.iter().map(|(bucket, _)| directory.pools_in(*bucket).len()).sum();
-    tracing::info!(shard, buckets = back.len(), "buckets that were on their way were taken back");
+    tracing::info!(shard, buckets = back.len(), "buckets in transit were taken back");
     announce_owners(platform, node, peers);
     let took_ms = u64::try_from(platform.moment().since(began).as_millis()).unwrap_or(u64::MAX);
     Ok(Given { buckets: back.len(), ring_pools, numbers: 0, took_ms })

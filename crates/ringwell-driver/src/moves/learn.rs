@@ -163,7 +163,7 @@ async fn learn_now<P: Platform>(
     }
     let stale = owners.lost_since(&before, is_own);
     if let Err(error) = use_owners(platform, node, peers, owners.clone()).await {
-        tracing::error!(%error, "another node's map could not be taken over");
+        tracing::error!(%error, "another node's map could not be applied");
         return Learnt { has_learnt: false, held };
     }
     if !stale.is_empty() {
@@ -175,7 +175,10 @@ async fn learn_now<P: Platform>(
         );
         node.add_stale(&stale);
         if let Err(error) = record(platform, node, received, is_own).await {
-            tracing::warn!(%error, "the next start asks the other nodes for these buckets again");
+            tracing::warn!(
+                %error,
+                "the other nodes will be asked for these buckets again at the next start"
+            );
         }
     }
     Learnt { has_learnt, held }

@@ -221,7 +221,7 @@ async fn take_now<P: Platform>(
     };
     keep(platform, node, &owners, leaving).await.map_err(|error| error.to_string())?;
     use_owners(platform, node, peers, owners).await.map_err(|error| error.to_string())?;
-    tracing::info!(buckets = taken, "buckets have come, with their lockouts");
+    tracing::info!(buckets = taken, "buckets have arrived with their lockouts");
     Ok(())
 }
 

@@ -157,13 +157,13 @@ impl FileError {
         self.has_no_room
     }
 
-    /// The same error, with what else has failed because of it.
+    /// The same error, with further failures that it has caused.
     pub(super) fn and(self, consequence: &str) -> Self {
         let source = io::Error::new(self.source.kind(), format!("{}; {consequence}", self.source));
         Self { source, ..self }
     }
 
-    /// The same error for a file that has another name now.
+    /// The same error for a file that now has another name.
     pub(super) fn of(self, path: &Path) -> Self {
         Self { path: path.to_owned(), ..self }
     }

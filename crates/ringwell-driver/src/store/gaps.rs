@@ -15,7 +15,7 @@ use super::files::{FileError, Files, read_json, write_json};
 
 const FILE: &str = "gaps.json";
 
-/// The most gaps that are kept. Beyond this, the two oldest are merged.
+/// The maximum number of gaps that are kept. Beyond this, the two oldest are merged.
 const GAPS_MAX: usize = 100;
 
 /// A gap, in milliseconds of the wall clock since 1970.

@@ -71,7 +71,7 @@ impl Identity {
         Self { id, journals }.write(files, data)
     }
 
-    /// As [`Self::draw`], with the same journals.
+    /// Like [`Self::draw`], with the same journals.
     ///
     /// # Errors
     /// [`FileError`]

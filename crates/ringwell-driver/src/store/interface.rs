@@ -107,7 +107,7 @@ pub trait Store: 'static {
     /// Ends the store's running work.
     ///
     /// # Errors
-    /// The error, for people.
+    /// The error, as text.
     fn close(self) -> Result<(), String>
     where
         Self: Sized,

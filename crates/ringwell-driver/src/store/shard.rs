@@ -204,7 +204,7 @@ impl<F: Files> ShardStore<F> {
         };
         match frames.next_segment() {
             Err(error) if error.is_full() => {
-                tracing::error!(%error, "the disk is full: the journal has no room to begin");
+                tracing::error!(%error, "the disk is full: there is no room to begin the journal");
             }
             begun => frames.segment = Some(begun?),
         }

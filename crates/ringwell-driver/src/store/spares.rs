@@ -133,7 +133,7 @@ impl<F: Files> Spares<F> {
                 Err(error) => {
                     // A stop interrupts it.
                     if !error.is_full() && !state.closing {
-                        tracing::error!(%error, "cannot make a segment ahead; trying again");
+                        tracing::error!(%error, "cannot prepare a segment; trying again");
                     }
                     let waited = self.changed.wait_timeout(state, RETRY);
                     state = waited.unwrap_or_else(PoisonError::into_inner).0;

@@ -15,7 +15,7 @@ struct Rig {
     engine: Engine,
     clocks: Clocks,
     groups: Vec<Group>,
-    /// As if there were no segment head, unless a test sets one.
+    /// There is no segment head unless a test sets one.
     noted: Vec<Noted>,
     number: PromoNumber,
 }
@@ -58,7 +58,7 @@ impl Rig {
         self.hear_late(ms, ms);
     }
 
-    /// As [`Self::hear`], of an allocation that the other shard made at `at_ms`.
+    /// Like [`Self::hear`], for an allocation that the other shard made at `at_ms`.
     fn hear_late(&mut self, ms: u64, at_ms: u64) {
         let (now, at) = (self.engine.at(START + Millis(ms)), START + Millis(at_ms));
         let slot = Slot { allocated_at: at, locked_until: at + LIFETIME, ..Slot::new(self.number) };

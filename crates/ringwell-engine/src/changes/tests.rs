@@ -286,7 +286,7 @@ fn an_allocation_older_than_a_hold_is_not_reported_as_the_newest() {
         a.give(1120, &mut b);
         let newest = b.engine.shard().newest(number()).unwrap();
         assert_eq!(newest.allocated_at, b.clock(1060), "{ahead} ms");
-        // As far as the last owner can tell, it may have been handed out elsewhere since.
+        // For all the last owner knows, it may have been handed out elsewhere since.
         assert_eq!(b.ask(1130, None, Some(1)), EXHAUSTED, "{ahead} ms");
         assert_eq!(b.ask(1131, None, Some(2)), EXHAUSTED, "{ahead} ms");
     }

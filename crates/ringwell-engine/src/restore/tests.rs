@@ -110,8 +110,8 @@ fn an_unseen_number_does_not_lengthen_a_hold() {
         let until = restore.finish(Tip::FIRST.raise_epoch(), START, true).1.held_until;
         until.unwrap() - START
     };
-    // A number whose first lockout was withdrawn a while ago; and one that is still locked for longer
-    // than its pool's current lockouts.
+    // A number whose first lockout was withdrawn a while ago; and one that is still locked for
+    // longer than its pool's current lockouts.
     assert_eq!(held_for(&entry(Millis::ZERO, START - Millis(5))), Millis(40));
     assert_eq!(held_for(&entry(START - Millis(30), START + Millis(20))), Millis(50));
 }

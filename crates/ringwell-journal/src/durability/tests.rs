@@ -9,5 +9,5 @@ fn each_durability_is_read_by_its_printed_name() {
         assert_eq!(durability.to_string(), name);
     }
     let error = "fsync".parse::<Durability>().unwrap_err();
-    assert_eq!(error.to_string(), "unknown durability \"fsync\": it is one of disk, os, memory");
+    assert_eq!(error.to_string(), "unknown durability \"fsync\": use disk, os or memory");
 }

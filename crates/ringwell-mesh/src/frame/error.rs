@@ -16,7 +16,7 @@ pub enum FrameError {
         found: u8,
     },
     /// The frame has another kind.
-    #[error("frame of kind {found} where kind {wanted} belongs")]
+    #[error("frame of kind {found} instead of kind {wanted}")]
     Kind {
         /// The value in the frame.
         found: u8,
@@ -32,7 +32,7 @@ pub enum FrameError {
         field: &'static str,
     },
     /// More rows, or numbers, than allowed.
-    #[error("frame of {rows} rows, where at most {rows_max} are taken")]
+    #[error("frame of {rows} rows; at most {rows_max} are accepted")]
     TooManyRows {
         /// The value in the frame.
         rows: u64,
@@ -40,7 +40,7 @@ pub enum FrameError {
         rows_max: usize,
     },
     /// A row's parameters are too long.
-    #[error("row {row} has {bytes} bytes of parameters, where at most {bytes_max} are taken")]
+    #[error("row {row} has {bytes} bytes of parameters; at most {bytes_max} are accepted")]
     ParamsTooLong {
         /// The row's index in its batch.
         row: u16,
@@ -64,7 +64,7 @@ pub enum FrameError {
         bytes: usize,
     },
     /// An answer with another count of rows than requested.
-    #[error("answer of {found} rows to a request of {wanted}")]
+    #[error("answer with {found} rows to a request with {wanted}")]
     RowCount {
         /// The value in the frame.
         found: u64,

@@ -19,7 +19,7 @@ use crate::shard::HttpShard;
 use ringwell_driver::message::Message;
 use ringwell_driver::pool_query::{PoolAsked, PoolQuery};
 
-/// The most pools that are checked in a round, and fetched at the same time.
+/// The maximum number of pools that are checked in a round, and fetched at the same time.
 const POOLS_A_ROUND: usize = 64;
 
 /// The interval between rounds, unless more pools are due.

@@ -13,8 +13,8 @@ use ringwell_core::PoolId;
 use super::webhook::SECONDS_MAX;
 use crate::disk::{FileError, OsFiles, write_whole};
 
-/// The most pools that are remembered. Beyond this, every push that is not newer than the newest is
-/// refused.
+/// The maximum number of pools that are remembered. Beyond this, every push that is not newer than
+/// the newest is refused.
 const POOLS_MAX: usize = 100_000;
 
 /// The times of pushes, by pool.

@@ -41,7 +41,7 @@ struct Pushed<'a> {
 #[derive(Debug, thiserror::Error)]
 pub enum PushError {
     /// The node is not configured for it.
-    #[error("no changes are taken: application.webhook_secret_file is not set")]
+    #[error("no changes are accepted: application.webhook_secret_file is not set")]
     NotConfigured,
     /// The signature or its time is wrong.
     #[error(

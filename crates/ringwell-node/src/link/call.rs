@@ -27,7 +27,8 @@ use super::tls::Tls;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
 
-/// As many connections as the window's requests, pings, and late answers need: no link has more.
+/// The maximum number of connections of a link: enough for the window's requests, pings, and late
+/// answers.
 const CONNECTIONS_MAX: u32 = 32;
 
 /// The longest answer: 500 rows take less than a tenth of it.

@@ -120,7 +120,7 @@ fn read_again(files: &TlsFiles, node: &str, shared: &RwLock<Sides>) {
             *shared.write().unwrap_or_else(PoisonError::into_inner) = sides;
             tracing::info!("the certificates of links were read again");
         }
-        Err(error) => tracing::error!(error, "the certificates of links stay as they were"),
+        Err(error) => tracing::error!(error, "the certificates of links are unchanged"),
     }
 }
 
@@ -169,7 +169,7 @@ impl Sides {
     /// Checks that a node's certificate is the cluster's, and valid now.
     ///
     /// # Errors
-    /// The reason why not, for people.
+    /// The reason for a refusal, as text.
     fn check(&self, chain: &[CertificateDer<'_>]) -> Result<(), String> {
         let (own, others) = chain.split_first().ok_or("there is no certificate")?;
         let checked = self.verifier.verify_client_cert(own, others, UnixTime::now());

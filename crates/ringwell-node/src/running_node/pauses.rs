@@ -33,12 +33,12 @@ use ringwell_os::Clock;
 const POOLS: &str = "RINGWELL_PAUSES_POOLS";
 const USUAL: u32 = 50_000;
 const SHARDS: u16 = 2;
-/// The most numbers of one pool.
+/// The maximum number of numbers of one pool.
 const LARGEST: u32 = 100_000;
 /// The count of changes, one after the other.
 const CHANGES: usize = 16;
-/// The most bytes that a shard may allocate in one step for an added pool, independent of its count
-/// of pools.
+/// The maximum number of bytes that a shard may allocate in one step for an added pool, independent
+/// of its count of pools.
 const BYTES_MAX: u64 = 64 << 10;
 /// The limit for a batch's wait.
 const TIME_MAX: Duration = Duration::from_millis(1);

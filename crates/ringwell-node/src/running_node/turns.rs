@@ -20,7 +20,7 @@ use ringwell_driver::rows::spec;
 use ringwell_os::Clock;
 use std::rc::Rc;
 
-/// As in `ringwell_driver::change`: this many changes are one step.
+/// This many changes are one step, as in `ringwell_driver::change`.
 const PIECE_ANSWERS: u32 = 512;
 const PIECE_NUMBERS: u64 = 1024;
 

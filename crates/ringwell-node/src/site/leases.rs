@@ -19,9 +19,10 @@ use super::token::Visitor;
 pub(super) const PROVISIONAL: Duration = Duration::from_secs(BEAT_S + 15);
 /// Seconds between two keep-alives of a page.
 pub(super) const BEAT_S: u64 = Site::BEAT.0 / 1000;
-/// The most numbers that wait for a keep-alive; beyond this, pages keep their own.
+/// The maximum number of numbers that wait for a keep-alive; beyond this, pages keep their own.
 const PROVISIONAL_MAX: usize = 100_000;
-/// The most addresses that are counted within a minute; beyond this, pages keep their own numbers.
+/// The maximum number of addresses that are counted within a minute; beyond this, pages keep their
+/// own numbers.
 const ADDRESSES_MAX: usize = 200_000;
 /// Limits apply to each minute.
 const WINDOW: Duration = Duration::from_mins(1);
@@ -139,7 +140,7 @@ impl Leases {
         !self.ending.contains(&visitor)
     }
 
-    /// Takes the numbers of visitors who have not shown it in time; they are to be released. The
+    /// Takes the numbers of visitors who have not shown it in time; they must be released. The
     /// caller calls [`Leases::released`] afterwards.
     pub(super) fn ended(&mut self, now: Instant) -> Vec<LeasedNumber> {
         let mut ended = Vec::new();

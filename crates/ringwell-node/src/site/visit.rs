@@ -13,12 +13,12 @@ use serde_json::error::Category;
 
 /// The longest body, in bytes.
 pub(super) const BODY_BYTES_MAX: usize = 4096;
-/// The most parameters, and the longest value of one, in bytes.
+/// The maximum number of parameters, and the longest value of one, in bytes.
 const PARAMS_MAX: usize = 25;
 const VALUE_BYTES_MAX: usize = 1024;
 /// Room for the stored parameters of most visitors.
 const QUERY_BYTES: usize = 256;
-/// Fewer digits are not a number.
+/// Fewer digits do not make a number.
 const TAPPED_DIGITS_MIN: usize = 6;
 
 /// A page's request. Unknown fields are ignored.
@@ -120,7 +120,7 @@ fn is_click(name: &str) -> bool {
 }
 
 impl Visit {
-    /// The parameters of a query, decoded. Of equal names the last one counts.
+    /// The parameters of a query, decoded. If a name occurs more than once, the last one counts.
     pub(super) fn params_of(query: &str) -> BTreeMap<String, String> {
         let pairs = query.split('&').filter_map(|pair| pair.split_once('='));
         pairs.map(|(name, value)| (unescape(name), unescape(value))).collect()

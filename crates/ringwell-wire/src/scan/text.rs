@@ -14,7 +14,7 @@ const BLOCK: usize = 16;
 #[inline(always)]
 pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Option<&'a [u8]> {
     let (head, rest) = text.split_first_chunk::<N>()?;
-    // As slices, because arrays whose length is not a power of two are compared piece by piece.
+    // Slices, because arrays whose length is not a power of two are compared piece by piece.
     (head.as_slice() == fixed.as_slice()).then_some(rest)
 }
 
@@ -39,7 +39,7 @@ pub(super) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
 #[expect(clippy::inline_always, reason = "the body of two loops")]
 #[inline(always)]
 fn stops_below(block: i8x16, first: u8) -> u32 {
-    // As signed bytes, non-ASCII is less than all ASCII.
+    // As signed bytes, non-ASCII bytes are less than all ASCII bytes.
     let less = i8x16::splat(first.cast_signed()).simd_gt(block);
     (less | block.simd_eq(i8x16::splat(b'\\'.cast_signed()))).to_bitmask()
 }
@@ -106,7 +106,7 @@ fn many_blanks(text: &[u8]) -> &[u8] {
 #[inline(always)]
 fn stops(block: [u8; BLOCK]) -> u32 {
     let block = i8x16::new(block.map(u8::cast_signed));
-    // As signed bytes, non-ASCII is less than all ASCII.
+    // As signed bytes, non-ASCII bytes are less than all ASCII bytes.
     let less = i8x16::splat(0x20).simd_gt(block);
     let quotes = block.simd_eq(i8x16::splat(b'"'.cast_signed()));
     let escapes = block.simd_eq(i8x16::splat(b'\\'.cast_signed()));

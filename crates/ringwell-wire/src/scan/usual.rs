@@ -120,7 +120,7 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// How parameters are skipped. A trait rather than a closure or function pointer, because those
+/// Ways of skipping parameters. A trait rather than a closure or function pointer, because those
 /// would be called instead of inlined.
 pub(super) trait Params {
     /// Skips the parameters at the beginning of `text`, from the `&` before them on; also reports

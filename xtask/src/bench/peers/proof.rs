@@ -191,7 +191,10 @@ impl Proof {
         for &number in given {
             if let Some(last) = self.newest.insert(number, now) {
                 let apart = now.answered - last.sent;
-                ensure!(apart + ROUNDING >= LOCKOUT, "{number} twice within {apart:?}");
+                ensure!(
+                    apart + ROUNDING >= LOCKOUT,
+                    "{number} was handed out twice within {apart:?}"
+                );
             }
         }
         Ok(())
@@ -254,6 +257,6 @@ fn number(pool: &Pool, answer: &Value) -> anyhow::Result<Option<u64>> {
     match answer.get("overflow") {
         None if (pool.first..pool.first + pool.numbers).contains(&number) => Ok(Some(number)),
         Some(Value::Bool(true)) if number == pool.overflow => Ok(None),
-        _ => bail!("not a number of pool {}", pool.id),
+        _ => bail!("the number is not in pool {}", pool.id),
     }
 }

@@ -62,7 +62,7 @@ fn read_run(mut section: Section<'_, '_>, shards: Option<u16>, owners: &mut Owne
         (*first..).zip(run.iter()).find(|(_, owner)| owner.is_some()).map(|(bucket, _)| bucket)
     });
     if let Some(bucket) = twice {
-        let message = format!("bucket {bucket} is there already");
+        let message = format!("bucket {bucket} is already listed");
         section.fault("first", ValueError::new(message).hint("give a bucket to one shard only"));
     }
     section.finish();

@@ -279,7 +279,7 @@ fn all_buckets_are_assigned_once_to_existing_shards() {
     check_runs(&[(0, 511, 0), (512, 1023, 3)], "");
     check_runs(
         &[(0, 511, 0), (511, 1023, 4)],
-        "cluster.toml:18: buckets[1].first: bucket 511 is there already; give a bucket to one \
+        "cluster.toml:18: buckets[1].first: bucket 511 is already listed; give a bucket to one \
          shard only\n\
          cluster.toml:20: buckets[1].shard: is 4, which no node has; name a shard of a node\n",
     );

@@ -111,7 +111,7 @@ fn a_csv_file_has_the_required_columns_and_no_others() {
         "id,id,ring_pool_key,lifetime,numbers\n",
         "\
 pools.csv:1: lifetime_seconds: the column is missing
-pools.csv:1: id: the column is there twice
+pools.csv:1: id: the column occurs twice
 pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign
 ",
     );

@@ -74,7 +74,7 @@ fn every_fault_of_a_file_of_places_is_reported_with_its_line_and_field() {
          places.csv:4: code: must be three digits from 200 to 999\n\
          places.csv:5: code: is toll-free: it has no place\n\
          places.csv:6: code: must be five digits\n\
-         places.csv:7: code: is there twice\n\
+         places.csv:7: code: occurs twice\n\
          places.csv:8: has 4 columns, the header has 5\n"
     );
     assert_eq!(places.len(), (0, 1));

@@ -5,7 +5,7 @@ use ringwell_core::Millis;
 use super::super::Overrides;
 use super::super::tests::{GOOD, check, check_line, lines, load_files};
 
-/// As [`check_line`], with `line` at the end of the pool.
+/// Like [`check_line`], with `line` at the end of the pool.
 #[track_caller]
 fn check_pool(line: &str, said: &str) {
     check(&format!("{GOOD}{line}\n"), said);
@@ -50,7 +50,7 @@ fn each_field_of_a_pool_is_checked() {
         "numbers = []",
         &at(
             7,
-            "numbers: must be 1 to 100,000 numbers, are 0; write e.g. [\"8885550100-8885550149\"]",
+            "numbers: must be 1 to 100,000 numbers, not 0; write e.g. [\"8885550100-8885550149\"]",
         ),
     );
     check_line(
@@ -94,7 +94,7 @@ fn a_wrong_lifetime_is_reported_beside_a_wrong_key() {
         "\
 ringwell.toml:4: ring_pool[0].ring_pool_key: a ring pool key has 8 to 64 bytes, not 6
 ringwell.toml:5: ring_pool[0].lifetime: must be at least 1 ms and at most 400 days; write e.g. \"30m\"
-ringwell.toml:6: ring_pool[0].numbers: must be 1 to 100,000 numbers, are 0; write e.g. [\"8885550100-8885550149\"]
+ringwell.toml:6: ring_pool[0].numbers: must be 1 to 100,000 numbers, not 0; write e.g. [\"8885550100-8885550149\"]
 ",
     );
 }

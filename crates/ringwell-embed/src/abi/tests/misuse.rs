@@ -55,7 +55,7 @@ fn null_pointers_and_impossible_lengths_are_refused() {
     unsafe { ringwell_embed_free(ptr::null_mut()) };
     // SAFETY: as above.
     unsafe { ringwell_embed_free(misaligned) };
-    // No number went out for an answer that could not be read.
+    // No number was handed out for an answer that could not be read.
     assert_eq!(engine.numbers(1), ["8885550101"]);
 }
 
@@ -79,7 +79,7 @@ fn a_closed_handle_and_an_invalid_one_are_distinguished() {
 #[test]
 fn an_engine_of_another_process_is_not_used() {
     let engine = memory(9);
-    // As seen by a child: the same table in another process.
+    // The view of a child: the same table in another process.
     let inherited = engine.0 ^ 1 << 32;
     for (status, text) in [bulk(inherited, &batch(1), None, 0), close(inherited)] {
         assert_eq!(status, FORKED);

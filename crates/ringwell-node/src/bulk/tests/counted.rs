@@ -79,7 +79,7 @@ fn the_counted_batches_get_their_numbers() {
     assert_eq!(counts.allocated, (asked * rows) as u64);
 }
 
-/// The same rows as another program would write them.
+/// The same rows in the style of another program.
 fn styled(compact: &[u8], style: &str) -> Bytes {
     let text = str::from_utf8(compact).unwrap();
     let mut body: Value = serde_json::from_str(text).unwrap();
