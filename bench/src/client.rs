@@ -52,7 +52,7 @@ impl Connection {
         while self.buffer.len() < start + length {
             self.read_more().await?;
         }
-        ensure!(self.buffer.len() == start + length, "bytes after the answer");
+        ensure!(self.buffer.len() == start + length, "unexpected bytes after the answer");
         Ok(count(status, &self.buffer[start..]))
     }
 
@@ -82,7 +82,7 @@ impl Connection {
 }
 
 fn parse_head(head: &[u8]) -> anyhow::Result<(u16, usize)> {
-    let head = std::str::from_utf8(head).context("head is not text")?;
+    let head = std::str::from_utf8(head).context("the head is not text")?;
     let mut lines = head.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1)?.parse().ok());
     let length = lines

@@ -56,7 +56,7 @@ fn copy(source: &Path) -> anyhow::Result<usize> {
     }
     let mut pages = 0;
     for file in files {
-        let to = source.join(place(&file).context("outside of the site")?);
+        let to = source.join(place(&file).context("the path is outside of the site")?);
         fs::create_dir_all(to.parent().context("no folder")?)?;
         if file.extension().is_some_and(|kind| kind == "md") {
             pages += 1;

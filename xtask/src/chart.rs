@@ -197,7 +197,8 @@ fn escaped(text: &str) -> String {
 fn placed(page: &str, part: &str) -> anyhow::Result<String> {
     let [begin, end] = MARKS;
     let (before, rest) = page.split_once(begin).context("the page has no place for the table")?;
-    let (_, after) = rest.split_once(end).context("the page has no end of the table")?;
+    let (_, after) =
+        rest.split_once(end).context("the page has no mark for the end of the table")?;
     Ok(format!("{before}{begin}{part}{end}{after}"))
 }
 

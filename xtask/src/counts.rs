@@ -147,7 +147,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         Compared::OtherMachine => println!("not compared: {FILE} was recorded on {}", last.machine),
         Compared::OtherCompiler => bail!("{FILE} was recorded with {}; {how}", last.rustc),
         Compared::Risen(names) => {
-            bail!("risen by more than {RISE_MAX} %: {}; {how}", names.join(", "))
+            bail!("these counts have risen by more than {RISE_MAX} %: {}; {how}", names.join(", "))
         }
     }
     Ok(())

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         fs::create_dir_all(target_dir().join("ci"))?;
         fs::write(list, failed.iter().map(lines).collect::<Vec<_>>().concat()).context(FAILED)?;
     }
-    if failed.is_empty() { Ok(()) } else { bail!("{} programs of tests failed", failed.len()) }
+    if failed.is_empty() { Ok(()) } else { bail!("{} test programs failed", failed.len()) }
 }
 
 /// The lines of [`FAILED`]; one without a test if the program ended before it could name any.

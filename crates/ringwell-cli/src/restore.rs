@@ -48,8 +48,8 @@ const JOURNAL: &str = "journal";
 /// yet in the database.
 const BESIDE: [&str; 2] = ["-wal", "-shm"];
 
-/// Files that belong to the copy: its lock, and the list of a backup's files, with which the data
-/// would differ from the first write on.
+/// Files that are only for the copy: its lock, and the list of a backup's files, which would no
+/// longer match the data after the first write.
 const LEFT_OUT: [&str; 2] = ["LOCK", BACKUP_LIST];
 
 #[derive(Debug, clap::Args)]

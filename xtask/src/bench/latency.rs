@@ -27,7 +27,7 @@ pub(super) fn latency(plan: &BenchInputs) -> anyhow::Result<Findings> {
         servers.push((durability, Server::demo(&plan.programs, cores, &demo, false)?, Vec::new()));
     }
     let Some(pools) = servers.iter().find_map(|(_, server, _)| server.pools()) else {
-        anyhow::bail!("no server has pools");
+        anyhow::bail!("none of the servers has a list of pools");
     };
     let mut probes: [Vec<Flush>; 2] = [Vec::new(), Vec::new()];
     for _ in 0..plan.rounds {

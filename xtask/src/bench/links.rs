@@ -69,7 +69,7 @@ pub(super) fn links(plan: &BenchInputs) -> anyhow::Result<Findings> {
         Server::demo(&plan.programs, cores, &demo, false)
     };
     let one = demo("links-1", 1)?;
-    let pools = one.pools().context("the demo lists its pools")?;
+    let pools = one.pools().context("the demo has no list of pools")?;
     let mut variants = vec![
         Variant::new("one shard", vec![one]),
         Variant::new("two shards in one process", vec![demo("links-2", 2)?]),

@@ -78,7 +78,7 @@ pub(super) fn load(
     // Stores the figures without the series, which would be a thousand times as long.
     let series = ["samples", "percentiles"];
     load.as_object_mut()
-        .context("load printed no object")?
+        .context("load printed no JSON object")?
         .retain(|name, _| !series.contains(&name.as_str()));
     Ok(Load(load))
 }
@@ -104,7 +104,7 @@ pub(super) fn loader(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let cores = &plan.machine.server_cores;
     let ceiling = Server::ceiling(&plan.programs, cores)?;
     let ringwell = Server::demo(&plan.programs, cores, &Demo::usual("loader", "memory"), false)?;
-    let pools = ringwell.pools().context("a demo has pools")?;
+    let pools = ringwell.pools().context("the demo has no list of pools")?;
     let (mut pairs, mut problems) = (Vec::new(), Vec::new());
     for (name, server) in [("ceiling", &ceiling), ("ringwell", &ringwell)] {
         let pair = measure(plan, name, server, &pools)?;

@@ -124,7 +124,7 @@ impl<'a> Stage<'a> {
         let demo =
             Server::demo(&plan.programs, cores, &Demo::usual("manage-list", "memory"), false)?;
         let pools = folder.join("pools.csv");
-        std::fs::copy(demo.pools().context("the demo lists its pools")?, &pools)?;
+        std::fs::copy(demo.pools().context("the demo has no list of pools")?, &pools)?;
         drop(demo);
         let (address, management) = (free_address()?, free_address()?);
         let config = folder.join("ringwell.toml");

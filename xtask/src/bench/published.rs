@@ -47,7 +47,7 @@ pub(super) fn published(plan: &BenchInputs) -> anyhow::Result<Findings> {
     let (mut raw, mut problems) = (Vec::new(), Vec::new());
     let demo = Demo::usual("published", "disk");
     let server = Server::demo(&plan.programs, &plan.machine.server_cores, &demo, false)?;
-    let pools = server.pools().context("a demo has pools")?;
+    let pools = server.pools().context("the demo has no list of pools")?;
     for (connections, rate, wanted) in LOADS {
         let load = load(plan, server.address, &pools, connections, Some(rate))?;
         problems.extend(load.problems(0.01).iter().map(|it| format!("{rate}/s: {it}")));

@@ -91,7 +91,11 @@ impl Bench {
         let [short, long] = SECONDS.map(|seconds| self.run(start(self)?, connections, seconds));
         let (short, long) = (short?, long?);
         let requests = long.requests - short.requests;
-        ensure!(requests > 0.0, "{} requests in the longer run", long.requests);
+        ensure!(
+            requests > 0.0,
+            "unexpected count of requests in the longer run: {}",
+            long.requests
+        );
         Ok(Counted {
             requests,
             instructions: (long.instructions - short.instructions) / requests,

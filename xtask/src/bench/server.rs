@@ -266,7 +266,7 @@ impl Server {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid()))?;
         // The program's name, in parentheses, may hold spaces; utime and stime are 12th and 13th
         // after.
-        let rest = stat.rsplit_once(") ").context("no name in stat")?.1;
+        let rest = stat.rsplit_once(") ").context("/proc/PID/stat has no name")?.1;
         let fields = rest.split(' ').skip(11).take(2);
         let ticks: u32 = fields.map(str::parse::<u32>).sum::<Result<_, _>>()?;
         Ok(f64::from(ticks) / TICKS_PER_SECOND)

@@ -112,7 +112,7 @@ fn variant<'a>(
 fn measure(plan: &BenchInputs, variants: &mut [Variant<'_>]) -> anyhow::Result<Findings> {
     let with_pools = variants.iter().find_map(|variant| variant.server.pools());
     // The ceiling gets the same bodies, although it does not read them.
-    let Some(pools) = with_pools else { anyhow::bail!("no server has pools") };
+    let Some(pools) = with_pools else { anyhow::bail!("none of the servers has a list of pools") };
     if !plan.smoke {
         for variant in variants.iter() {
             closed_loop(plan, variant.server, &pools, variant.connections, 1)?;

@@ -68,8 +68,8 @@ pub struct Take {
     pub holds: Vec<HoldWord>,
 }
 
-/// A held bucket: the time since it arrived without lockouts, 0 if it arrived with them, and the
-/// rest of the hold for every pool of it.
+/// A held bucket: the time since it arrived without lockouts, or 0 if it arrived with them, and the
+/// remaining time of the hold of all its pools.
 pub type HoldWord = (u16, u64, u64);
 
 /// A copy of the owners, in exchange for another.

@@ -145,13 +145,18 @@ impl Proof {
         let answer = self.post(rows)?;
         let now = Allocation { batch: self.batches, sent, answered: Instant::now() };
         let answers = answer["responses"].as_array().context("no array \"responses\"")?;
-        ensure!(answers.len() == rows.len(), "{} rows for {}", answers.len(), rows.len());
+        ensure!(
+            answers.len() == rows.len(),
+            "{} rows in the answer to {} rows",
+            answers.len(),
+            rows.len()
+        );
         let mut given: [Vec<u64>; POOLS.len()] = Default::default();
         let mut overflowed = [false; POOLS.len()];
         for (at, (row, answer)) in rows.iter().zip(answers).enumerate() {
             let what = || format!("batch {}, row {at}: {answer}", self.batches);
             let echoed = answer.get("request_id");
-            ensure!(echoed == row.request_id.as_ref(), "{}: order or request_id", what());
+            ensure!(echoed == row.request_id.as_ref(), "{}: wrong order or request_id", what());
             let Some(pool) = row.pool else {
                 let class = answer["error_class"] == "InvalidKey";
                 ensure!(class && answer["message"] == row.refused, "{}: not refused", what());
@@ -183,7 +188,11 @@ impl Proof {
         let kept: Vec<_> = kept.collect();
         let newest_given = given.iter().map(last_batch).max().unwrap_or(0);
         let oldest_kept = kept.iter().map(last_batch).min().unwrap_or(u32::MAX);
-        ensure!(newest_given <= oldest_kept, "pool {}: not the one free longest", pool.id);
+        ensure!(
+            newest_given <= oldest_kept,
+            "pool {}: not the number that has been free longest",
+            pool.id
+        );
         for number in kept.iter().filter(|_| overflowed) {
             let free = self.newest.get(number).is_none_or(|it| now.sent - it.answered > LOCKOUT);
             ensure!(!free, "pool {}: overflow although {number} was free", pool.id);

@@ -59,7 +59,7 @@ impl Store {
         let mut store = Self { child: command.spawn()?, reached_at };
         while !is_ready() {
             if let Some(status) = store.child.try_wait()? {
-                bail!("it ended with {status}, see {}", log.display());
+                bail!("the store ended with {status}, see {}", log.display());
             }
             ensure!(begun.elapsed() < PATIENCE, "no answer after {PATIENCE:?}: {}", log.display());
             std::thread::sleep(Duration::from_millis(5));
