@@ -214,7 +214,7 @@ fn foreign_messages_are_reported_and_skipped() {
     second.says("not a group");
     second.says("subject ringwell_1.groups");
     second.kill();
-    // With its copy, and on a machine without one.
+    // Starts with its copy, and on a machine without a copy.
     let second = nodes.start(1);
     nodes.wait_for_all(&second);
     second.kill();

@@ -40,9 +40,9 @@ pub fn may_lack_groups(files: &impl Files, data: &Path, boot: u64) -> Result<boo
     Ok(read(files, data)?.is_some_and(|recorded| recorded != boot) && !is_ignored)
 }
 
-/// Runs when a write or a flush has failed, unless the disk was only full. Answered groups may be
-/// missing then even at a start of the same boot, which therefore holds all pools as after a boot.
-/// Returns the error to report.
+/// Runs when a write or a flush has failed, unless the disk was only full. Answered groups may then
+/// be missing even if the machine was not booted in between, so the next start holds all pools as
+/// after a boot. Returns the error to report.
 pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) -> FileError {
     let Settings { data, durability, .. } = settings;
     // Groups of a process with another durability may be in the cache.

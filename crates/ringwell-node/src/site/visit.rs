@@ -93,7 +93,7 @@ impl SwapJson {
     /// `from` is a number with `+` and country code `cc`.
     pub(super) fn new(from: &str, cc: Option<u16>, to: PromoNumber) -> Self {
         let (to, formatted) = match to.to_nanp().map(ten_digits) {
-            // Nearly every number, so without the machinery of formatting.
+            // Nearly every number takes this path, so it avoids the machinery of formatting.
             Some(digits) => {
                 let text = str::from_utf8(&digits).unwrap_or_default();
                 let (area, exchange, line) = (&text[..3], &text[3..6], &text[6..]);
