@@ -1,14 +1,19 @@
 //! The markup of pages: a wrapped line must not join table rows, list items, or a heading and its
-//! text, since a browser then shows one long line.
+//! text, since a browser then shows one long line. No line of prose occurs twice in a page: a merge
+//! has then replaced a paragraph by a copy of another one.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
 
 /// The longest heading, in characters: one that swallowed the paragraph below it is longer.
 const HEADING_MAX: usize = 80;
+
+/// Shorter lines of prose may occur twice in a page, in characters.
+const REPEATED_MIN: usize = 60;
 
 /// The cells of a table row. A `|` after a backslash is text.
 fn cells(row: &str) -> usize {
@@ -20,6 +25,7 @@ fn faults(page: &str, text: &str) -> Vec<String> {
     let mut faults = Vec::new();
     let mut is_code = false;
     let mut columns = None;
+    let mut prose_lines = BTreeSet::new();
     for (at, line) in text.lines().enumerate() {
         let mut fault = |what: &str| faults.push(format!("{page}:{}: {what}", at + 1));
         let line = line.trim();
@@ -38,6 +44,9 @@ fn faults(page: &str, text: &str) -> Vec<String> {
         }
         if !is_row {
             columns = None;
+            if line.chars().count() >= REPEATED_MIN && !prose_lines.insert(line) {
+                fault("a line that occurs twice: has it replaced another paragraph?");
+            }
             let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join("x");
             if [". - ", "; - ", ": - ", " ## "].iter().any(|joined| prose.contains(joined)) {
                 fault("a list item or a heading in the middle of a line");
@@ -76,4 +85,6 @@ fn joined_lines_are_found() {
     assert_eq!(found(&format!("## The request {}\n", "and more ".repeat(10))), 1);
     assert_eq!(found("```ruby require \"x\" ```\n"), 2);
     assert_eq!(found("```sh\n# - x. - y\n```\n"), 0);
+    let line = "a line of a paragraph that a merge has put in the place of another one\n";
+    assert_eq!(found(&format!("{line}\n{line}")), 1);
 }

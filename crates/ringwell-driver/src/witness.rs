@@ -162,7 +162,7 @@ pub async fn go_on<P: Platform>(platform: P, node: Arc<Node>, peers: Peers, mut 
         let asked = if is_time { std::mem::take(&mut away) } else { Vec::new() };
         for other in others.iter().filter(|other| asked.contains(other) || !node.stale().is_empty())
         {
-            // The same node also has the owners of buckets, or must hold some.
+            // The owners of buckets are exchanged too, including with nodes that must hold stale ones.
             moves::learn_from(&platform, &node, &peers, *other).await;
         }
         for other in asked {

@@ -321,7 +321,7 @@ async fn events(
 }
 
 fn shown_event(event: &EventRow) -> Value {
-    // Written by this program from JSON.
+    // Written by this program, so it can be parsed.
     let mut value: Value = serde_json::from_str(&event.body).unwrap_or_default();
     if let Some(members) = value.as_object_mut() {
         members.insert("id".to_owned(), json!(event.id));

@@ -64,7 +64,7 @@ fn power_cut(setting: &str) -> Option<bool> {
     trial.wait_for_numbers(&server);
     let verdict = trial.judge(&server);
     server.stop();
-    // Before their mount points are removed.
+    // Dropped before their mount points are removed.
     drop(nats);
     drop(images);
     println!("violations: {}", verdict.0["violations"]);
