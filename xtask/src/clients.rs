@@ -42,7 +42,7 @@ pub(crate) fn run() -> anyhow::Result<()> {
     fs::create_dir_all(&work)?;
     let (here, left_out): (Vec<_>, Vec<_>) =
         clients().into_iter().partition(|client| client.is_installed);
-    ensure!(!here.is_empty(), "no client is installed: clients/setup");
+    ensure!(!here.is_empty(), "no client is installed: run clients/setup");
     for client in left_out {
         println!("{:<20} left out: not installed", client.name);
     }

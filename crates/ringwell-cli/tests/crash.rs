@@ -222,7 +222,7 @@ impl Run {
         let moment = Duration::from_millis(100 + self.dice.below(200));
         thread::sleep(moment.saturating_sub(began.elapsed()));
         server.kill();
-        // A client between two batches notices by its next connection error; this flag is for
+        // A client between two batches notices it at its next connection error; this flag is for
         // clients that never connected.
         stop.store(true, Ordering::Relaxed);
         let seen: Vec<Seen> = clients.into_iter().map(|client| client.join().unwrap()).collect();

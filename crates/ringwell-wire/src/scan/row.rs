@@ -172,7 +172,7 @@ impl<'a> Scanner<'a> {
         Ok(ask)
     }
 
-    /// Reads one row by the JSON library.
+    /// Reads one row with the JSON library.
     #[inline(never)]
     fn strange_row(&mut self, rest: &'a [u8], row: &mut Row) -> Option<&'a [u8]> {
         let (raw, behind) = relaxed::raw(rest, ROW_DEPTH)?;
