@@ -86,8 +86,8 @@ pub struct Walk<'a> {
     newest: Option<Slot>,
     /// Its time in this node's shard time.
     newest_at: Millis,
-    /// The wall clock less shard time at the newest allocation.
-    newest_shift: i64,
+    /// The wall clock less shard time at the newest allocation; `None` if that is unknown.
+    newest_shift: Option<i64>,
     /// Whether all records read so far are from after the number's last transfer from another shard
     /// to this one.
     is_foreign: bool,
@@ -98,9 +98,10 @@ pub struct Walk<'a> {
     /// it.
     locked_until: Option<Millis>,
     next_allocated_at: Option<Millis>,
-    /// Whether an allocation seemed to be later than the one after it: the wall clock was wrong,
-    /// and was not corrected before the machine was booted again. Its time is then unknown, so that
-    /// an older one counts only while its lockout runs.
+    /// Whether the time of the one after it is unknown, or an allocation seemed to be later than
+    /// the one after it: the wall clock was wrong, and was not corrected before the machine was
+    /// booted again. Its time is then unknown, so that an older one counts only while its lockout
+    /// runs.
     is_doubtful: bool,
     /// The keep-alives, if they are collected.
     collected: Option<Collected>,
@@ -225,7 +226,8 @@ impl Walk<'_> {
         record: &Record<'_>,
         group: Option<Clocks>,
     ) -> Result<Step, BrokenChain> {
-        let (broken, shift) = (BrokenChain { number: self.number }, self.shift(record, group));
+        let (broken, dated) = (BrokenChain { number: self.number }, self.shift(record, group));
+        let shift = dated.unwrap_or_else(|| self.shift_now());
         if let Some(skipped) = self.overshot(record.at(), shift) {
             return Ok(Step::Read(skipped));
         }
@@ -272,7 +274,7 @@ impl Walk<'_> {
             Record::Adopt { number, allocated_at, locked_until, local_at, previous, .. }
                 if number == self.number =>
             {
-                self.adopted(allocated_at, locked_until, local_at, shift);
+                self.adopted(allocated_at, locked_until, local_at, dated);
                 Ok(self.back(previous))
             }
             _ => Err(broken),
@@ -320,14 +322,20 @@ impl Walk<'_> {
         passed
     }
 
-    /// The lead of the wall clock over shard time when the event of `record` happened.
-    fn shift(&self, record: &Record<'_>, group: Option<Clocks>) -> i64 {
+    /// The present lead of the wall clock over shard time.
+    fn shift_now(&self) -> i64 {
+        self.clocks.map_or(0, |clocks| clocks.wall_less_shard())
+    }
+
+    /// The lead of the wall clock over shard time when the event of `record` happened, if it is
+    /// known.
+    fn shift(&self, record: &Record<'_>, group: Option<Clocks>) -> Option<i64> {
         let (then, noted) = (record.clocks(group), self.noted.iter().copied());
         match *record {
             Record::Adopt { at, local_at, .. } => {
                 wall_less_shard_at((local_at, at), then, self.clocks, noted)
             }
-            _ => wall_less_shard(then, self.clocks, noted),
+            _ => Some(wall_less_shard(then, self.clocks, noted)),
         }
     }
 
@@ -343,16 +351,32 @@ impl Walk<'_> {
     /// The newest allocation, if its record was not read and it had happened by then.
     fn newest_held(&self) -> Option<PastAllocation> {
         let newest = self.newest?;
-        let wall = shifted(self.newest_at, self.newest_shift);
+        let shift = match self.at {
+            Moment::Wall(_) => self.newest_shift?,
+            Moment::Shard(_) => self.newest_shift.unwrap_or_else(|| self.shift_now()),
+        };
+        let wall = shifted(self.newest_at, shift);
         self.at.is_from(self.newest_at, wall).then(|| PastAllocation {
             pool: None,
             allocated_at: newest.allocated_at,
             allocated_wall: wall,
-            locked_until: shifted(newest.locked_until, self.newest_shift),
+            locked_until: shifted(newest.locked_until, shift),
             params: Vec::new(),
             next_allocated_at: None,
             keep_alives: self.collected.as_ref().map(|it| it.found.clone()),
         })
+    }
+
+    /// The result, which is uncertain if the newest allocation has no date: it may be the requested
+    /// one.
+    fn past(&self, held: Option<PastAllocation>) -> Past {
+        let missing = Some(Missing::NotKept).filter(|_| held.is_none() && self.is_undated());
+        Past { held, missing }
+    }
+
+    /// Whether the time of the newest allocation is needed and unknown.
+    fn is_undated(&self) -> bool {
+        matches!(self.at, Moment::Wall(_)) && self.newest_shift.is_none()
     }
 
     /// A lockout was set again at `at`. The shard's state has the current form of the newest
@@ -371,10 +395,13 @@ impl Walk<'_> {
         if let Some(newest) = self.newest {
             if newest.allocated_at == met.allocated_at {
                 locked_until = newest.locked_until;
+                self.newest_shift = Some(met.shift);
             } else if let Some(held) = self.newest_held() {
                 return Some(Step::Done(Past { held: Some(held), missing: None }));
             } else {
-                self.next_allocated_at = Some(shifted(self.newest_at, self.newest_shift));
+                self.next_allocated_at =
+                    self.newest_shift.map(|shift| shifted(self.newest_at, shift));
+                self.is_doubtful |= self.is_undated();
             }
             self.newest = None;
         }
@@ -395,7 +422,7 @@ impl Walk<'_> {
                 keep_alives: self.collected.as_ref().map(|it| it.found.clone()),
             };
             let held = Some(held).filter(|_| !(is_late && self.is_doubtful));
-            return Some(Step::Done(Past { held, missing: None }));
+            return Some(Step::Done(self.past(held)));
         }
         self.next_allocated_at = Some(known);
         self.collected = self.collected.as_ref().map(|_| Collected::default());
@@ -409,7 +436,7 @@ impl Walk<'_> {
         allocated_at: Millis,
         locked_until: Millis,
         local_at: Millis,
-        shift: i64,
+        shift: Option<i64>,
     ) {
         self.is_foreign = true;
         let extended = self.locked_until.take();
@@ -429,7 +456,7 @@ impl Walk<'_> {
 
     fn back(&self, previous: Position) -> Step {
         if previous == Position::NONE {
-            Step::Done(Past { held: self.newest_held(), missing: None })
+            Step::Done(self.past(self.newest_held()))
         } else {
             Step::Read(previous)
         }

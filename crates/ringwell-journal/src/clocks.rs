@@ -113,19 +113,21 @@ pub fn wall_less_shard(
 /// in a group with the clocks `then`. It may have happened in an earlier boot; the clocks of that
 /// boot then apply, if `noted`, from all shards of the node, has them. A boot's shard time is later
 /// than any that was recorded before it, and a boot that began after `at` is not that of the event.
+/// `None` if the clocks of its boot were dropped with old history: shard time may have leapt since,
+/// by any amount.
 pub fn wall_less_shard_at(
     (at, recorded_at): (Millis, Millis),
     then: Option<Clocks>,
     now: Option<Clocks>,
     noted: impl Iterator<Item = Noted> + Clone,
-) -> i64 {
+) -> Option<i64> {
     let between = noted.clone().filter(|noted| at <= noted.at && noted.at < recorded_at);
     let after = between.min_by_key(|noted| noted.at).map(|noted| noted.clocks).or(then);
     let began_later =
         after.is_some_and(|clocks| i128::from(clocks.shard_offset) > i128::from(at.0));
-    let before = noted.clone().filter(|noted| began_later && noted.at < at);
-    let before = before.max_by_key(|noted| noted.at).map(|noted| noted.clocks);
-    wall_less_shard(before.or(after), now, noted)
+    let before = noted.clone().filter(|noted| noted.at < at).max_by_key(|noted| noted.at);
+    let clocks = if began_later { Some(before?.clocks) } else { after };
+    Some(wall_less_shard(clocks, now, noted))
 }
 
 /// If a wall clock was set ahead, or was further ahead than this after a boot, it counts for the

@@ -68,11 +68,15 @@ impl Rig {
         self.groups.extend(self.engine.seal(Vec::new()));
     }
 
+    fn look_up(&self, at: Moment) -> (Past, usize) {
+        self.follow(self.engine.attribution(self.number, at, &self.noted))
+    }
+
     /// The visitor named for a wall-clock time, and the count of records read for it.
     fn holder(&self, wall_ms: u64) -> (Option<String>, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
-        let (held, read) = self.follow(self.engine.attribution(self.number, at, &self.noted));
-        (held.map(|held| String::from_utf8(held.params).unwrap()), read)
+        let (past, read) = self.look_up(at);
+        (past.held.map(|held| String::from_utf8(held.params).unwrap()), read)
     }
 
     /// The keep-alives until a wall-clock time of the visitor named for it, in milliseconds, and
@@ -80,17 +84,17 @@ impl Rig {
     fn keep_alives(&self, wall_ms: u64) -> (Vec<u64>, bool, usize) {
         let at = Moment::Wall(START + Millis(wall_ms));
         let (walk, step) = self.engine.attribution(self.number, at, &self.noted);
-        let (held, read) = self.follow((walk.with_keep_alives(), step));
-        let kept = held.unwrap().keep_alives.unwrap();
+        let (past, read) = self.follow((walk.with_keep_alives(), step));
+        let kept = past.held.unwrap().keep_alives.unwrap();
         (kept.at.iter().map(|at| at.0 - START.0).collect(), kept.is_part, read)
     }
 
     /// The result of a look-up, and the count of records read for it.
-    fn follow(&self, (mut walk, mut step): (Walk<'_>, Step)) -> (Option<PastAllocation>, usize) {
+    fn follow(&self, (mut walk, mut step): (Walk<'_>, Step)) -> (Past, usize) {
         let mut read = 0;
         loop {
             let position = match step {
-                Step::Done(past) => return (past.held, read),
+                Step::Done(past) => return (past, read),
                 Step::Read(position) => position,
             };
             let n = position_parts(position).0;
@@ -161,6 +165,25 @@ fn a_fact_reported_after_a_boot_is_dated_by_the_clocks_before_it() {
         rig.engine.set_clocks(rig.clocks);
         rig.check(&[(1_000, Some("own")), (3_099, Some("own")), (3_100, empty), (60_000, empty)]);
     }
+}
+
+#[test]
+fn a_fact_whose_clocks_were_dropped_has_no_date_and_hides_nobody() {
+    let mut rig = Rig::new();
+    rig.ask(1_000, "own", None);
+    // Old history was dropped, with the clocks of that boot. Shard time has leapt since.
+    rig.boot();
+    rig.clocks.shard_offset += 400 * 86_400_000;
+    rig.hear_late(9_000, 3_000);
+    rig.engine.set_clocks(rig.clocks);
+    let own = Some("own");
+    rig.check(&[(999, None), (1_000, own), (1_999, own), (2_000, None), (60_000, None)]);
+    let missing = |at| rig.look_up(at).0.missing;
+    assert_eq!(missing(Moment::Wall(START + Millis(1_500))), None);
+    assert_eq!(missing(Moment::Wall(START + Millis(2_000))), Some(Missing::NotKept));
+    // Shard time is enough.
+    let held = |ms| rig.look_up(Moment::Shard(START + Millis(ms))).0.held.unwrap().allocated_at;
+    assert_eq!((held(2_999), held(3_000)), (START + Millis(1_000), START + Millis(3_000)));
 }
 
 #[test]

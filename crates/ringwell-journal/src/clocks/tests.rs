@@ -56,26 +56,28 @@ fn an_event_is_dated_by_the_clocks_of_its_boot_wherever_they_were_recorded() {
         wall_less_shard_at(times, Some(then), Some(third), ends.into_iter())
     };
     for (at, wanted) in [(1_000, 100), (1_900, 100), (1_901, 200), (2_900, 200), (2_901, 300)] {
-        assert_eq!(date(at, 5_000, third), wanted, "of {at}, recorded in the third boot");
+        assert_eq!(date(at, 5_000, third), Some(wanted), "of {at}, recorded in the third boot");
     }
     // When the record was written, neither the end of the first boot nor another boot had been
     // recorded.
-    assert_eq!(date(1_000, 1_200, first), 100);
-    assert_eq!(date(1_950, 2_000, second), 200);
+    assert_eq!(date(1_000, 1_200, first), Some(100));
+    assert_eq!(date(1_950, 2_000, second), Some(200));
 }
 
 #[test]
 fn an_event_after_the_last_record_of_its_boot_is_not_dated_by_a_boot_that_began_later() {
     let (first, second) = (clocks(1, 0, 100), clocks(2, 1_600, -7_000));
     let ends = [noted(1_500, first), noted(1_900, second)];
-    let date = |at| {
+    let date = |at, ends: &[Noted]| {
         let times = (Millis(at), Millis(2_000));
-        wall_less_shard_at(times, Some(second), Some(second), ends.into_iter())
+        wall_less_shard_at(times, Some(second), Some(second), ends.iter().copied())
     };
     for (at, wanted) in [(1_499, 100), (1_500, 100), (1_501, 100), (1_599, 100)] {
-        assert_eq!(date(at), wanted, "{at}");
+        assert_eq!(date(at, &ends), Some(wanted), "{at}");
     }
-    assert_eq!((date(1_600), date(1_950)), (-8_600, -8_600));
+    assert_eq!((date(1_600, &ends), date(1_950, &ends)), (Some(-8_600), Some(-8_600)));
+    // Old history was dropped.
+    assert_eq!((date(1_599, &ends[1..]), date(1_600, &ends[1..])), (None, Some(-8_600)));
 }
 
 #[test]
