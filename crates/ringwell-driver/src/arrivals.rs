@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Slot};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Retired, Slot};
 use ringwell_directory::{Arrivals, BucketHold, Directory, Owners, bucket, without};
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
@@ -232,24 +232,33 @@ async fn hold_pools<P: Platform>(
     let known = known_here(node, peers, pools).await;
     // The change itself detects that the shard has ended.
     let Some(now) = now(peers, first).await else { return false };
-    // No other node can have handed out a number that is locked here.
+    // No other node can have handed out a number that is locked here, except to its holder: a node
+    // that got its bucket may have lengthened the lockout. It is asked for each of them.
     let locked = known.iter().filter(|(_, until)| **until > now);
     let locked: Vec<_> = locked.filter_map(|(number, _)| NumberRange::new(*number, 1)).collect();
     let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
         (*pool, ranges.iter().flat_map(|range| without(*range, &locked)).collect())
     };
-    let pools: Vec<(PoolId, Vec<NumberRange>)> = pools.iter().map(rest).collect();
-    let left = ask_others(platform, node, peers, &pools, counts_silent).await;
+    let rest = pools.iter().map(rest);
+    let one = |range: &NumberRange| (PoolId(0), vec![*range]);
+    let asked: Vec<(PoolId, Vec<NumberRange>)> = rest.chain(locked.iter().map(one)).collect();
+    let left = ask_others(platform, node, peers, &asked, counts_silent).await;
     let Some(now) = self::now(peers, first).await else { return false };
+    let until = |left: Option<Millis>| {
+        let longest = node.lifetimes().longest(now);
+        // In this shard's time, times are rounded down.
+        now + left.map_or(longest + LIST_SPREAD, |left| left + Millis(left.0.min(1)))
+    };
+    let (left, left_locked) = left.split_at(pools.len());
+    let locked = locked.iter().zip(left_locked);
+    let locked = locked.map(|(range, left)| (range.first(), until(*left)));
+    lengthen(peers, first, locked.filter(|(number, until)| known.get(number) < Some(until))).await;
     let (mut holds, mut is_held) = (node.bucket_holds(), false);
-    for ((pool, numbers), left) in pools.iter().zip(left) {
+    for ((pool, numbers), left) in asked.iter().zip(left) {
         if numbers.is_empty() {
             continue;
         }
-        // In this shard's time, times are rounded down.
-        let longest = node.lifetimes().longest(now);
-        let left = left.map_or(longest + LIST_SPREAD, |left| left + Millis(left.0.min(1)));
-        let until = (now + left).max(node.begun.unknown_until);
+        let until = until(*left).max(node.begun.unknown_until);
         let is_known = || {
             numbers.iter().any(|range| known.range(range.first()..=range.last()).next().is_some())
         };
@@ -261,6 +270,22 @@ async fn hold_pools<P: Platform>(
     }
     node.set_bucket_holds(holds);
     is_held
+}
+
+/// The shard notes later ends of lockouts, which go with the numbers wherever they go in this node.
+async fn lengthen(peers: &Peers, shard: u16, locked: impl Iterator<Item = (PromoNumber, Millis)>) {
+    let retired = |(number, locked_until)| Retired {
+        slot: Slot { locked_until, ..Slot::new(number) },
+        local_at: Millis::ZERO,
+        pool: PoolId(0),
+        visitor: None,
+    };
+    let known: Vec<Retired> = locked.map(retired).collect();
+    if !known.is_empty() {
+        let (answers, holds, put) = (Vec::new(), Vec::new(), Vec::new());
+        // A shard that has ended hands nothing out.
+        let _ = ask(peers, shard, Step::Enter { known, answers, holds, put }).await;
+    }
 }
 
 /// The pools of these buckets whose lists have changed since this node agreed to take them, with

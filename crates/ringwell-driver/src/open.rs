@@ -32,7 +32,7 @@ use std::mem::take;
 
 use read::KeptIn;
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHold, BucketHolds, Directory, Placement};
+use ringwell_directory::{BucketHolds, Directory};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
 use ringwell_journal::{Durability, Noted, Verdict};
 
@@ -104,7 +104,8 @@ pub struct Begun<F: Files> {
     pub unknown_until: Millis,
     /// The reason why all of the data was in doubt, if it was.
     pub copied: Option<Copied>,
-    /// For each shard, the count of its pools that are held because of a bucket.
+    /// For each shard that is not in doubt, the count of its pools that are held because of a
+    /// bucket.
     pub held: Vec<(u16, u64)>,
 }
 
@@ -128,17 +129,6 @@ impl<F: Files> Begun<F> {
             self.gaps.write(files, data)?;
         }
         Ok(())
-    }
-
-    /// If the data are a copy, pools that are not in the list yet will be held for their own
-    /// lifetimes, which may be longer than all known ones.
-    fn hold_copied(&mut self, placement: &Placement, now: Millis) {
-        if self.copied.is_none() {
-            return;
-        }
-        let all = self.shards.iter().flat_map(|opened| placement.buckets_of(opened.shard));
-        let hold = BucketHold { since: now, until: Millis::ZERO };
-        all.for_each(|bucket| self.holds.add(bucket, hold));
     }
 
     /// The findings, for the node. `journals` are the shards' next groups; `is_first` means that
@@ -218,13 +208,12 @@ pub fn begin<F: Files>(
     }
     let recorded_until = recorded_until(&reads);
     let noted = reads.iter().flat_map(Read::noted).collect();
-    let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
     let heard = start.last_owner.filter(|owner| is_last_owner(owner, &reads));
     let heard = heard.map(|owner| owner.recorded);
     let clocks = agree(&mut reads, directory, &start.reading, heard)?;
     let now = clocks.shard(start.reading.since_boot);
-    let new_shards: Vec<u16> =
-        reads.iter().filter(|read| read.is_new()).map(|read| read.shard).collect();
+    let doubtful = reads.iter().filter(|read| read.is_in_doubt).map(|read| read.shard);
+    let doubtful: Vec<u16> = doubtful.collect();
     let member = start.member.filter(|_| has_files);
     let served = member.and_then(|_| ServedMap::read(files, &settings.data).transpose());
     let served = served.transpose()?;
@@ -236,15 +225,17 @@ pub fn begin<F: Files>(
     // be locked.
     let lifetimes = served.as_ref().and_then(|served| served.lifetimes).unwrap_or_default();
     let lifetimes = lifetimes.followed_by(lifetimes::longest(directory), now);
-    let new = member.map(|(own, version)| {
-        if start.has_log {
-            // The previous server of a shard left its lockouts in its log, which refuses another
-            // placement.
-            return Ok(BTreeSet::new());
+    let mut new = match member {
+        // The previous server of a shard left its lockouts in its log, which refuses another
+        // placement.
+        Some((own, version)) if !start.has_log => {
+            hold::new_buckets(placement, version, own, served.as_ref())?
         }
-        hold::new_buckets(placement, version, own, served.as_ref(), &new_shards)
-    });
-    let new = new.transpose()?;
+        _ => BTreeSet::new(),
+    };
+    // Pools that are not in the list yet will be held for their own lifetimes, which may be longer
+    // than all known ones.
+    new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
     let shards = reads.into_iter().map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
     let mut begun = Begun {
         shards,
@@ -265,21 +256,19 @@ pub fn begin<F: Files>(
     };
     if has_files {
         begun.recorded_until = recorded_until;
-        begun.note(start, is_in_doubt.then(|| clocks.wall(now)))?;
+        begun.note(start, Some(clocks.wall(now)).filter(|_| !doubtful.is_empty()))?;
     }
-    let Some(new) = new else {
-        begun.hold_copied(placement, now);
-        return Ok(begun);
-    };
     begun.served_lists = served_lists;
-    if is_in_doubt || !new.is_empty() {
+    if member.is_some() && !new.is_empty() {
         begun.unknown_until = arrivals::unknown_until(lifetimes, now);
     }
     let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
     begun.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     for Opened { shard, engine, .. } in &mut begun.shards {
         let held = hold_buckets(engine, *shard, directory, &begun.holds, now);
-        begun.held.push((*shard, held));
+        if !doubtful.contains(shard) {
+            begun.held.push((*shard, held));
+        }
     }
     Ok(begun)
 }

@@ -34,7 +34,9 @@ impl World {
         for (id, thread) in running.flat_map(|running| &running.threads) {
             let engine = thread.shard.engine.borrow();
             let now = (self.shared.now.get(), thread.shard.clock_now());
-            self.shared.model.borrow_mut().serves(&state(*id, engine.shard(), now))?;
+            let is_still = !engine.may_serve(now.1);
+            let begun = TakenUp { is_still, ..state(*id, engine.shard(), now) };
+            self.shared.model.borrow_mut().serves(&begun)?;
         }
         Ok(())
     }

@@ -26,9 +26,9 @@ pub struct OldMap {
 }
 
 /// The buckets of `shards` that another node may have served last. The first map causes no holds:
-/// no number was served before. A shard with a journal but without a map served its buckets without
-/// a cluster, or was stopped before it recorded its first map. If the node missed maps, all its
-/// buckets may have been elsewhere in between. `new_shards` are those that have no journal yet.
+/// no number was served before. A node that has recorded no map, and begins with a later one, may
+/// have been stopped before it recorded that. If the node missed maps, all its buckets may have been
+/// elsewhere in between.
 ///
 /// # Errors
 /// [`OldMap`]
@@ -37,7 +37,6 @@ pub(super) fn new_buckets(
     version: u64,
     shards: &[u16],
     served: Option<&ServedMap>,
-    new_shards: &[u16],
 ) -> Result<BTreeSet<u16>, OldMap> {
     let of = |shards: &[u16]| -> BTreeSet<u16> {
         shards.iter().flat_map(|shard| placement.buckets_of(*shard)).collect()
@@ -48,7 +47,7 @@ pub(super) fn new_buckets(
         }
         Some(served) if served.version + 1 < version => of(shards),
         Some(served) => of(shards).difference(&served.buckets).copied().collect(),
-        None if version > 1 => of(new_shards),
+        None if version > 1 => of(shards),
         None => BTreeSet::new(),
     })
 }

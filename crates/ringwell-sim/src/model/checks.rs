@@ -240,6 +240,9 @@ impl Model {
     /// A shard begins to serve; it has queried the other nodes by now.
     pub(crate) fn serves(&mut self, begun: &TakenUp) -> Judged {
         self.know_again(begun);
+        if begun.is_still {
+            return Ok(());
+        }
         let (id, now) = (begun.shard, (begun.now_us, begun.now_ms));
         let pools = self.shards.get(&id).into_iter().flat_map(|shard| &shard.pools);
         pools.into_iter().try_for_each(|(pool, rule)| self.check_locked(id, *pool, rule, now))
