@@ -106,6 +106,8 @@ pub(crate) struct Disk {
     pub(crate) was_damaged: bool,
     /// Whether groups count as stored without a flush: durability `os`.
     pub(crate) is_os: bool,
+    /// Whether groups may have been answered since the last orderly stop.
+    pub(crate) has_served: bool,
     /// Whether a power cut or a failed flush has lost such groups since the last start.
     pub(crate) has_lost_groups: bool,
     /// … or at any time.
@@ -404,7 +406,8 @@ impl Disk {
         self.names = names;
         for (id, file) in &mut self.files {
             let dirty = std::mem::take(&mut file.dirty);
-            let has_groups = self.is_os && segments.contains(id);
+            // The groups of a start that did not get as far as serving have not been answered.
+            let has_groups = self.is_os && self.has_served && segments.contains(id);
             for block in dirty {
                 let fate = faults.stream(Kind::Power).below(3);
                 if fate == 0 {

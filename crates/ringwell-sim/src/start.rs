@@ -286,6 +286,7 @@ impl World {
         life::unmark(&files, &running.node);
         running.node.enter(Phase::Serving);
         running.is_serving = true;
+        files.disk().has_served = true;
         let known = running.directory().pool_count();
         self.tell(node, &[], || "serves".to_owned());
         let is_asked =
@@ -381,7 +382,8 @@ impl World {
         let is_off = is_os && self.faults.stream(Kind::Stop).chance(500_000);
         self.stop(node, is_off);
         if is_orderly {
-            self.nodes[node].files.disk().has_lost_groups = false;
+            let mut disk = self.nodes[node].files.disk();
+            (disk.has_served, disk.has_lost_groups) = (false, false);
         }
     }
 

@@ -65,9 +65,8 @@ pub fn agree<F: Files>(
 /// the number of shards has changed; every shard then gets all answers of repeatable batches,
 /// because it may own their pools now.
 fn adopt<F: Files>(reads: &mut [Read<F>]) {
+    adopt_doubts(reads);
     let retired: Vec<_> = reads.iter().flat_map(|read| read.restore.retired()).copied().collect();
-    let has_new = reads.iter().any(Read::is_new);
-    adopt_doubts(reads, has_new || !retired.is_empty());
     if retired.is_empty() || planted(Bug::NoAgreement) {
         return;
     }
@@ -83,20 +82,18 @@ fn adopt<F: Files>(reads: &mut [Read<F>]) {
     }
 }
 
-/// Reports held pools to every shard, because they may be its own now. If pools have moved, a
-/// doubtful part of one journal may concern any shard.
-fn adopt_doubts<F: Files>(reads: &mut [Read<F>], have_moved: bool) {
+/// Reports held pools to every shard, because they may be its own now. A doubtful part of one journal
+/// may concern any shard: numbers may have moved, and the part that would show it is missing.
+fn adopt_doubts<F: Files>(reads: &mut [Read<F>]) {
     let holds: Vec<_> = reads.iter().flat_map(|read| read.restore.holds()).collect();
     let longest = reads.iter().map(|read| read.restore.lockout_max()).max().unwrap_or_default();
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
     for read in reads {
         for (pool, until) in &holds {
-            if pool.is_some() || have_moved {
-                read.restore.adopt_hold(*pool, *until);
-            }
+            read.restore.adopt_hold(*pool, *until);
         }
         read.restore.know_lockout(longest);
-        read.is_in_doubt |= is_in_doubt && have_moved;
+        read.is_in_doubt |= is_in_doubt;
     }
 }
 
