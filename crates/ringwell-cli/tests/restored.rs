@@ -296,6 +296,38 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     assert!(!record.exists(), "an orderly stop flushes everything");
 }
 
+/// Changes the record that a process left behind that was killed.
+type Change = fn(&mut serde_json::Value);
+
+#[test]
+fn the_reason_of_a_hold_is_the_boot_the_mount_or_the_failed_write() {
+    let held = |change: Change| {
+        let settings = "shards = 1\ndurability = \"os\"";
+        let site = Site::new(vec![Pool::new(1, 9, LONG)], settings);
+        Server::start(site.serve(&[])).kill();
+        let record = site.data().join("unflushed.json");
+        let mut fields = serde_json::from_slice(&std::fs::read(&record).unwrap()).unwrap();
+        change(&mut fields);
+        std::fs::write(&record, fields.to_string()).unwrap();
+        let server = Server::start(site.serve(&[]));
+        let is_held = is_overflow(&server, &site);
+        (is_held, server.log())
+    };
+    let changes: [(Change, &str); 3] = [
+        (|fields| fields["boot"] = 1.into(), "the machine was booted"),
+        (|fields| fields["mount"] = 1.into(), "was mounted again"),
+        (|fields| *fields = serde_json::json!({"boot": 0}), "a write or a flush failed"),
+    ];
+    for (change, reason) in changes {
+        let (is_held, log) = held(change);
+        let said = changes.iter().map(|(_, reason)| *reason).filter(|it| log.contains(*it));
+        assert_eq!((is_held, said.collect::<Vec<_>>()), (true, vec![reason]), "{log}");
+    }
+    // As written by earlier versions.
+    let (is_held, log) = held(|fields| *fields = serde_json::json!({"boot": fields["boot"]}));
+    assert!(!is_held, "{log}");
+}
+
 /// The copy has no trace of the pool, and its lifetime is longer than that of all others.
 #[test]
 fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {

@@ -35,6 +35,8 @@ bugs! {
     OwnersNotAsked "owners-not-asked";
     /// With durability `os`, nothing is held after a power cut.
     PowerCutIgnored "power-cut-ignored";
+    /// With durability `os`, nothing is held after the file system was mounted again.
+    RemountIgnored "remount-ignored";
     /// With durability `os`, a journal continues after a failed flush, and the next start holds
     /// nothing.
     FailedFlushIgnored "failed-flush-ignored";

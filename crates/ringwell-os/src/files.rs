@@ -152,6 +152,10 @@ impl Files for OsFiles {
         path.exists()
     }
 
+    fn mount_of(&self, path: &Path) -> Option<u64> {
+        platform::mount_of(path)
+    }
+
     fn random(&self, path: &Path) -> Result<[u8; 16], FileError> {
         random().context("draw random bytes for", path)
     }

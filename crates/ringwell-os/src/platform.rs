@@ -1,5 +1,5 @@
-//! Calls that only Linux has: writes past the page cache, advice about it, magic numbers of file
-//! systems.
+//! Calls that only Linux has: writes past the page cache, advice about it, magic numbers and mounts
+//! of file systems.
 //!
 //! Servers run on Linux. The engine in a gem runs on macOS too: there a journal is flushed after
 //! each write, and no file system is reported as doubtful.
@@ -27,6 +27,52 @@ pub(crate) fn read_past_cache(file: &File) {
 }
 #[cfg(not(target_os = "linux"))]
 pub(crate) fn read_past_cache(_: &File) {}
+
+/// The inode of the file system's directory in sysfs. The kernel makes that directory at the mount
+/// and removes it at the unmount; it numbers the inodes of sysfs in the order in which they are
+/// made. Source: docs/decisions/051-a-file-system-that-is-mounted-again.md.
+#[cfg(target_os = "linux")]
+pub(crate) fn mount_of(path: &Path) -> Option<u64> {
+    use std::fs::metadata;
+    use std::os::unix::fs::MetadataExt;
+    let device = metadata(path).ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let of_device = || {
+        let link = std::fs::read_link(format!("/sys/dev/block/{major}:{minor}")).ok()?;
+        let name = link.file_name()?;
+        ["ext4", "xfs", "f2fs"]
+            .iter()
+            .find_map(|kind| metadata(Path::new("/sys/fs").join(kind).join(name)).ok())
+    };
+    // Network file systems and FUSE.
+    let of_no_device = || metadata(format!("/sys/class/bdi/{major}:{minor}")).ok();
+    let found = if major > 0 { of_device() } else { of_btrfs(path).or_else(of_no_device) };
+    Some(found?.ino())
+}
+#[cfg(not(target_os = "linux"))]
+pub(crate) fn mount_of(_: &Path) -> Option<u64> {
+    None
+}
+
+/// The directory of a btrfs, whose name is the file system's UUID. `statvfs` reports the UUID's
+/// words: the first one exclusive or the third one.
+#[cfg(target_os = "linux")]
+fn of_btrfs(path: &Path) -> Option<std::fs::Metadata> {
+    const BTRFS: rustix::fs::FsWord = 0x9123_683e;
+    if rustix::fs::statfs(path).ok()?.f_type != BTRFS {
+        return None;
+    }
+    let reported = rustix::fs::statvfs(path).ok()?.f_fsid & u64::from(u32::MAX);
+    let word = |uuid: &str, at: usize| u32::from_str_radix(uuid.get(at..at + 8)?, 16).ok();
+    let is_reported = |name: &std::ffi::OsString| {
+        let uuid = name.to_str().unwrap_or_default().replace('-', "");
+        let folded = word(&uuid, 0).zip(word(&uuid, 16)).map(|(first, third)| first ^ third);
+        folded.is_some_and(|folded| u64::from(folded) == reported)
+    };
+    let mounted = std::fs::read_dir("/sys/fs/btrfs").ok()?.flatten();
+    let name = mounted.map(|entry| entry.file_name()).find(is_reported)?;
+    std::fs::metadata(Path::new("/sys/fs/btrfs").join(name)).ok()
+}
 
 /// Name of the directory's file system, if it is one that does not keep its promises.
 #[cfg(target_os = "linux")]

@@ -95,6 +95,12 @@ pub(crate) struct Disk {
     /// Increases with each end of a process, so that calls of earlier ones have no effect.
     pub(crate) life: u32,
     pub(crate) is_full: bool,
+    /// Nothing becomes durable until the disk is mounted again.
+    pub(crate) is_dead: bool,
+    /// … and its file system has noticed that, so that it refuses writes as well.
+    pub(crate) is_read_only: bool,
+    /// The count of times that it was mounted again.
+    pub(crate) mounts: u64,
     pub(crate) has_stopped: bool,
     /// Data that it reported as stored but did not keep: writes lost or misplaced, flushes that
     /// failed silently.
@@ -126,6 +132,12 @@ impl Disk {
         if self.has_stopped { Err(Trouble::Crashed) } else { Ok(()) }
     }
 
+    /// Begins a call that reaches the disk, or changes names.
+    fn begin_on_disk(&mut self, faults: &mut Faults) -> DiskResult {
+        self.begin(faults)?;
+        if self.is_dead { Err(Trouble::Io) } else { Ok(()) }
+    }
+
     /// Whether the disk has violated its guarantees.
     pub(crate) fn is_to_blame(&self) -> bool {
         self.lies > 0 || self.was_damaged || self.lost_groups
@@ -133,7 +145,8 @@ impl Disk {
 
     /// The files are lost, as on a new disk.
     pub(crate) fn wipe(&mut self) {
-        *self = Self { life: self.life, is_os: self.is_os, ..Self::default() };
+        let Self { life, is_os, mounts, .. } = *self;
+        *self = Self { life, mounts, is_os, ..Self::default() };
     }
 
     /// The files of one shard are lost, as if its volume were not mounted. Returns them.
@@ -221,7 +234,7 @@ impl Disk {
     }
 
     pub(crate) fn create(&mut self, faults: &mut Faults, name: Name) -> Result<Handle, Trouble> {
-        self.begin(faults)?;
+        self.begin_on_disk(faults)?;
         if self.is_full {
             return Err(Trouble::Full);
         }
@@ -244,6 +257,9 @@ impl Disk {
         bytes: &[u8],
     ) -> DiskResult {
         self.begin(faults)?;
+        if self.is_dead && (self.is_read_only || file.is_direct) {
+            return Err(Trouble::Io);
+        }
         if self.is_full {
             return Err(Trouble::Full);
         }
@@ -273,7 +289,7 @@ impl Disk {
 
     /// Sets the length of a file to the end of its written bytes.
     pub(crate) fn cut(&mut self, faults: &mut Faults, file: &Handle, len: u64) -> DiskResult {
-        self.begin(faults)?;
+        self.begin_on_disk(faults)?;
         let len = usize::try_from(len).map_err(|_| Trouble::Io)?;
         let file = self.opened(file)?;
         file.cached.resize(len, 0);
@@ -284,7 +300,7 @@ impl Disk {
 
     /// Makes written bytes durable.
     pub(crate) fn flush(&mut self, faults: &mut Faults, handle: &Handle) -> DiskResult {
-        self.begin(faults)?;
+        self.begin_on_disk(faults)?;
         let name = handle.name;
         self.on_their_way.remove(&handle.id);
         let fails = faults.strikes(Kind::FlushError);
@@ -316,7 +332,7 @@ impl Disk {
     }
 
     pub(crate) fn rename(&mut self, faults: &mut Faults, from: Name, to: Name) -> DiskResult {
-        self.begin(faults)?;
+        self.begin_on_disk(faults)?;
         let id = self.names.remove(&from).ok_or(Trouble::Missing)?;
         self.names.insert(to, id);
         self.has_published |= matches!(to.sort, Sort::Snapshot | Sort::Map);
@@ -325,7 +341,7 @@ impl Disk {
     }
 
     pub(crate) fn remove(&mut self, faults: &mut Faults, name: Name) -> DiskResult {
-        self.begin(faults)?;
+        self.begin_on_disk(faults)?;
         self.names.remove(&name).ok_or(Trouble::Missing)?;
         self.changes.push(Change::Remove(name));
         Ok(())
@@ -333,7 +349,7 @@ impl Disk {
 
     /// Makes names durable.
     pub(crate) fn flush_names(&mut self, faults: &mut Faults) -> DiskResult {
-        self.begin(faults)?;
+        self.begin_on_disk(faults)?;
         self.durable_names.clone_from(&self.names);
         self.changes.clear();
         let used: BTreeSet<u64> = self.names.values().copied().collect();
@@ -381,8 +397,16 @@ impl Disk {
         }
     }
 
-    /// The power was cut: any subset of the unflushed data is stored.
+    /// From now on nothing becomes durable.
+    pub(crate) fn die(&mut self, is_read_only: bool) {
+        (self.is_dead, self.is_read_only) = (true, is_read_only);
+    }
+
+    /// The power was cut: any subset of the unflushed data is stored. Then the disk is mounted
+    /// again.
     pub(crate) fn power_cut(&mut self, faults: &mut Faults) {
+        (self.is_dead, self.is_read_only) = (false, false);
+        self.mounts += 1;
         self.has_stopped = false;
         self.life += 1;
         self.on_their_way.clear();

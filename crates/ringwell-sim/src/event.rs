@@ -47,6 +47,8 @@ pub(crate) enum Event {
     CrashAfter(usize, u32),
     /// A node serves, and an operator acts at once.
     Hasty(usize, u32),
+    /// The disk of a node is mounted again, without a boot.
+    Remount(usize),
     /// A node loses its disk.
     LostDisk(usize),
     /// A copy of a node's data is put back.

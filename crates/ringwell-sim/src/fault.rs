@@ -91,6 +91,7 @@ kinds! {
     ListSpread "list-spread" 40 300_000 900_000;
     StandsStill "stands-still" 25 5_000 60_000;
     LostJournal "lost-journal" 10 5_000 60_000;
+    Remount "remount" 12 5_000 60_000;
 }
 
 impl Kind {
@@ -148,6 +149,7 @@ impl Faults {
                         | Kind::CopyBack
                         | Kind::StandsStill
                         | Kind::LostJournal
+                        | Kind::Remount
                 );
             let is_calmed = is_calm && is_fault;
             let rate = if on.contains(kind) { high } else { rate };

@@ -174,6 +174,10 @@ impl Files for SimFiles {
         name(path).is_some_and(|name| self.disk().exists(name))
     }
 
+    fn mount_of(&self, _: &Path) -> Option<u64> {
+        Some(self.disk().mounts)
+    }
+
     fn random(&self, _: &Path) -> Result<[u8; 16], FileError> {
         let mut salts = lock(&self.salts);
         let both = (u128::from(salts.next()) << 64) | u128::from(salts.next());

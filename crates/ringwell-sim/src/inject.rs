@@ -90,6 +90,9 @@ impl World {
             self.nodes[node].files.disk().is_full = true;
             self.tell(node, &[], || "the disk is full".to_owned());
         }
+        if self.faults.strikes(Kind::Remount) {
+            self.fail_disk(node);
+        }
         if self.faults.strikes(Kind::SlowSpell) {
             let length = self.faults.stream(Kind::SlowSpell).between(SECOND, 4 * SECOND);
             self.shared.clocks[node].slow_until.set(self.now() + length);
@@ -115,6 +118,15 @@ impl World {
             let back = random_between(random, SECOND, STEP_DOUBTED_US.1);
             self.step_clock(node, -back);
         }
+    }
+
+    /// A disk fails or is detached; an operator ends the process and mounts the disk again.
+    fn fail_disk(&mut self, node: usize) {
+        let random = self.faults.stream(Kind::Remount);
+        let (is_read_only, after) = (random.chance(500_000), random.below(2 * SECOND));
+        self.nodes[node].files.disk().die(is_read_only);
+        self.tell(node, &[], || "the disk fails".to_owned());
+        self.queue.add(self.now() + after, Event::Remount(node));
     }
 
     /// The clock that runs while a machine is off is inaccurate.

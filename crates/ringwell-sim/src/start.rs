@@ -38,6 +38,16 @@ const LATE_US: u64 = 2 * SECOND;
 const SEGMENT_BYTES: u64 = 64 << 10;
 const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 
+/// How a process ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Kill,
+    /// Its machine loses power.
+    Power,
+    /// It is killed because its disk has failed, which is then mounted again.
+    Remount,
+}
+
 /// The reason why a node does not start.
 enum Refused {
     /// A journal is damaged.
@@ -389,30 +399,49 @@ impl World {
 
     /// Ends a process: killed, or its machine loses power. It starts again after a while.
     pub(crate) fn stop(&mut self, node: usize, is_power: bool) {
+        self.end_process(node, if is_power { End::Power } else { End::Kill });
+    }
+
+    /// A disk that has failed is mounted again, unless it was replaced meanwhile: its unflushed
+    /// data are lost as after a power cut, but the machine is not booted.
+    pub(crate) fn remount(&mut self, node: usize) {
+        if self.nodes[node].files.disk().is_dead {
+            self.end_process(node, End::Remount);
+        }
+    }
+
+    fn end_process(&mut self, node: usize, end: End) {
         let had = self.nodes[node].running.take();
         self.nodes[node].life += 1;
         for shard in self.cluster.shards_of(node) {
             self.shared.model.borrow_mut().stopped(shard);
         }
         self.nodes[node].paused_until = 0;
-        let why = if is_power { "loses power" } else { "is killed" };
+        let why = match end {
+            End::Kill => "is killed",
+            End::Power => "loses power",
+            End::Remount => "is killed, and its disk is mounted again",
+        };
         self.tell(node, &[], || why.to_owned());
         if let Some(running) = had {
             running.batches.iter().for_each(|batch| self.clients.unsent(*batch));
             bury(running);
         }
-        if is_power {
+        if end == End::Power {
             self.befall_boot(node);
             let was_wrong = self.shared.clocks[node].skew_us.get() != 0;
             let boot = Boot { at: self.now(), was_wrong };
             self.nodes[node].boots.push(boot);
             self.shared.clocks[node].booted_at.set(self.now());
-            self.nodes[node].files.disk().power_cut(&mut self.faults);
-        } else {
-            self.nodes[node].files.disk().kill(self.faults.stream(Kind::Kill));
+        }
+        match end {
+            End::Kill => self.nodes[node].files.disk().kill(self.faults.stream(Kind::Kill)),
+            End::Power | End::Remount => {
+                self.nodes[node].files.disk().power_cut(&mut self.faults);
+            }
         }
         self.nodes[node].files.next_life();
-        self.break_calls(node, is_power);
+        self.break_calls(node, end == End::Power);
         let life = self.nodes[node].life;
         let down = self.chance.between(20 * MS, 3 * SECOND);
         let down = self.pace.down_us(self.now(), down, self.clients.length_us);

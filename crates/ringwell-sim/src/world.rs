@@ -380,6 +380,7 @@ impl World {
             | Event::Repair(..)
             | Event::CrashAfter(..)
             | Event::Hasty(..) => {}
+            Event::Remount(node) => self.remount(node),
             Event::LostDisk(node) => self.lose_disk(node),
             Event::CopyBack(copied) => self.copy_back(&copied),
             Event::BroughtBack(lost) => self.bring_back(&lost),

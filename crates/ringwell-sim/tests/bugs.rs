@@ -45,7 +45,7 @@ const MISSED: [Bug; 7] = [
 
 /// Disabled unless requested: a fault that happens in nearly every run hides bugs whose effects
 /// appear late.
-const ASKED_FOR: [Kind; 13] = [
+const ASKED_FOR: [Kind; 14] = [
     Kind::CrashAfter,
     Kind::Hasty,
     Kind::LostDisk,
@@ -59,6 +59,7 @@ const ASKED_FOR: [Kind; 13] = [
     Kind::CopyBack,
     Kind::ListSpread,
     Kind::StandsStill,
+    Kind::Remount,
 ];
 
 /// A bug, the kinds of faults that are frequent, and the promises of which it must break one.
@@ -84,6 +85,7 @@ const CASES: &[Case] = &[
         &[Kind::Os, Kind::FlushError, Kind::CrashAfter, Kind::Kill],
         &["attribution", "not held", "forgotten"],
     ),
+    (Bug::RemountIgnored, &[Kind::Os, Kind::Remount], &["not held", "double"]),
     (Bug::LostShardIgnored, &[Kind::LostJournal], &["not held", "double"]),
     (Bug::NoNameFlush, &[Kind::Power], &["forgotten", "refused"]),
     (Bug::OneSalt, &[Kind::Power, Kind::CrashAtCall], &["refused", "forgotten"]),

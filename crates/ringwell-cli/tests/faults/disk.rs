@@ -142,3 +142,32 @@ fn interrupted_or_late_writes_are_repeated_without_visible_effect() {
     trial.judge(&server).assert_clean();
     server.stop();
 }
+
+/// Each thread's first write fails, so that all shards record this at once, in one file.
+#[test]
+fn shards_that_fail_at_the_same_moment_record_it_without_another_error() {
+    if !has_strace() {
+        return;
+    }
+    let mut trial = Trial::new("durability = \"os\"\n");
+    let serve = || {
+        let mut serve = trial.serve();
+        serve.args(["--shards", "16"]);
+        serve
+    };
+    let (mut server, again) = (Server::start(serve()), serve());
+    trial.load(&server);
+    trial.fault("the disk fails");
+    let injected = Injected::into(&server, &["pwrite64:error=EIO:when=1"]);
+    trial.wait_for_overflow(&server);
+    injected.end();
+    server.says("the journal failed");
+    let log = server.log();
+    assert!(!log.contains("unflushed.json"), "{log}");
+    let record = trial.site.data().join("unflushed.json");
+    assert_eq!(std::fs::read_to_string(record).unwrap(), r#"{"boot":0}"#);
+    server.kill();
+    server = Server::start(again);
+    server.says("a write or a flush failed before the last stop");
+    server.stop();
+}

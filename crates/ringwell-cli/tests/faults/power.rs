@@ -4,11 +4,16 @@
 //! The shutdown ioctl of ext4 does this to a file system in an image file. It needs the rights to
 //! mount and to use a loop device.
 
+use std::time::Duration;
+
+use serde_json::Value;
 use tempfile::TempDir;
 
+use super::support::batch;
 use super::support::image::Image;
 use super::support::server::Server;
-use super::trial::{Trial, Verdict};
+use super::support::site::{Pool, Site};
+use super::trial::{Trial, Verdict, can_run, within};
 
 /// The result.
 enum Outcome {
@@ -63,9 +68,62 @@ fn allocations_answered_without_a_flush_do_not_survive_a_power_cut() {
     match power_cuts(1, "durability = \"os\"") {
         Some(Outcome::Judged(Verdict(verdict))) => {
             assert!(verdict["violations"]["C2"].as_u64() > Some(0), "{verdict:#}");
+            assert_eq!(verdict["violations"]["C1"], Value::Null, "{verdict:#}");
         }
         // A segment that was flushed when it was begun records how many frames came before it.
         Some(Outcome::Refused(log)) => assert!(log.contains("must not be cut"), "{log}"),
         None => {}
     }
+}
+
+fn site_without_flushes(folder: &TempDir) -> Option<(Image, Site)> {
+    let disk = Image::mount_new(&folder.path().join("disk"))?;
+    let settings = "shards = 1\ndurability = \"os\"";
+    let pools = vec![Pool::new(1, 99, Duration::from_mins(10))];
+    let site = Site::with_data(TempDir::new().unwrap(), disk.at.join("data"), pools, settings);
+    Some((disk, site))
+}
+
+/// The machine is not booted in between, and the failing disk accepts no record.
+#[test]
+fn numbers_answered_without_a_flush_are_held_after_the_file_system_was_mounted_again() {
+    let folder = TempDir::new().unwrap();
+    let Some((disk, site)) = site_without_flushes(&folder) else { return };
+    let server = Server::start(site.serve(&[]));
+    let given = |server: &Server| {
+        let mut client = server.client();
+        let rows = (0..20).map(|row| batch::one(&mut client, &site.pools[0], &row.to_string()));
+        rows.filter(|row| !row.overflow).count()
+    };
+    assert_eq!(given(&server), 20);
+    disk.cut_power();
+    server.kill();
+    disk.mount_again();
+    let server = Server::start(site.serve(&[]));
+    assert_eq!(given(&server), 0, "{}", server.log());
+    server.says("the file system was mounted again");
+    server.kill();
+    drop(disk);
+}
+
+/// Like containers and services with mounts of their own: each process has other mounts of the same
+/// file system, which keeps the data in its cache.
+#[test]
+fn a_kill_of_a_process_with_mounts_of_its_own_holds_nothing() {
+    if !can_run("unshare", &["-m", "true"], "right to make mounts") {
+        return;
+    }
+    let folder = TempDir::new().unwrap();
+    let Some((disk, site)) = site_without_flushes(&folder) else { return };
+    let script = "mount --bind \"$0\" \"$0\" && exec \"$@\"";
+    let args = ["-m", "sh", "-c", script, disk.at.to_str().unwrap()];
+    for _ in 0..3 {
+        let server = Server::start(within("unshare", &args, &site.serve(&[])));
+        let row = batch::one(&mut server.client(), &site.pools[0], "after");
+        assert!(!row.overflow, "{}", server.log());
+        server.kill();
+    }
+    let record = std::fs::read_to_string(site.data().join("unflushed.json")).unwrap();
+    assert!(record.contains("\"mount\":"), "{record}");
+    drop(disk);
 }

@@ -14,7 +14,7 @@ use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{
     FileError, Files, Identity, InlineJournal, OpenError, Settings, ShardStore, SnapshotRef,
-    is_restored, journal_id, mark_restored, may_lack_groups,
+    Unkept, is_restored, journal_id, mark_restored, may_lack_groups,
 };
 
 /// Limits on the trust in the files.
@@ -214,8 +214,8 @@ pub enum Copied {
     Restored,
     /// The journal of this shard is missing, or another one than was written last.
     Replaced(u16),
-    /// The machine was booted without an orderly stop before, and answers did not wait for the disk.
-    PowerCut,
+    /// Answers did not wait for the disk, and the process did not end in an orderly way.
+    Unkept(Unkept),
 }
 
 /// Whether allocations that were answered may be in another journal: then every shard that is read
@@ -245,7 +245,7 @@ pub fn copied<F: Files>(
         mark_restored(files, data)?;
         return Ok(Some(Copied::Replaced(shard)));
     }
-    Ok(may_lack_groups(files, data, boot)?.then_some(Copied::PowerCut))
+    Ok(may_lack_groups(files, data, boot)?.map(Copied::Unkept))
 }
 
 /// A shard whose journal in `data` is missing, or another one than was written last. `own` are the
@@ -303,14 +303,24 @@ pub fn report_copied(settings: &Settings, copied: Option<Copied>) {
                 server and bring it back: what was answered meanwhile is then missing instead, \
                 and the pools are held again"
         ),
-        Some(Copied::PowerCut) => tracing::error!(
+        Some(Copied::Unkept(unkept)) => tracing::error!(
             %data,
-            "the machine was booted without an orderly stop before, and with durability os \
-                answers do not wait for the disk: the last answered allocations may be lost. All \
-                pools answer with overflow numbers for the longest lifetime, then resume by \
-                themselves; there is nothing to do"
+            "{}, and with durability os answers do not wait for the disk: the last answered \
+                allocations may be lost. All pools answer with overflow numbers for the longest \
+                lifetime, then resume by themselves; there is nothing to do",
+            reason(unkept)
         ),
         None => {}
+    }
+}
+
+fn reason(unkept: Unkept) -> &'static str {
+    match unkept {
+        Unkept::Boot => "the machine was booted without an orderly stop before",
+        Unkept::Remount => {
+            "the file system was mounted again without an orderly stop of the server before"
+        }
+        Unkept::FailedWrite => "a write or a flush failed before the last stop",
     }
 }
 

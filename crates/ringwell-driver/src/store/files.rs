@@ -104,6 +104,11 @@ pub trait Files: Clone + fmt::Debug + Send + Sync + 'static {
     /// Whether a file of this name exists.
     fn exists(&self, path: &Path) -> bool;
 
+    /// Identifies the time for which the file system of `path` has been mounted: differs once it
+    /// was unmounted and mounted again, even in the same boot, and is the same through every bind
+    /// mount. `None` if the operating system does not report it.
+    fn mount_of(&self, path: &Path) -> Option<u64>;
+
     /// Unguessable bytes, for use in `path`.
     ///
     /// # Errors
@@ -189,6 +194,17 @@ pub(super) fn remove(files: &impl Files, path: &Path) -> Result<(), FileError> {
 /// # Errors
 /// [`FileError`]; then the old file stays.
 pub fn write_whole(files: &impl Files, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
+    let (unfinished, file) = write_unfinished(files, path, bytes)?;
+    files.flush(&file)?;
+    rename(files, &unfinished, path)
+}
+
+/// Writes the bytes of `path` to a new file beside it. Returns that file and its name.
+fn write_unfinished<F: Files>(
+    files: &F,
+    path: &Path,
+    bytes: &[u8],
+) -> Result<(PathBuf, F::File), FileError> {
     let mut unfinished = path.as_os_str().to_owned();
     unfinished.push(".tmp");
     let unfinished = PathBuf::from(unfinished);
@@ -198,8 +214,7 @@ pub fn write_whole(files: &impl Files, path: &Path, bytes: &[u8]) -> Result<(), 
     }
     let mut file = files.create(&unfinished)?;
     files.write_at(&mut file, 0, bytes)?;
-    files.flush(&file)?;
-    rename(files, &unfinished, path)
+    Ok((unfinished, file))
 }
 
 /// Reads a whole file; `None` if it does not exist.
@@ -237,9 +252,23 @@ pub(super) fn write_json(
     value: &impl Serialize,
 ) -> Result<(), FileError> {
     let path = folder.join(name);
-    let text = serde_json::to_vec(value);
-    let text = text.map_err(|error| FileError::new("write", &path, error.into()))?;
-    write_whole(files, &path, &text)
+    write_whole(files, &path, &json(&path, value)?)
+}
+
+/// Like [`write_json`], but not durably: the new file is read until the file system is unmounted.
+pub(super) fn write_json_to_cache(
+    files: &impl Files,
+    folder: &Path,
+    name: &str,
+    value: &impl Serialize,
+) -> Result<(), FileError> {
+    let path = folder.join(name);
+    let (unfinished, _) = write_unfinished(files, &path, &json(&path, value)?)?;
+    files.rename(&unfinished, &path)
+}
+
+fn json(path: &Path, value: &impl Serialize) -> Result<Vec<u8>, FileError> {
+    serde_json::to_vec(value).map_err(|error| FileError::new("write", path, error.into()))
 }
 
 /// The files in `directory` whose names are a number and `extension`, in order of the number. Empty

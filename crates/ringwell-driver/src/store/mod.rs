@@ -12,7 +12,7 @@
 //! DATA/peers.json                           what was seen of other nodes' journals
 //! DATA/gaps.json                             when answered allocations may be missing
 //! DATA/RESTORED                             this is a copy: the next start holds all pools
-//! DATA/unflushed.json                       the boot in which answers did not wait for a flush
+//! DATA/unflushed.json                       the boot and mount in which answers did not wait
 //! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
 //! DATA/journal/<shard>/<k:016>.spare        zero-filled or dropped segments that wait for use
 //! DATA/journal/<shard>/<frame:020>.rps      snapshots; the name is the first frame to replay
@@ -67,9 +67,10 @@ pub use snapshots::{
 };
 pub use spares::Spares;
 pub use stats::Stats;
-pub use unflushed::{end_unflushed, may_lack_groups, note_unflushed, settle_unflushed};
+pub use unflushed::{Unkept, end_unflushed, may_lack_groups, note_unflushed, settle_unflushed};
 
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
 
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Directory};
@@ -114,6 +115,9 @@ pub struct Settings {
     pub history_bytes: u64,
     /// History older than this may be dropped.
     pub history_age: Option<Millis>,
+    /// Held while a failed write is recorded: shards that share these settings may fail at the
+    /// same moment, and write the same file.
+    pub failing: Arc<Mutex<()>>,
 }
 
 impl Settings {
@@ -129,6 +133,7 @@ impl Settings {
             spare_segments: 1,
             history_bytes: u64::MAX,
             history_age: None,
+            failing: Arc::default(),
         }
     }
 

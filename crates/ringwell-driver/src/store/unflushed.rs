@@ -1,18 +1,21 @@
-//! Whether the newest groups of a data directory may be missing after a boot: durability `os`.
+//! Whether the newest groups of a data directory may be missing after a boot, after its file system
+//! was mounted again, or after a failed write: durability `os`.
 //!
 //! With that durability answers are sent when their group is in the cache of the operating system,
-//! which a power cut empties. A process therefore records the boot of the machine before it
-//! answers, and an orderly stop removes that record once everything is flushed. If the record of
-//! another boot is found at startup, an unknown number of answered groups is missing. Source:
-//! docs/reliability.md.
+//! which a power cut empties, and so does a disk that fails and is mounted again. A process
+//! therefore records the boot of the machine and the mount of the file system before it answers,
+//! and an orderly stop removes that record once everything is flushed. If the record of another
+//! boot or mount is found at startup, an unknown number of answered groups is missing. Source:
+//! docs/reliability.md, docs/decisions/051-a-file-system-that-is-mounted-again.md.
 
 use std::path::Path;
+use std::sync::PoisonError;
 
 use ringwell_journal::Durability;
 use serde::{Deserialize, Serialize};
 
 use super::Settings;
-use super::files::{FileError, Files, read_json, remove, write_json};
+use super::files::{FileError, Files, read_json, remove, write_json, write_json_to_cache};
 use crate::canary::{Bug, planted};
 
 const FILE: &str = "unflushed.json";
@@ -20,47 +23,93 @@ const FILE: &str = "unflushed.json";
 /// Differs from every boot.
 const NO_BOOT: u64 = 0;
 
-/// The boot of the machine in which groups were answered without a flush.
+/// The boot and the mount in which groups were answered without a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Unflushed {
+    /// [`NO_BOOT`] after a failed write.
     boot: u64,
+    /// See [`Files::mount_of`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mount: Option<u64>,
 }
 
-fn read(files: &impl Files, data: &Path) -> Result<Option<u64>, FileError> {
-    Ok(read_json::<Unflushed>(files, &data.join(FILE))?.map(|unflushed| unflushed.boot))
+impl Unflushed {
+    fn now(files: &impl Files, data: &Path, boot: u64) -> Self {
+        Self { boot, mount: files.mount_of(data) }
+    }
+
+    fn read(files: &impl Files, data: &Path) -> Result<Option<Self>, FileError> {
+        read_json(files, &data.join(FILE))
+    }
+
+    /// Why groups that were answered then may be missing now.
+    fn lacks(self, now: Self) -> Option<Unkept> {
+        let is_remounted = self.mount.is_some() && self.mount != now.mount;
+        match self.boot {
+            NO_BOOT => Some(Unkept::FailedWrite),
+            boot if boot != now.boot => Some(Unkept::Boot),
+            _ if is_remounted && !planted(Bug::RemountIgnored) => Some(Unkept::Remount),
+            _ => None,
+        }
+    }
 }
 
-/// Whether groups that were answered from `data` may have been lost by the boot `boot`.
+/// The reason why groups that were answered without a flush may be missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unkept {
+    /// The machine was booted.
+    Boot,
+    /// The file system was mounted again.
+    Remount,
+    /// A write or a flush has failed.
+    FailedWrite,
+}
+
+/// Whether groups that were answered from `data` may have been lost, and why. `boot` is the
+/// present boot.
 ///
 /// # Errors
 /// [`FileError`]
-pub fn may_lack_groups(files: &impl Files, data: &Path, boot: u64) -> Result<bool, FileError> {
-    let is_ignored = planted(Bug::PowerCutIgnored);
-    Ok(read(files, data)?.is_some_and(|recorded| recorded != boot) && !is_ignored)
+pub fn may_lack_groups(
+    files: &impl Files,
+    data: &Path,
+    boot: u64,
+) -> Result<Option<Unkept>, FileError> {
+    let Some(recorded) = Unflushed::read(files, data)? else { return Ok(None) };
+    let lacks = recorded.lacks(Unflushed::now(files, data, boot));
+    Ok(lacks.filter(|_| !planted(Bug::PowerCutIgnored)))
 }
 
 /// Runs when a write or a flush has failed, unless the disk was only full. Answered groups may then
 /// be missing even if the machine was not booted in between, so the next start holds all pools as
 /// after a boot. Returns the error to report.
 pub(super) fn failed(files: &impl Files, settings: &Settings, error: FileError) -> FileError {
-    let Settings { data, durability, .. } = settings;
+    let Settings { data, durability, failing, .. } = settings;
+    let _alone = failing.lock().unwrap_or_else(PoisonError::into_inner);
     // Groups of a process with another durability may be in the cache.
     let may_lack = *durability == Durability::Os || files.exists(&data.join(FILE));
     if error.is_full() || !may_lack || planted(Bug::FailedFlushIgnored) {
         return error;
     }
-    match write_json(files, data, FILE, &Unflushed { boot: NO_BOOT }) {
-        Ok(()) => error,
-        Err(unknown) => error.and(&format!(
-            "{unknown}, so that the next start may not know that answered allocations are \
-             missing: until a lockout has passed, restart only after a reboot of the machine"
-        )),
-    }
+    let record = Unflushed { boot: NO_BOOT, mount: None };
+    let Err(unknown) = write_json(files, data, FILE, &record) else { return error };
+    // While the file system stays mounted, the next start reads the cache; afterwards it finds
+    // another mount.
+    let is_cached = write_json_to_cache(files, data, FILE, &record).is_ok();
+    let advice = match (is_cached, files.mount_of(data)) {
+        (true, Some(_)) => return error,
+        (false, Some(_)) => "mount the file system again before the next start",
+        (_, None) => "start the server with --restored next time",
+    };
+    error.and(&format!(
+        "{unknown}, so that the next start may not know that answered allocations are missing: \
+         {advice}"
+    ))
 }
 
-/// Runs before anything is answered from `data`. The record of an earlier boot stays until the hold
-/// that it causes is stored: see [`settle_unflushed`].
+/// Runs before anything is answered from `data`. A record of lost groups stays until the hold that
+/// it causes is stored: see [`settle_unflushed`].
 ///
 /// # Errors
 /// [`FileError`]
@@ -70,14 +119,18 @@ pub fn note_unflushed(
     durability: Durability,
     boot: u64,
 ) -> Result<(), FileError> {
-    if durability != Durability::Os || read(files, data)?.is_some() {
+    if durability != Durability::Os {
         return Ok(());
     }
     files.make_directory(data)?;
-    write_json(files, data, FILE, &Unflushed { boot })
+    let now = Unflushed::now(files, data, boot);
+    match Unflushed::read(files, data)? {
+        Some(recorded) if recorded == now || recorded.lacks(now).is_some() => Ok(()),
+        _ => write_json(files, data, FILE, &now),
+    }
 }
 
-/// Runs when the hold for groups that an earlier boot has lost is as durable as configured.
+/// Runs when the hold for lost groups is as durable as configured.
 ///
 /// # Errors
 /// [`FileError`]; then the next start may hold all pools again.
@@ -87,9 +140,10 @@ pub fn settle_unflushed(
     durability: Durability,
     boot: u64,
 ) -> Result<(), FileError> {
-    match read(files, data)? {
-        Some(recorded) if recorded != boot => match durability {
-            Durability::Os => write_json(files, data, FILE, &Unflushed { boot }),
+    let now = Unflushed::now(files, data, boot);
+    match Unflushed::read(files, data)? {
+        Some(recorded) if recorded.lacks(now).is_some() => match durability {
+            Durability::Os => write_json(files, data, FILE, &now),
             Durability::Disk => remove(files, &data.join(FILE)),
             Durability::Memory => Ok(()),
         },
