@@ -104,14 +104,20 @@ async fn run(
         }
         next = Instant::now() + INTERVAL;
         let count = group.len();
-        store(&log, &now, &mut group).await;
+        store(&log, &now, &mut group, &waiting).await;
         waiting.send_modify(|waiting| *waiting -= count);
         stored();
     }
 }
 
-/// Stores all of `group`; returns when it is empty.
-async fn store(log: &Log, now: &impl Fn() -> Millis, group: &mut Vec<Job>) {
+/// Stores all of `group`; returns when it is empty. `all` counts the changes that wait, of this group
+/// and after it.
+async fn store(
+    log: &Log,
+    now: &impl Fn() -> Millis,
+    group: &mut Vec<Job>,
+    all: &watch::Sender<usize>,
+) {
     let mut pause = PAUSE.0;
     loop {
         let changes = group.iter().map(|job| &job.change);
@@ -126,7 +132,7 @@ async fn store(log: &Log, now: &impl Fn() -> Millis, group: &mut Vec<Job>) {
             Err(error) if !error.is_transient() && group.len() > 1 => {
                 tracing::warn!(%error, "a change of a call was refused; storing one by one");
                 for job in std::mem::take(group) {
-                    Box::pin(store(log, now, &mut vec![job])).await;
+                    Box::pin(store(log, now, &mut vec![job], all)).await;
                 }
                 return;
             }
@@ -137,7 +143,7 @@ async fn store(log: &Log, now: &impl Fn() -> Millis, group: &mut Vec<Job>) {
             }
             Err(error) => {
                 if let Some(left_out) = NOT_STORED.pass() {
-                    let waiting = group.len();
+                    let waiting = *all.borrow();
                     tracing::error!(%error, waiting, left_out, "calls are not stored yet");
                 }
                 tokio::time::sleep(pause).await;

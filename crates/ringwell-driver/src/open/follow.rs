@@ -70,7 +70,7 @@ pub enum FollowError {
         n: u64,
     },
     /// A message cannot be used.
-    #[error("message {n} of the log of shard {shard}: {fault}")]
+    #[error("message {n} of the log of shard {shard}: {fault}. {}", remedy(*fault))]
     Message {
         /// The shard.
         shard: u16,
@@ -115,6 +115,20 @@ pub enum FollowError {
         /// The reason.
         reason: String,
     },
+}
+
+fn remedy(fault: MessageFault) -> &'static str {
+    match fault {
+        MessageFault::Foreign => {
+            "If a newer version has served this shard, start that one. If another program has \
+             written the message, nothing after it can be used: stop all servers for the longest \
+             lifetime, then start with another `stream`, to which only Ringwell may publish"
+        }
+        MessageFault::Damaged => {
+            "No server of the stream has it intact: restore the stream from a backup, or stop all \
+             servers for the longest lifetime, then start with another `stream`"
+        }
+    }
 }
 
 impl FollowError {
