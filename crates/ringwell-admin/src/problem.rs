@@ -154,7 +154,7 @@ impl From<StoreError> for Problem {
                 tracing::error!(%error, "numbers cannot be bought");
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
             }
-            StoreError::NewerSchema { .. } | StoreError::Damaged(_) => {
+            StoreError::NewerSchema { .. } | StoreError::Damaged(_) | StoreError::File(_) => {
                 tracing::error!(%error, "the directory cannot be read");
                 let detail = "the directory cannot be read: see the server's log";
                 Self::new(StatusCode::INTERNAL_SERVER_ERROR, detail)

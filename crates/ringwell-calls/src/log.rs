@@ -6,6 +6,7 @@
 
 mod blocks;
 mod change;
+mod group;
 mod leaks;
 mod outcome;
 mod privacy;
@@ -99,6 +100,18 @@ impl LogError {
         }
     }
 
+    /// Whether the file of the log is damaged, or is no database.
+    const fn is_damage(&self) -> bool {
+        matches!(self, Self::Open(StoreError::File(_)))
+    }
+
+    /// Whether a task in the background need not report it: at the start and by the writer damage is
+    /// reported anyway, and the log is closed only when the process ends.
+    #[must_use]
+    pub const fn is_said(&self) -> bool {
+        self.is_damage() || matches!(self, Self::Database(sqlx::Error::PoolClosed))
+    }
+
     /// Whether asking again may help.
     #[must_use]
     pub fn is_transient(&self) -> bool {
@@ -135,13 +148,13 @@ impl Log {
     }
 
     /// The same for a server, which connects calls without the log: a database that does not answer
-    /// now is opened by the first use in which it answers.
+    /// now, or a file that is damaged, is opened by the first use in which that has changed.
     ///
     /// # Errors
-    /// [`LogError`] if the database answers and cannot be used.
+    /// [`LogError`] if the database answers and cannot be used by this program.
     pub async fn open_or_later(location: &Location) -> Result<Self, LogError> {
         let reason = match tokio::time::timeout(OPEN_MAX, Self::open(location)).await {
-            Ok(Err(error)) if error.is_unreachable() => error.to_string(),
+            Ok(Err(error)) if error.is_unreachable() || error.is_damage() => error.to_string(),
             Ok(opened) => return opened,
             Err(_) => format!("the call log's database has not answered in {OPEN_MAX:?}"),
         };

@@ -12,17 +12,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use sqlx::any::AnyPoolOptions;
+use sqlx::any::{AnyArguments, AnyPoolOptions, AnyRow};
+use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Transaction};
 use tokio::sync::OnceCell;
 
-use crate::StoreError;
+use crate::file::{self, FileFault};
 use crate::schema::{self, Schema};
+use crate::{Repeated, StoreError};
 
 /// The time for which a change waits for another one's end.
 const WAIT_MAX: Duration = Duration::from_secs(10);
 /// Changes that wait for a long one occupy a connection each, and readers need some too.
 const CONNECTIONS_MAX: u32 = 16;
+/// Short reads that wait for the disk do not delay all others.
+const SHORT_READS_MAX: u32 = 2;
+
+static UNUSABLE: Repeated = Repeated::new();
 
 /// The location of the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,6 +56,10 @@ pub struct Database {
     /// The connections of changes. For SQLite this is a single connection: the pages that it has
     /// read stay valid, because only its own changes replace them.
     writers: AnyPool,
+    /// The connections of [`Self::read_rows`].
+    short_reads: AnyPool,
+    /// SQLite's file.
+    file: Option<PathBuf>,
     schema: &'static Schema,
     /// Set when the schema is up to date.
     is_ready: Arc<OnceCell<()>>,
@@ -112,6 +122,21 @@ async fn is_reusable(connection: &mut AnyConnection) -> Result<bool, sqlx::Error
     Ok(!connection.is_in_transaction())
 }
 
+async fn greet(connection: &mut AnyConnection, kind: Kind) -> Result<(), sqlx::Error> {
+    connection.execute(sqlx::raw_sql(kind.greeting())).await.map(|_| ())
+}
+
+/// SQLite's errors about the content of the file at `path` as [`FileFault`].
+fn of_damage(path: &Path, error: StoreError) -> StoreError {
+    let StoreError::Database(sqlx::Error::Database(inner)) = &error else { return error };
+    // CORRUPT and NOTADB, in the low byte of an extended code.
+    let code = inner.code().and_then(|code| code.parse::<u32>().ok());
+    if code.is_none_or(|code| ![11, 26].contains(&(code & 0xff))) {
+        return error;
+    }
+    FileFault::Damaged { path: path.to_owned(), what: inner.message().to_owned() }.into()
+}
+
 /// The file at `path` as a URL for the driver, opened in `mode`.
 pub(crate) fn sqlite_url(path: &Path, mode: &str) -> String {
     let path = path.to_string_lossy();
@@ -138,12 +163,9 @@ impl Database {
     /// [`StoreError::Database`] if the location is invalid.
     pub fn unopened(location: &Location, schema: &'static Schema) -> Result<Self, StoreError> {
         sqlx::any::install_default_drivers();
-        let (kind, url) = match location {
-            Location::Url(url) => (Kind::Postgres, url.clone()),
-            Location::File(path) => {
-                create_private(path)?;
-                (Kind::Sqlite, sqlite_url(path, "rwc"))
-            }
+        let (kind, url, file) = match location {
+            Location::Url(url) => (Kind::Postgres, url.clone(), None),
+            Location::File(path) => (Kind::Sqlite, sqlite_url(path, "rwc"), Some(path.clone())),
         };
         let options = AnyPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
@@ -152,23 +174,52 @@ impl Database {
             .test_before_acquire(kind == Kind::Postgres)
             .after_connect(move |connection, _| {
                 Box::pin(async move {
-                    connection.execute(sqlx::raw_sql(kind.greeting())).await.map(|_| ())
+                    // The pool tries again, and reports only that its time was over.
+                    greet(connection, kind).await.inspect_err(|error| {
+                        if let Some(left_out) = UNUSABLE.pass() {
+                            tracing::error!(%error, left_out, "a new connection to a database \
+                                cannot be used");
+                        }
+                    })
                 })
-            })
-            .after_release(|connection, _| Box::pin(is_reusable(connection)));
+            });
+        let short = options.clone().max_connections(SHORT_READS_MAX);
+        let options = options.after_release(|connection, _| Box::pin(is_reusable(connection)));
         let pool = options.clone().connect_lazy(&url)?;
-        let writers = match kind {
-            Kind::Sqlite => options.max_connections(1).connect_lazy(&url)?,
-            Kind::Postgres => pool.clone(),
+        let (writers, short_reads) = match kind {
+            Kind::Sqlite => {
+                (options.max_connections(1).connect_lazy(&url)?, short.connect_lazy(&url)?)
+            }
+            Kind::Postgres => (pool.clone(), pool.clone()),
         };
-        Ok(Self { kind, pool, writers, schema, is_ready: Arc::default() })
+        Ok(Self { kind, pool, writers, short_reads, file, schema, is_ready: Arc::default() })
     }
 
     async fn ready(&self) -> Result<(), StoreError> {
-        let upgrade = || async {
-            schema::upgrade(self.schema, self.kind, &mut *self.writers.acquire().await?).await
+        self.is_ready.get_or_try_init(|| self.prepare()).await?;
+        Ok(())
+    }
+
+    /// Connects, and brings the schema up to date.
+    async fn prepare(&self) -> Result<(), StoreError> {
+        let Some(path) = &self.file else {
+            let connection = &mut *self.writers.acquire().await?;
+            return schema::upgrade(self.schema, self.kind, connection).await;
         };
-        self.is_ready.get_or_try_init(upgrade).await?;
+        file::examine(path)?;
+        create_private(path)?;
+        let first = async {
+            // A pool repeats a connection that fails until its time is over, and hides the reason.
+            let mut first = AnyConnection::connect(&sqlite_url(path, "rwc")).await?;
+            greet(&mut first, self.kind).await?;
+            schema::upgrade(self.schema, self.kind, &mut first).await?;
+            Ok(first)
+        };
+        let first = first.await.map_err(|error| of_damage(path, error))?;
+        // The last connection that closes copies the log of changes, which may take long.
+        let second = self.writers.acquire().await?;
+        first.close().await?;
+        drop(second);
         Ok(())
     }
 
@@ -190,6 +241,25 @@ impl Database {
         Ok(self.pool.begin_with(self.kind.begin_read()).await?)
     }
 
+    /// The rows of a single short read. It takes one statement; a transaction takes two more, and the
+    /// check of its connection a third.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn read_rows(
+        &self,
+        query: Query<'_, Any, AnyArguments>,
+    ) -> Result<Vec<AnyRow>, StoreError> {
+        self.ready().await?;
+        let mut connection = self.short_reads.acquire().await?;
+        let rows = query.fetch_all(&mut *connection).await;
+        if rows.is_err() {
+            // Connections of short reads are not checked before the next use.
+            connection.close_on_drop();
+        }
+        Ok(rows?)
+    }
+
     /// Makes SQLite overwrite deleted or changed data in its files, unless readers prevent it.
     ///
     /// # Errors
@@ -205,6 +275,7 @@ impl Database {
     /// Waits until all operations have ended, and closes it.
     pub async fn close(&self) {
         self.pool.close().await;
+        self.short_reads.close().await;
         self.writers.close().await;
     }
 }

@@ -3,6 +3,7 @@
 use ringwell_core::{PoolId, PromoNumber};
 use ringwell_directory::PoolFault;
 
+use crate::file::FileFault;
 use crate::provider::ProviderError;
 
 /// The reason why the database did not carry out a request. Nothing has changed.
@@ -14,6 +15,9 @@ pub enum StoreError {
     /// The database can be reached but does not answer. Asking again later may help.
     #[error("the directory's database has not answered in time")]
     Silent,
+    /// The file cannot be used as a database.
+    #[error(transparent)]
+    File(#[from] FileFault),
     /// The database was written by a newer program.
     #[error("the database has schema {found}, this program knows {known}: use a newer program")]
     NewerSchema {

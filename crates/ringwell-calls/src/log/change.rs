@@ -2,12 +2,13 @@
 
 use ringwell_core::Millis;
 use serde_json::json;
-use sqlx::{AnyConnection, Row};
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
+use super::group::{Group, GroupCall, Places, ROWS_MAX};
 use super::query::{self, CallRow};
-use super::{LogError, blocks, event_id, leaks, ms, to_db};
+use super::{LogError, event_id, ms};
 use crate::attribution::{Attributed, Attribution};
-use crate::call::{CallEvent, CallState, Facts};
+use crate::call::{CallEvent, CallState};
 use crate::caller::Caller;
 use crate::digest;
 use crate::provider::Stir;
@@ -118,28 +119,30 @@ impl Published<'_> {
     }
 }
 
-/// Applies `change`, and writes the resulting events.
-pub(crate) async fn apply(
+/// Applies `change` to its call in `group`, with the resulting events.
+pub(super) async fn apply(
+    group: &mut Group,
     db: &mut AnyConnection,
     now: Millis,
     change: &CallChange,
 ) -> Result<Applied, LogError> {
     let id = change.id();
-    let known = query::call(db, &id).await?;
+    let known = group.take(&id);
     let is_first = known.is_none();
     if is_first && change.events.is_empty() && change.seen.is_none() {
         // The visitor was found after the call was removed.
         return Ok(Applied { call: id, unattributed: None, is_new: false });
     }
-    let mut row = known.unwrap_or_else(|| CallRow::new(&id, change));
+    let mut call = known.unwrap_or_else(|| GroupCall::new(CallRow::new(&id, change)));
+    let row = &mut call.row;
     let looked_up = row.to_look_up();
     let mut is_new = is_first;
     if let Some(at) = change.seen {
         is_new |= row.facts.seen(at);
     }
-    for ReportedEvent { event, received } in &change.events {
-        is_new |= row.facts.join(event);
-        report(db, &id, event, *received).await?;
+    for report in &change.events {
+        is_new |= row.facts.join(&report.event);
+        group.report(&id, report);
     }
     is_new |= fill(&mut row.number, change.number.clone());
     is_new |= fill(&mut row.destination, change.destination.clone());
@@ -171,26 +174,23 @@ pub(crate) async fn apply(
         row.outdated();
     }
     if row.first_time.is_none() && row.caller != Caller::Withheld {
-        row.first_time = Some(!has_called_before(db, &row).await?);
+        row.first_time = Some(!group.has_called_before(row));
     }
     if is_new && row.redacted_at.is_none() {
-        row.robocall = Some(blocks::robocall(db, &row).await?);
-    }
-    if is_new {
-        row.sequence += 1;
-        let events = events(&mut row, now);
-        store(db, &row, is_first).await?;
-        publish(db, events).await?;
-    }
-    if let Some(number) = row.number.as_deref().filter(|_| was_pending) {
-        let call = (number, row.facts.started_at());
-        if let Some(data) = leaks::leak(db, call, &row.attribution, now).await? {
-            let event = NewEvent { kind: "number.leaking", call: None, at: now, data };
-            publish(db, vec![event]).await?;
-        }
+        row.robocall = Some(group.robocall(db, row).await?);
     }
     let is_pending = row.attribution.outcome == Attributed::Pending;
     let unattributed = is_pending.then(|| row.to_look_up());
+    if is_new {
+        row.sequence += 1;
+        let events = events(row, now);
+        group.put(call, events);
+    } else {
+        group.put_back(call);
+    }
+    if was_pending {
+        group.look_for_leak(db, &id, now).await?;
+    }
     Ok(Applied { call: id, unattributed, is_new })
 }
 
@@ -230,67 +230,6 @@ fn events(row: &mut CallRow, now: Millis) -> Vec<NewEvent> {
     kinds.into_iter().map(event).collect()
 }
 
-async fn report(
-    db: &mut AnyConnection,
-    call: &str,
-    event: &CallEvent,
-    received: Millis,
-) -> Result<(), LogError> {
-    let query = sqlx::query(
-        "INSERT INTO call_timeline (call, report, kind, outcome, at_ms, received_ms) \
-         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT DO NOTHING",
-    );
-    let query = query.bind(call.to_owned()).bind(event.key.clone()).bind(event.kind.name());
-    let query = query.bind(event.kind.outcome().map(crate::call::Outcome::name));
-    query.bind(ms(event.at)).bind(ms(received)).execute(db).await?;
-    Ok(())
-}
-
-async fn has_called_before(db: &mut AnyConnection, row: &CallRow) -> Result<bool, LogError> {
-    let query = sqlx::query(
-        "SELECT 1 FROM calls WHERE caller = $1 AND started_ms < $2 AND id <> $3 LIMIT 1",
-    );
-    let query = query.bind(row.caller.to_column()).bind(ms(row.facts.started_at()));
-    Ok(query.bind(row.id.clone()).fetch_optional(db).await?.is_some())
-}
-
-async fn store(db: &mut AnyConnection, row: &CallRow, is_first: bool) -> Result<(), LogError> {
-    let statement = if is_first {
-        "INSERT INTO calls (account, provider, provider_call_id, sequence, started_ms, \
-         answered_ms, ended_ms, state, outcome, ring_ms, talk_seconds, number, caller, first_time, \
-         destination, pool, attributed, attribution, stir, facts, published, blocked, robocall, \
-         robocall_reasons, id) VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, \
-         $15, $16, $17, $18, $19, $20, $21, $22, $23, $24, $25)"
-    } else {
-        "UPDATE calls SET account = $1, provider = $2, provider_call_id = $3, sequence = $4, \
-         started_ms = $5, answered_ms = $6, ended_ms = $7, state = $8, outcome = $9, \
-         ring_ms = $10, talk_seconds = $11, number = $12, caller = $13, first_time = $14, \
-         destination = $15, pool = $16, attributed = $17, attribution = $18, stir = $19, \
-         facts = $20, published = $21, blocked = $22, robocall = $23, robocall_reasons = $24 \
-         WHERE id = $25"
-    };
-    let facts: &Facts = &row.facts;
-    let attribution = (row.attribution.outcome != Attributed::Pending).then_some(&row.attribution);
-    let pool = row.attribution.pool.as_ref().map(|pool| to_db(pool.id));
-    let query = sqlx::query(statement).bind(row.account.clone()).bind(row.provider.clone());
-    let query = query.bind(row.provider_call.clone()).bind(to_db(row.sequence));
-    let query = query.bind(ms(facts.started_at())).bind(facts.answered_at().map(ms));
-    let query = query.bind(facts.ended_at().map(ms)).bind(facts.state().name());
-    let query = query.bind(facts.outcome().map(crate::call::Outcome::name));
-    let query = query.bind(facts.ring().map(ms)).bind(facts.talk_seconds().map(i64::from));
-    let query = query.bind(row.number.clone()).bind(row.caller.to_column());
-    let query = query.bind(row.first_time.map(i64::from)).bind(row.destination.clone());
-    let query = query.bind(pool).bind(row.attribution.outcome.name());
-    let query = query.bind(attribution.map(text).transpose()?);
-    let query = query.bind(row.stir.as_ref().map(text).transpose()?).bind(text(facts)?);
-    let query = query.bind(row.published.clone()).bind(row.blocked.clone());
-    let robocall = row.robocall.as_ref();
-    let query = query.bind(robocall.map(|it| i64::from(it.score)));
-    let query = query.bind(robocall.map(|it| it.reasons.join(" ")));
-    query.bind(row.id.clone()).execute(db).await?;
-    Ok(())
-}
-
 pub(super) fn text(value: &impl serde::Serialize) -> Result<String, LogError> {
     serde_json::to_string(value).map_err(|error| LogError::Damaged(error.to_string()))
 }
@@ -301,20 +240,18 @@ pub(crate) async fn publish(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,
 ) -> Result<Vec<String>, LogError> {
-    let mut ids = Vec::new();
-    for (place, event) in places(db, events).await? {
-        let kind = event.kind;
-        let (at, id) = (event.at, write(db, place, event).await?);
-        // A disabled endpoint keeps its position: missed events can be replayed.
-        let query = sqlx::query(
-            "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
-             SELECT id, $1, CASE WHEN state = 'enabled' THEN 'pending' ELSE 'held' END, 0, $2 \
-             FROM webhook_endpoints WHERE types = '' OR types LIKE $3",
-        );
-        let wanted = format!("% {kind} %");
-        query.bind(place).bind(ms(at)).bind(wanted).execute(&mut *db).await?;
-        ids.push(id);
-    }
+    let events = placed(db, events).await?;
+    let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(Vec::new()) };
+    let places = (first.0, last.0);
+    let ids = write(db, events).await?;
+    // A disabled endpoint keeps its position: missed events can be replayed.
+    let query = sqlx::query(
+        "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
+         SELECT e.id, v.place, CASE WHEN e.state = 'enabled' THEN 'pending' ELSE 'held' END, \
+         0, v.at_ms FROM webhook_endpoints e, call_events v WHERE v.place >= $1 AND v.place <= $2 \
+         AND (e.types = '' OR e.types LIKE ('% ' || v.type || ' %'))",
+    );
+    query.bind(places.0).bind(places.1).execute(db).await?;
     Ok(ids)
 }
 
@@ -324,22 +261,23 @@ pub(crate) async fn publish_to(
     event: NewEvent,
     endpoint: &str,
 ) -> Result<String, LogError> {
-    let mut id = String::new();
-    for (place, event) in places(db, vec![event]).await? {
-        let at = event.at;
-        id = write(db, place, event).await?;
+    let at = event.at;
+    let events = placed(db, vec![event]).await?;
+    let places: Vec<i64> = events.iter().map(|(place, _)| *place).collect();
+    let ids = write(db, events).await?;
+    for place in places {
         let query = sqlx::query(
             "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
              VALUES ($1, $2, 'pending', 0, $3)",
         );
         query.bind(endpoint.to_owned()).bind(place).bind(ms(at)).execute(&mut *db).await?;
     }
-    Ok(id)
+    Ok(ids.concat())
 }
 
 /// Assigns the events' places. All places come from one row, so that a reader who continues after a
 /// place misses no event that becomes visible later.
-async fn places(
+async fn placed(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,
 ) -> Result<Vec<(i64, NewEvent)>, LogError> {
@@ -352,18 +290,30 @@ async fn places(
     Ok((last - count + 1..).zip(events).collect())
 }
 
-async fn write(db: &mut AnyConnection, place: i64, event: NewEvent) -> Result<String, LogError> {
-    let id = event_id(event.at)?;
-    let body = text(&json!({
-        "type": event.kind,
-        "timestamp": query::moment(event.at),
-        "data": event.data,
-    }))?;
-    let query = sqlx::query(
-        "INSERT INTO call_events (place, id, type, call, at_ms, body) \
-         VALUES ($1, $2, $3, $4, $5, $6)",
-    );
-    let query = query.bind(place).bind(id.clone()).bind(event.kind).bind(event.call);
-    query.bind(ms(event.at)).bind(body).execute(db).await?;
-    Ok(id)
+/// Writes events at their places; returns their ids.
+async fn write(
+    db: &mut AnyConnection,
+    events: Vec<(i64, NewEvent)>,
+) -> Result<Vec<String>, LogError> {
+    let mut ids = Vec::with_capacity(events.len());
+    for part in events.chunks(ROWS_MAX) {
+        let statement = format!(
+            "INSERT INTO call_events (place, id, type, call, at_ms, body) VALUES {}",
+            Places::of(db).rows(part.len(), 6)
+        );
+        let mut query = sqlx::query(AssertSqlSafe(statement));
+        for (place, event) in part {
+            let id = event_id(event.at)?;
+            let body = text(&json!({
+                "type": event.kind,
+                "timestamp": query::moment(event.at),
+                "data": event.data,
+            }))?;
+            query = query.bind(*place).bind(id.clone()).bind(event.kind);
+            query = query.bind(event.call.clone()).bind(ms(event.at)).bind(body);
+            ids.push(id);
+        }
+        query.execute(&mut *db).await?;
+    }
+    Ok(ids)
 }

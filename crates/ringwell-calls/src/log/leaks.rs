@@ -22,7 +22,7 @@ const CALLS_MAX: i64 = 50;
 const DAY: u64 = 24 * 60 * 60 * 1000;
 
 /// Whether no visitor can have made a call that began at `began`.
-fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
+pub(super) fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     match (attribution.outcome, &attribution.allocation) {
         (Attributed::None, _) => attribution.pool.is_some(),
         (Attributed::Allocated, Some(shown)) => began > Millis(shown.locked_until_ms) + LATE,
@@ -31,17 +31,14 @@ fn is_implausible(attribution: &Attribution, began: Millis) -> bool {
     }
 }
 
-/// The contents of `number.leaking`, if a call at `began`, just attributed and stored, shows that
-/// `number` leaks.
+/// The contents of `number.leaking`, if a call at `began`, just attributed and stored, which no
+/// visitor can have made, shows that `number` leaks.
 pub(super) async fn leak(
     db: &mut AnyConnection,
     (number, began): (&str, Millis),
     attribution: &Attribution,
     now: Millis,
 ) -> Result<Option<Value>, LogError> {
-    if !is_implausible(attribution, began) {
-        return Ok(None);
-    }
     let query = sqlx::query(
         "SELECT started_ms, attribution FROM calls WHERE number = $1 AND started_ms > $2 \
          ORDER BY started_ms DESC LIMIT $3",

@@ -11,6 +11,7 @@ use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};
 
 use super::change::CallChange;
+use super::group::calls_of;
 use super::{Log, LogError, from_ms, ms, to_db};
 use crate::attribution::{Attributed, Attribution};
 use crate::call::{CallState, Facts, Outcome};
@@ -213,9 +214,11 @@ impl std::fmt::Display for Cursor {
     }
 }
 
-const CALL: &str = "SELECT id, account, provider, provider_call_id, sequence, number, caller, \
-                    first_time, destination, attribution, stir, facts, published, redacted_ms, \
-                    blocked, robocall, robocall_reasons FROM calls ";
+/// The columns of [`CallRow::read`].
+pub(super) const CALL: &str = "SELECT id, account, provider, provider_call_id, sequence, number, \
+                               caller, first_time, destination, attribution, stir, facts, \
+                               published, redacted_ms, blocked, robocall, robocall_reasons \
+                               FROM calls ";
 
 impl CallRow {
     pub(super) fn new(id: &str, change: &CallChange) -> Self {
@@ -254,7 +257,7 @@ impl CallRow {
         row
     }
 
-    fn read(row: &AnyRow) -> Result<Self, LogError> {
+    pub(super) fn read(row: &AnyRow) -> Result<Self, LogError> {
         let caller: Option<String> = row.try_get("caller")?;
         let sequence: i64 = row.try_get("sequence")?;
         let first_time: Option<i64> = row.try_get("first_time")?;
@@ -496,9 +499,7 @@ fn robocall(row: &AnyRow) -> Result<Option<Robocall>, LogError> {
 }
 
 pub(super) async fn call(db: &mut AnyConnection, id: &str) -> Result<Option<CallRow>, LogError> {
-    let statement = format!("{CALL} WHERE id = $1");
-    let query = sqlx::query(sqlx::AssertSqlSafe(statement)).bind(id.to_owned());
-    query.fetch_optional(db).await?.as_ref().map(CallRow::read).transpose()
+    Ok(calls_of(db, &[id.to_owned()]).await?.pop())
 }
 
 async fn timeline(db: &mut AnyConnection, id: &str) -> Result<Vec<TimelineRow>, LogError> {

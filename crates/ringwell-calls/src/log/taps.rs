@@ -48,13 +48,12 @@ impl Log {
         since: Millis,
         until: Millis,
     ) -> Result<Vec<Millis>, LogError> {
-        let mut tx = self.database.read().await?;
         let query = sqlx::query(
             "SELECT at_ms FROM number_taps WHERE number = $1 AND minute >= $2 AND at_ms >= $3 \
              AND at_ms < $4 ORDER BY minute DESC LIMIT $5",
         );
         let query = query.bind(number.to_owned()).bind(ms(since) / 60_000).bind(ms(since));
-        let rows = query.bind(ms(until)).bind(TAPS_MAX).fetch_all(&mut *tx).await?;
+        let rows = self.database.read_rows(query.bind(ms(until)).bind(TAPS_MAX)).await?;
         rows.iter().map(|row| Ok(from_ms(row.try_get(0)?))).collect()
     }
 }

@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
 use super::change::{Applied, CallChange, apply};
+use super::group::Group;
 use super::{Log, LogError};
 
 /// The maximum number of changes that may wait.
@@ -158,11 +159,14 @@ pub(super) async fn together(
     now: Millis,
     changes: impl Iterator<Item = &CallChange>,
 ) -> Result<Vec<Applied>, LogError> {
+    let changes: Vec<&CallChange> = changes.collect();
     let mut tx = log.database().write().await?;
-    let mut all = Vec::new();
+    let mut group = Group::read(&mut tx, &changes).await?;
+    let mut all = Vec::with_capacity(changes.len());
     for change in changes {
-        all.push(apply(&mut tx, now, change).await?);
+        all.push(apply(&mut group, &mut tx, now, change).await?);
     }
+    group.write(&mut tx).await?;
     tx.commit().await?;
     Ok(all)
 }

@@ -100,12 +100,11 @@ impl Log {
     /// # Errors
     /// [`LogError`].
     pub async fn due_endpoints(&self, now: Millis) -> std::result::Result<Vec<String>, LogError> {
-        let mut tx = self.database().read().await?;
         let query = sqlx::query(
             "SELECT DISTINCT endpoint FROM webhook_deliveries \
              WHERE state = 'pending' AND next_ms <= $1",
         );
-        let rows = query.bind(ms(now)).fetch_all(&mut *tx).await?;
+        let rows = self.database().read_rows(query.bind(ms(now))).await?;
         rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 

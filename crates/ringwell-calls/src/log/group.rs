@@ -1,0 +1,352 @@
+//! The changes of one transaction: what they read and write together.
+//!
+//! Owns the calls of these changes until they are written. Invariant: the result is the same as if
+//! each change had been stored before the next one. One statement serves all of them, because each
+//! statement wakes the thread of its connection, which then wakes the waiting task: with a
+//! statement for each call, wake-ups took longer than the statements.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+
+use ringwell_core::Millis;
+use sqlx::any::AnyArguments;
+use sqlx::query::Query;
+use sqlx::{Any, AnyConnection, AssertSqlSafe, Row};
+
+use super::change::{CallChange, NewEvent, ReportedEvent, publish, text};
+use super::query::{CALL, CallRow};
+use super::{LogError, blocks, leaks, ms, to_db};
+use crate::attribution::Attributed;
+use crate::call::Outcome;
+use crate::caller::Caller;
+use crate::robocall::Robocall;
+
+/// The maximum number of rows of one statement: SQLite accepts 32,766 values.
+pub(super) const ROWS_MAX: usize = 1_000;
+
+/// The columns of a call that a change sets; the id is the last one.
+const COLUMNS: [&str; 25] = [
+    "account",
+    "provider",
+    "provider_call_id",
+    "sequence",
+    "started_ms",
+    "answered_ms",
+    "ended_ms",
+    "state",
+    "outcome",
+    "ring_ms",
+    "talk_seconds",
+    "number",
+    "caller",
+    "first_time",
+    "destination",
+    "pool",
+    "attributed",
+    "attribution",
+    "stir",
+    "facts",
+    "published",
+    "blocked",
+    "robocall",
+    "robocall_reasons",
+    "id",
+];
+
+/// The calls and events of one transaction.
+pub(super) struct Group {
+    /// The calls that the changes name, if they exist.
+    calls: BTreeMap<String, GroupCall>,
+    /// When the oldest call of each caller began, without `calls`.
+    oldest: BTreeMap<String, Millis>,
+    /// Reports that are not written yet, each with its call's id.
+    reports: Vec<(String, ReportedEvent)>,
+    /// Events that are not written yet.
+    events: Vec<NewEvent>,
+}
+
+/// A call of the group.
+pub(super) struct GroupCall {
+    pub(super) row: CallRow,
+    /// Whether the table has it, maybe in an earlier state.
+    is_stored: bool,
+    /// Whether the table does not have this state of it.
+    is_changed: bool,
+}
+
+impl GroupCall {
+    pub(super) const fn new(row: CallRow) -> Self {
+        Self { row, is_stored: false, is_changed: false }
+    }
+}
+
+impl Group {
+    /// Reads what `changes` need.
+    pub(super) async fn read(
+        db: &mut AnyConnection,
+        changes: &[&CallChange],
+    ) -> Result<Self, LogError> {
+        let ids: BTreeSet<String> = changes.iter().map(|change| change.id()).collect();
+        let ids: Vec<String> = ids.into_iter().collect();
+        let mut calls = BTreeMap::new();
+        for row in calls_of(db, &ids).await? {
+            calls.insert(row.id.clone(), GroupCall { is_stored: true, ..GroupCall::new(row) });
+        }
+        let mut callers = BTreeSet::new();
+        for change in changes {
+            let known = calls.get(&change.id()).map(|call| &call.row);
+            if known.is_none_or(|row| row.first_time.is_none()) {
+                callers.extend(change.caller.as_ref().and_then(Caller::to_column));
+                callers.extend(known.and_then(|row| row.caller.to_column()));
+            }
+        }
+        let callers: Vec<String> = callers.into_iter().collect();
+        let oldest = oldest(db, &callers, &ids).await?;
+        Ok(Self { calls, oldest, reports: Vec::new(), events: Vec::new() })
+    }
+
+    /// Takes a call out of the group, to be put back after a change.
+    pub(super) fn take(&mut self, id: &str) -> Option<GroupCall> {
+        self.calls.remove(id)
+    }
+
+    /// Puts back a call that has not changed.
+    pub(super) fn put_back(&mut self, call: GroupCall) {
+        self.calls.insert(call.row.id.clone(), call);
+    }
+
+    /// Puts back a call that has changed, and the events of that.
+    pub(super) fn put(&mut self, call: GroupCall, events: Vec<NewEvent>) {
+        self.put_back(GroupCall { is_changed: true, ..call });
+        self.events.extend(events);
+    }
+
+    /// Adds a report about a call.
+    pub(super) fn report(&mut self, call: &str, report: &ReportedEvent) {
+        self.reports.push((call.to_owned(), report.clone()));
+    }
+
+    /// Whether the caller of `row`, a call that is taken out, has called before.
+    pub(super) fn has_called_before(&self, row: &CallRow) -> bool {
+        let began = row.facts.started_at();
+        let oldest = row.caller.to_column().and_then(|caller| self.oldest.get(&caller));
+        let others = self.calls.values().map(|call| &call.row);
+        let mut others = others.filter(|other| other.caller == row.caller);
+        oldest.is_some_and(|oldest| *oldest < began)
+            || others.any(|other| other.facts.started_at() < began)
+    }
+
+    /// The score for a robot as the caller of `row`, a call that is taken out.
+    pub(super) async fn robocall(
+        &mut self,
+        db: &mut AnyConnection,
+        row: &CallRow,
+    ) -> Result<Robocall, LogError> {
+        let is_of_caller = |call: &GroupCall| call.is_changed && call.row.caller == row.caller;
+        if row.first_time == Some(false) && self.calls.values().any(is_of_caller) {
+            self.write(db).await?;
+        }
+        blocks::robocall(db, row).await
+    }
+
+    /// Adds `number.leaking` if the call `id`, whose visitor has just been looked up, shows that.
+    pub(super) async fn look_for_leak(
+        &mut self,
+        db: &mut AnyConnection,
+        id: &str,
+        now: Millis,
+    ) -> Result<(), LogError> {
+        let Some(row) = self.calls.get(id).map(|call| &call.row) else { return Ok(()) };
+        let began = row.facts.started_at();
+        let Some(number) = row.number.clone() else { return Ok(()) };
+        if !leaks::is_implausible(&row.attribution, began) {
+            return Ok(());
+        }
+        let attribution = row.attribution.clone();
+        // It counts the calls of the table.
+        self.write(db).await?;
+        if let Some(data) = leaks::leak(db, (&number, began), &attribution, now).await? {
+            self.events.push(NewEvent { kind: "number.leaking", call: None, at: now, data });
+        }
+        Ok(())
+    }
+
+    /// Writes what is not written yet.
+    pub(super) async fn write(&mut self, db: &mut AnyConnection) -> Result<(), LogError> {
+        write_reports(db, &std::mem::take(&mut self.reports)).await?;
+        let changed: Vec<&GroupCall> = self.calls.values().filter(|call| call.is_changed).collect();
+        for is_stored in [false, true] {
+            let rows = changed.iter().filter(|call| call.is_stored == is_stored);
+            let rows: Vec<&CallRow> = rows.map(|call| &call.row).collect();
+            write_calls(db, &rows, is_stored).await?;
+        }
+        for call in self.calls.values_mut().filter(|call| call.is_changed) {
+            (call.is_stored, call.is_changed) = (true, false);
+        }
+        publish(db, std::mem::take(&mut self.events)).await?;
+        Ok(())
+    }
+}
+
+/// The places of a statement's values, in their order.
+pub(super) struct Places {
+    /// SQLite's places have no numbers: with numbers, which are names for it, the driver would search
+    /// all of them for each value.
+    are_numbered: bool,
+    last: usize,
+}
+
+impl Places {
+    pub(super) fn of(db: &AnyConnection) -> Self {
+        Self { are_numbered: db.backend_name() != "SQLite", last: 0 }
+    }
+
+    /// The next `count` places: `$1, $2`.
+    pub(super) fn list(&mut self, count: usize) -> String {
+        let mut text = String::new();
+        for place in 0..count {
+            text.push_str(if place == 0 { "" } else { ", " });
+            self.last += 1;
+            let _ =
+                if self.are_numbered { write!(text, "${}", self.last) } else { write!(text, "?") };
+        }
+        text
+    }
+
+    /// The places of the next `count` rows: `($1, $2), ($3, $4)`.
+    pub(super) fn rows(&mut self, count: usize, columns: usize) -> String {
+        let rows: Vec<_> = (0..count).map(|_| format!("({})", self.list(columns))).collect();
+        rows.join(", ")
+    }
+}
+
+/// `texts`, the last one repeated: connections keep a prepared statement for each length, so there
+/// should be few.
+pub(super) fn padded(texts: &[String]) -> Vec<String> {
+    let mut padded = texts.to_vec();
+    if let Some(last) = texts.last() {
+        padded.resize(texts.len().next_power_of_two(), last.clone());
+    }
+    padded
+}
+
+/// The calls with these ids that exist.
+pub(super) async fn calls_of(
+    db: &mut AnyConnection,
+    ids: &[String],
+) -> Result<Vec<CallRow>, LogError> {
+    let ids = padded(ids);
+    let statement = format!("{CALL} WHERE id IN ({})", Places::of(db).list(ids.len()));
+    let mut query = sqlx::query(AssertSqlSafe(statement));
+    for id in ids {
+        query = query.bind(id);
+    }
+    query.fetch_all(db).await?.iter().map(CallRow::read).collect()
+}
+
+/// When the oldest call of each caller began, apart from the calls `except`.
+async fn oldest(
+    db: &mut AnyConnection,
+    callers: &[String],
+    except: &[String],
+) -> Result<BTreeMap<String, Millis>, LogError> {
+    if callers.is_empty() {
+        return Ok(BTreeMap::new());
+    }
+    let (callers, except) = (padded(callers), padded(except));
+    let mut places = Places::of(db);
+    let statement = format!(
+        "WITH wanted (one) AS (VALUES {}) SELECT one, (SELECT started_ms FROM calls \
+         WHERE caller = one AND id NOT IN ({}) ORDER BY started_ms LIMIT 1) AS oldest_ms FROM wanted",
+        places.rows(callers.len(), 1),
+        places.list(except.len()),
+    );
+    let mut query = sqlx::query(AssertSqlSafe(statement));
+    for text in callers.into_iter().chain(except) {
+        query = query.bind(text);
+    }
+    let mut oldest = BTreeMap::new();
+    for row in query.fetch_all(db).await? {
+        let began: Option<i64> = row.try_get("oldest_ms")?;
+        if let Some(began) = began {
+            oldest.insert(row.try_get("one")?, super::from_ms(began));
+        }
+    }
+    Ok(oldest)
+}
+
+async fn write_reports(
+    db: &mut AnyConnection,
+    reports: &[(String, ReportedEvent)],
+) -> Result<(), LogError> {
+    for part in reports.chunks(ROWS_MAX) {
+        let statement = format!(
+            "INSERT INTO call_timeline (call, report, kind, outcome, at_ms, received_ms) \
+             VALUES {} ON CONFLICT DO NOTHING",
+            Places::of(db).rows(part.len(), 6)
+        );
+        let mut query = sqlx::query(AssertSqlSafe(statement));
+        for (call, ReportedEvent { event, received }) in part {
+            query = query.bind(call.clone()).bind(event.key.clone()).bind(event.kind.name());
+            query = query.bind(event.kind.outcome().map(Outcome::name));
+            query = query.bind(ms(event.at)).bind(ms(*received));
+        }
+        query.execute(&mut *db).await?;
+    }
+    Ok(())
+}
+
+/// Inserts calls, or updates them if they `are_stored`.
+async fn write_calls(
+    db: &mut AnyConnection,
+    calls: &[&CallRow],
+    are_stored: bool,
+) -> Result<(), LogError> {
+    for part in calls.chunks(ROWS_MAX) {
+        let values = Places::of(db).rows(part.len(), COLUMNS.len());
+        let statement = if are_stored {
+            let set = |(place, column): (usize, &&str)| format!("{column} = v.column{}", place + 1);
+            let (id, others) = (COLUMNS.len(), &COLUMNS[..COLUMNS.len() - 1]);
+            let set: Vec<String> = others.iter().enumerate().map(set).collect();
+            let set = set.join(", ");
+            format!("UPDATE calls SET {set} FROM (VALUES {values}) AS v WHERE id = v.column{id}")
+        } else {
+            format!("INSERT INTO calls ({}) VALUES {values}", COLUMNS.join(", "))
+        };
+        let mut query = sqlx::query(AssertSqlSafe(statement));
+        for row in part {
+            query = bind(query, row)?;
+        }
+        query.execute(&mut *db).await?;
+    }
+    Ok(())
+}
+
+/// Binds the values of [`COLUMNS`].
+fn bind<'a>(
+    query: Query<'a, Any, AnyArguments>,
+    row: &CallRow,
+) -> Result<Query<'a, Any, AnyArguments>, LogError> {
+    let facts = &row.facts;
+    let attribution = (row.attribution.outcome != Attributed::Pending).then_some(&row.attribution);
+    let pool = row.attribution.pool.as_ref().map(|pool| to_db(pool.id));
+    let query = query.bind(row.account.clone()).bind(row.provider.clone());
+    let query = query.bind(row.provider_call.clone()).bind(to_db(row.sequence));
+    let query = query.bind(ms(facts.started_at())).bind(facts.answered_at().map(ms));
+    let query = query.bind(facts.ended_at().map(ms)).bind(facts.state().name());
+    let query = query.bind(facts.outcome().map(Outcome::name));
+    let query = query.bind(facts.ring().map(ms)).bind(facts.talk_seconds().map(i64::from));
+    let query = query.bind(row.number.clone()).bind(row.caller.to_column());
+    let query = query.bind(row.first_time.map(i64::from)).bind(row.destination.clone());
+    let query = query.bind(pool).bind(row.attribution.outcome.name());
+    let query = query.bind(attribution.map(text).transpose()?);
+    let query = query.bind(row.stir.as_ref().map(text).transpose()?).bind(text(facts)?);
+    let query = query.bind(row.published.clone()).bind(row.blocked.clone());
+    let robocall = row.robocall.as_ref();
+    let query = query.bind(robocall.map(|it| i64::from(it.score)));
+    let query = query.bind(robocall.map(|it| it.reasons.join(" ")));
+    Ok(query.bind(row.id.clone()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,161 @@
+//! A database's file before it is opened: whether it can be one.
+//!
+//! Reads its header and changes nothing, so that a file that is something else stays as it is.
+//! Source: <https://www.sqlite.org/fileformat2.html>, "The Database Header".
+
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+/// The beginning of each database.
+const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// The header, and the first byte of the first page's tree.
+const HEAD_BYTES: usize = 101;
+
+/// The reason why a file cannot be used as a database.
+#[derive(Debug, thiserror::Error)]
+pub enum FileFault {
+    /// It is a directory, a device or a socket.
+    #[error("{} is not a file: name a file, which the server makes if it is missing", .0.display())]
+    NotAFile(PathBuf),
+    /// It does not begin as a database.
+    #[error(
+        "{path} is not a SQLite database, or its beginning is damaged: name another file, or \
+            restore it from a backup (`ringwell restore`), or move it away together with {path}-wal \
+            and {path}-shm",
+        path = .0.display()
+    )]
+    NotADatabase(PathBuf),
+    /// It begins as a database, but cannot be read as one.
+    #[error(
+        "{path} is damaged ({what}): restore it from a backup (`ringwell restore`), or move it \
+            away together with {path}-wal and {path}-shm",
+        path = .path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: String,
+    },
+    /// It cannot be read.
+    #[error("cannot read {}: {error}", .path.display())]
+    Unreadable {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
+}
+
+/// Checks the beginning of the file at `path`. A missing or empty file is no fault: it becomes a
+/// database.
+///
+/// # Errors
+/// [`FileFault`].
+pub fn examine(path: &Path) -> Result<(), FileFault> {
+    let unreadable = |error| FileFault::Unreadable { path: path.to_owned(), error };
+    let length = match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(unreadable(error)),
+        Ok(found) if !found.is_file() => return Err(FileFault::NotAFile(path.to_owned())),
+        Ok(found) => found.len(),
+    };
+    if length == 0 {
+        return Ok(());
+    }
+    let mut head = Vec::with_capacity(HEAD_BYTES);
+    let file = File::open(path).map_err(unreadable)?;
+    file.take(HEAD_BYTES as u64).read_to_end(&mut head).map_err(unreadable)?;
+    if !head.starts_with(MAGIC) {
+        return Err(FileFault::NotADatabase(path.to_owned()));
+    }
+    let damaged = |what: &str| FileFault::Damaged { path: path.to_owned(), what: what.to_owned() };
+    let Ok(head) = <[u8; HEAD_BYTES]>::try_from(head) else {
+        return Err(damaged("it ends within its header"));
+    };
+    // Ordinary pages of a tree: an inner one, or a leaf.
+    if ![0x05, 0x0d].contains(&head[100]) {
+        return Err(damaged("its first page is not one of a database"));
+    }
+    let page_bytes = match u16::from_be_bytes([head[16], head[17]]) {
+        1 => 65_536,
+        bytes => u64::from(bytes),
+    };
+    let pages = u32::from_be_bytes([head[28], head[29], head[30], head[31]]);
+    // The count is valid if this version of the file wrote it. A log of changes that is being copied
+    // may have written the first page and not yet the last one.
+    let is_counted = head[24..28] == head[92..96] && !has_changes(path);
+    if is_counted && length < page_bytes * u64::from(pages) {
+        return Err(damaged("its end is missing"));
+    }
+    Ok(())
+}
+
+/// Whether changes are in the log beside the file.
+fn has_changes(path: &Path) -> bool {
+    let mut log = path.as_os_str().to_owned();
+    log.push("-wal");
+    fs::metadata(log).is_ok_and(|log| log.len() > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::{Database, Location, Schema};
+
+    static EMPTY: Schema = Schema { version_table: "test_schema_version", steps: &[] };
+
+    async fn database(folder: &TempDir) -> PathBuf {
+        let path = folder.path().join("a.sqlite");
+        let database = Database::open(&Location::File(path.clone()), &EMPTY).await.unwrap();
+        database.close().await;
+        path
+    }
+
+    fn fault(path: &Path) -> String {
+        examine(path).map_or_else(|fault| fault.to_string(), |()| "none".to_owned())
+    }
+
+    #[tokio::test]
+    async fn damage_and_files_that_are_no_database_are_found_before_they_are_opened() {
+        let folder = TempDir::new().unwrap();
+        let path = database(&folder).await;
+        assert_eq!(fault(&path), "none");
+        assert_eq!(fault(&folder.path().join("missing")), "none");
+        assert!(fault(folder.path()).contains("is not a file"));
+        let good = fs::read(&path).unwrap();
+        for (bytes, expected) in [
+            (&b""[..], "none"),
+            (b"notes of an operator, not a database", "is not a SQLite database"),
+            (&[0; 4096], "is not a SQLite database"),
+            (&good[..50], "ends within its header"),
+            (&good[..good.len() - 1], "its end is missing"),
+        ] {
+            fs::write(&path, bytes).unwrap();
+            assert!(fault(&path).contains(expected), "{expected}: {}", fault(&path));
+        }
+        let mut bytes = good.clone();
+        bytes[100] = 0;
+        fs::write(&path, bytes).unwrap();
+        assert!(fault(&path).contains("first page"));
+    }
+
+    /// The pool of connections would try again until its time is over.
+    #[tokio::test]
+    async fn a_damaged_database_is_refused_at_once() {
+        let folder = TempDir::new().unwrap();
+        let path = database(&folder).await;
+        let mut bytes = fs::read(&path).unwrap();
+        // The tree of the schema has more cells than fit.
+        bytes[103..105].fill(0xff);
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(fault(&path), "none");
+        let began = std::time::Instant::now();
+        let error = Database::open(&Location::File(path.clone()), &EMPTY).await.unwrap_err();
+        assert!(error.to_string().contains("is damaged"), "{error}");
+        assert!(began.elapsed() < std::time::Duration::from_secs(5));
+    }
+}
