@@ -18,6 +18,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use ringwell_core::Millis;
 use ringwell_directory::{CallerIds, Calls, RoutingSettings};
+use ringwell_store::Repeated;
 use ringwell_trace::{Kind, Parent, Span, TraceId};
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
@@ -44,6 +45,11 @@ const STORE_MAX: Duration = Duration::from_secs(10);
 
 /// At the end of the process, changes that wait for the log are dropped after this time.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
+
+/// SQLite copies its log of changes into its file meanwhile.
+const LOG_CLOSE_MAX: Duration = Duration::from_secs(10);
+
+static NOT_LOGGED: Repeated = Repeated::new();
 
 /// Takes calls. Clones share one service, which runs on the runtime on which it was started.
 #[derive(Clone)]
@@ -193,7 +199,9 @@ impl Service {
             let lost = self.inner.writer.waiting();
             tracing::error!(lost, "some reports of calls were not stored before the server ended");
         }
-        self.inner.log.close().await;
+        if tokio::time::timeout(LOG_CLOSE_MAX, self.inner.log.close()).await.is_err() {
+            tracing::warn!("the call log was not closed in time; the next start completes that");
+        }
     }
 
     /// The account of that name.
@@ -399,11 +407,13 @@ impl Service {
     /// if necessary, and missing facts are then looked up.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
         let Ok(answer) = self.inner.writer.submit(change.clone()) else {
-            tracing::error!(
-                call = change.id(),
-                "a call is not logged: too many are already \
-                waiting"
-            );
+            if let Some(left_out) = NOT_LOGGED.pass() {
+                tracing::error!(
+                    call = change.id(),
+                    left_out,
+                    "a call is not logged: too many are already waiting"
+                );
+            }
             return false;
         };
         let service = self.clone();

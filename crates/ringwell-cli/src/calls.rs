@@ -13,13 +13,13 @@ use ringwell_calls::http::{self, Tokens};
 use ringwell_calls::{FoundKeepAlives, HolderError, Holders, Log, Numbers, Service, Serving};
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::{Calls, Config, Database, Directory, Fault, Listen, TokenHashes};
-use ringwell_node::Handle;
+use ringwell_node::{Handle, step_back};
 use ringwell_store::Location;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 
-use crate::database_lock::claim;
-use crate::directory::{behind_the_shards, step_back};
+use crate::database_lock::{claim_for_server, usual_call_log};
+use crate::directory::behind_the_shards;
 use crate::listener::Listener;
 
 /// The maximum number of connections of providers open at once.
@@ -101,13 +101,16 @@ impl Running {
         let (serves, _) = watch::channel(false);
         let node = NodeNumbers { node: Arc::default(), serves: Arc::new(serves) };
         let location = match &settings.database {
-            None => Location::File(config.data.join(FILE)),
+            None => Location::File(usual_call_log(config)),
             Some(Database::File(path)) => Location::File(path.clone()),
             Some(Database::Postgres(url)) => Location::Url(url.reveal().to_owned()),
         };
         // A server that cannot start must not have changed the log before.
         let claim = match &location {
-            Location::File(path) => Some(claim(path, "call log")?),
+            Location::File(path) => {
+                let is_own = settings.database.is_none();
+                Some(claim_for_server(path, "call log", is_own).context("calls.database")?)
+            }
             Location::Url(_) => None,
         };
         let numbers: Arc<dyn Numbers> = Arc::new(node.clone());

@@ -1,13 +1,101 @@
-//! A lock that lets only one server use a SQLite file of ring pools or calls.
+//! The SQLite files of ring pools and of calls: their faults, and a lock that lets only one server
+//! use them.
 //!
 //! Two servers with separate data directories would be unaware of each other's lockouts, and would
 //! both send the webhooks of one call log.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{self, File, OpenOptions, TryLockError};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use ringwell_directory::{Config, Database, Fault};
+use ringwell_store::{FileFault, examine};
+
+use crate::calls;
+
+/// The call log's file in the data directory.
+pub(crate) fn usual_call_log(config: &Config) -> PathBuf {
+    config.data.join(calls::FILE)
+}
+
+/// The files that a configuration names as databases, each with its setting: the ring pools', then
+/// the calls'.
+pub(crate) fn files(config: &Config) -> [(&'static str, Option<PathBuf>); 2] {
+    let file = |database: &Database| match database {
+        Database::File(path) => Some(path.clone()),
+        Database::Postgres(_) => None,
+    };
+    let calls = config.calls.as_ref().and_then(|calls| match &calls.database {
+        None => Some(usual_call_log(config)),
+        Some(database) => file(database),
+    });
+    [("directory.database", config.database.as_ref().and_then(file)), ("calls.database", calls)]
+}
+
+/// The fault of a configuration that keeps ring pools and calls in one SQLite file.
+pub(crate) fn one_file_for_both(config: &Config) -> Option<Fault> {
+    let [(_, pools), (field, calls)] = files(config);
+    let (pools, calls) = pools.zip(calls)?;
+    (place(&pools) == place(&calls)).then(|| Fault {
+        field: field.to_owned(),
+        message: format!("{} has the ring pools: calls need a file of their own", calls.display()),
+        hint: Some(format!("write e.g. \"sqlite:{}\"", usual_call_log(config).display())),
+        ..Fault::default()
+    })
+}
+
+/// Refuses such a configuration.
+///
+/// # Errors
+/// The fault.
+pub(crate) fn refuse_one_file(config: &Config) -> anyhow::Result<()> {
+    one_file_for_both(config).map_or(Ok(()), |fault| bail!("{fault}"))
+}
+
+/// The faults of the files of a configuration's databases, which are not changed.
+pub(crate) fn faults(config: &Config) -> Vec<Fault> {
+    let fault = |(field, path): (&str, Option<PathBuf>)| {
+        let message = examine(&path?).err()?.to_string();
+        Some(Fault { field: field.to_owned(), message, ..Fault::default() })
+    };
+    one_file_for_both(config)
+        .into_iter()
+        .chain(files(config).into_iter().filter_map(fault))
+        .collect()
+}
+
+/// The path without links, even if the file does not exist.
+fn place(path: &Path) -> PathBuf {
+    let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    fs::canonicalize(path).unwrap_or_else(|_| {
+        let folder = fs::canonicalize(folder);
+        folder.map_or_else(|_| path.to_owned(), |folder| folder.join(name.unwrap_or_default()))
+    })
+}
+
+/// Locks the database of a server, like [`claim`]. No file is made beside a directory, or beside a
+/// file that is no database; but a database whose beginning is damaged is locked, if it
+/// `is_own` or a server has used it before.
+///
+/// # Errors
+/// The same as for [`claim`], or [`FileFault`].
+pub(crate) fn claim_for_server(path: &Path, what: &str, is_own: bool) -> anyhow::Result<File> {
+    match examine(path) {
+        Ok(()) | Err(FileFault::Damaged { .. }) => {}
+        Err(FileFault::NotADatabase(_)) if is_own || lock_of(path).exists() => {}
+        Err(fault) => return Err(fault.into()),
+    }
+    claim(path, what)
+}
+
+/// The file that is locked for the database at `path`.
+fn lock_of(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".lock");
+    name.into()
+}
 
 /// Locks the database at `path`, which contains `what`, until the returned file is dropped, or the
 /// process ends. The lock is on a file next to the database, because SQLite locks the database file
@@ -16,11 +104,9 @@ use anyhow::{Context as _, bail};
 /// # Errors
 /// If another process has it, or the lock's file cannot be used.
 pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".lock");
-    let name = Path::new(&name);
+    let name = lock_of(path);
     let mut options = OpenOptions::new();
-    let lock = options.write(true).create(true).truncate(false).mode(0o600).open(name);
+    let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&name);
     let lock = lock.with_context(|| format!("cannot open {}", name.display()))?;
     match lock.try_lock() {
         Ok(()) => Ok(lock),

@@ -19,7 +19,7 @@ use anyhow::Context;
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Database, RingPool, Site};
-use ringwell_node::RunningNode;
+use ringwell_node::{RunningNode, step_back};
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{Notify, oneshot, watch};
@@ -28,14 +28,10 @@ use self::follow::Follower;
 use self::growth::Grower;
 use self::journals::Naming;
 use self::server::Server;
-use crate::database_lock::claim;
+use crate::database_lock::claim_for_server;
 use crate::listener::CONNECTIONS_MAX;
 use crate::management;
 use crate::one_address::{self, Way};
-
-/// The priority of the threads that follow the directory: a third of a shard's share if both need
-/// the same core.
-const NICENESS: i32 = 5;
 
 /// The longest wait for the database at an orderly stop.
 const CLOSE_MAX: Duration = Duration::from_secs(3);
@@ -84,7 +80,7 @@ pub(crate) fn open(
         Database::Postgres(_) => None,
         Database::File(path) => {
             ringwell_node::disk::create_directory(&config.data)?;
-            Some(claim(path, "ring pools")?)
+            Some(claim_for_server(path, "ring pools", false).context("directory.database")?)
         }
     };
     let read = || {
@@ -240,14 +236,6 @@ pub(crate) fn behind_the_shards<T: Send>(work: impl FnOnce() -> T + Send) -> any
         work.join()
     });
     done.map_err(|_| anyhow::anyhow!("the thread that reads the directory panicked"))
-}
-
-/// Lowers the priority of the calling thread, and of those that it starts, below that of the
-/// shards. Linux applies niceness to threads.
-pub(crate) fn step_back() {
-    if let Err(error) = rustix::process::setpriority_process(None, NICENESS) {
-        tracing::warn!(%error, "cannot lower the priority of management below that of the shards");
-    }
 }
 
 fn now() -> Millis {

@@ -22,11 +22,13 @@ use ringwell_directory::{
     Config, Database, Directory, Durability, Listen, Overrides, load, parse_shards,
 };
 use ringwell_node::disk::{self, LockError};
+use ringwell_store::examine;
 use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, Url};
 use crate::args::durability;
 use crate::calls::{pool_in_file, warn_of_unknown_pools};
+use crate::database_lock::{self, one_file_for_both};
 use crate::environment::{check_variables, cores, variable};
 use crate::print::print;
 use crate::serve::TOKEN_VARIABLE;
@@ -267,7 +269,7 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     data_directory(&config, findings);
     journal::servers(&config, findings);
     ports(&config, findings);
-    database(&config, findings);
+    databases(&config, findings);
 }
 
 /// The variables that the service gets from the file `environment` next to its configuration.
@@ -461,26 +463,35 @@ fn is_free(address: &Listen) -> bool {
     }
 }
 
-fn database(config: &Config, findings: &mut Findings) {
-    match &config.database {
-        None => {}
-        Some(Database::Postgres(_)) => {
-            findings
-                .note("database", "PostgreSQL: not tried; `ringwell serve` reports if it is down");
+fn databases(config: &Config, findings: &mut Findings) {
+    let calls = config.calls.as_ref().and_then(|calls| calls.database.as_ref());
+    let is_postgres = |database: &Database| matches!(database, Database::Postgres(_));
+    if config.database.as_ref().is_some_and(is_postgres) || calls.is_some_and(is_postgres) {
+        findings.note("database", "PostgreSQL: not tried; `ringwell serve` reports if it is down");
+    }
+    if let Some(fault) = one_file_for_both(config) {
+        findings.bad("database", fault.to_string());
+    }
+    for (_, path) in database_lock::files(config) {
+        if let Some(path) = path {
+            database_file(&path, config, findings);
         }
-        Some(Database::File(path)) => {
-            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            let shown = path.display();
-            if path.is_file() {
-                match fs::OpenOptions::new().read(true).write(true).open(path) {
-                    Ok(_) => findings.ok("database", format!("{shown} can be written")),
-                    Err(error) => findings.bad("database", format!("{shown}: {error}")),
-                }
-            } else if folder.unwrap_or(Path::new(".")).is_dir() {
-                findings.ok("database", format!("{shown} will be made at the first start"));
-            } else {
-                findings.bad("database", format!("{shown}: its directory is missing: create it"));
-            }
+    }
+}
+
+fn database_file(path: &Path, config: &Config, findings: &mut Findings) {
+    let shown = path.display();
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    if let Err(fault) = examine(path) {
+        findings.bad("database", fault.to_string());
+    } else if path.is_file() {
+        match fs::OpenOptions::new().read(true).write(true).open(path) {
+            Ok(_) => findings.ok("database", format!("{shown} can be written")),
+            Err(error) => findings.bad("database", format!("{shown}: {error}")),
         }
+    } else if folder.unwrap_or(Path::new(".")).is_dir() || path.starts_with(&config.data) {
+        findings.ok("database", format!("{shown} will be made at the first start"));
+    } else {
+        findings.bad("database", format!("{shown}: its directory is missing: create it"));
     }
 }

@@ -14,7 +14,9 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// # Errors
 /// If the text is neither.
 pub(crate) fn filter(log: &Log) -> anyhow::Result<Targets> {
-    let filter = log.level.split(',').try_fold(Targets::new(), |filter, directive| {
+    // A pool of connections repeats each failure several times a second; ours report it.
+    let all = Targets::new().with_target("sqlx_core::pool", LevelFilter::OFF);
+    let filter = log.level.split(',').try_fold(all, |filter, directive| {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
         match directive.trim().split_once('=') {
             None => Some(filter.with_default(level(directive)?)),

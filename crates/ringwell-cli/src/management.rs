@@ -9,10 +9,9 @@ use anyhow::Context;
 use axum::Router;
 use ringwell_admin::{Dashboard, Entrance, Management};
 use ringwell_directory::Config;
-use ringwell_node::bodies_bytes;
+use ringwell_node::{bodies_bytes, step_back};
 use tokio::runtime::Builder;
 
-use crate::directory::step_back;
 use crate::listener::{self, Listener};
 
 /// Binds the address, and creates the service behind it.

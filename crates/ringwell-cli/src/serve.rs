@@ -10,14 +10,14 @@ use anyhow::Context as _;
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_core::PoolId;
 use ringwell_directory::{Cluster, Config, Directory, Fault, Overrides, RingPoolKey, Site, load};
-use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel};
+use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel, step_back};
 use signal_hook::consts::SIGHUP;
 
 use crate::args::Serve;
 use crate::calls::{Running, pool_in_file, warn_of_unknown_pools};
-use crate::directory::{Following, step_back};
+use crate::directory::Following;
 use crate::environment::{check_variables, cores, variable};
-use crate::{directory, journal, logs, management};
+use crate::{database_lock, directory, journal, logs, management};
 
 /// More faults than a person reads at once.
 const FAULTS_SHOWN_MAX: usize = 100;
@@ -39,6 +39,7 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         Err(code) => return Ok(code),
     };
     check_engine(&config)?;
+    database_lock::refuse_one_file(&config)?;
     let place = args.cluster.as_deref().zip(args.node.as_deref());
     let member = match place.map(|(cluster, node)| join(cluster, node)).transpose() {
         Ok(member) => member,
@@ -188,6 +189,10 @@ fn warn_of_sites(sites: &[Site], directory: &Directory) -> Vec<String> {
 /// Reports that a configuration has no faults.
 fn checked(config: &Config, directory: &Directory) -> anyhow::Result<ExitCode> {
     logs::filter(&config.log)?;
+    let faults = database_lock::faults(config);
+    if !faults.is_empty() {
+        return Ok(show(&faults));
+    }
     if let Some(warning) = ringwell_node::disk::warn_of_mode(&config.data) {
         eprintln!("warning: {warning}");
     }

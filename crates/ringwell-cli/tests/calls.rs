@@ -7,6 +7,8 @@
 mod backup;
 #[path = "calls/blocks.rs"]
 mod blocks;
+#[path = "calls/damage.rs"]
+mod damage;
 #[path = "calls/drill.rs"]
 mod drill;
 #[path = "calls/erase.rs"]
@@ -66,8 +68,19 @@ impl Switchboard {
 
     /// The same with another pool 16.
     fn with_pool(pool: Pool, front: &str, more: &str, files: &[(&str, &str)]) -> Self {
+        Self::with_phone(pool, &format!("{front}{}", Phone::settings()), more, files)
+    }
+
+    /// The same with another pool 16, and the call log in a database.
+    fn with_log(pool: Pool, database: &str) -> Self {
+        let calls = format!("[calls]\ndatabase = \"{database}\"\n");
+        let settings = Phone::settings().replace("[calls]\n", &calls);
+        Self::with_phone(pool, &settings, "", &[])
+    }
+
+    fn with_phone(pool: Pool, phone: &str, more: &str, files: &[(&str, &str)]) -> Self {
         let destination = "[[calls.destination]]\nring_pools = [16]\nto = [\"+18005550199\"]\n";
-        let settings = format!("{front}{}\n{destination}{more}", Phone::settings());
+        let settings = format!("{phone}\n{destination}{more}");
         let site = Site::new(vec![pool], &settings);
         Phone::write_secrets(&site);
         for (name, text) in files {

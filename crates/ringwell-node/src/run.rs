@@ -20,6 +20,7 @@ use crate::http::Who;
 use crate::listen::{Listener, Listeners};
 use crate::lock_watch::LockWatch;
 use crate::platform::Tokio;
+use crate::priority::step_back;
 use crate::running_node::{Orders, carry_out};
 use crate::secure::Secure;
 use crate::server::{Server, drills};
@@ -418,7 +419,9 @@ struct ShardPlan {
 }
 
 pub(crate) fn current_thread() -> Result<Runtime, ServeError> {
-    Builder::new_current_thread().enable_all().build().map_err(ServeError::Thread)
+    // Files of the history are read for look-ups on other threads, which do not delay batches.
+    let mut runtime = Builder::new_current_thread();
+    runtime.enable_all().on_thread_start(step_back).build().map_err(ServeError::Thread)
 }
 
 fn spawn(

@@ -53,10 +53,14 @@ impl Service {
     /// until the process ends.
     pub(super) async fn forget(self) {
         loop {
-            if let Err(error) = self.end_unreported(now()).await {
+            if let Err(error) = self.end_unreported(now()).await
+                && !error.is_said()
+            {
                 tracing::error!(%error, "calls without a destination cannot be ended now");
             }
-            if let Err(error) = self.forget_due(now()).await {
+            if let Err(error) = self.forget_due(now()).await
+                && !error.is_said()
+            {
                 tracing::error!(%error, "calls are kept longer than they should be");
             }
             tokio::time::sleep(EVERY).await;

@@ -65,7 +65,9 @@ impl Service {
         let taps = match self.inner.log.taps(number, oldest, until).await {
             Ok(taps) => taps,
             Err(error) => {
-                if let Some(left_out) = UNREAD.pass() {
+                if !error.is_said()
+                    && let Some(left_out) = UNREAD.pass()
+                {
                     let what = "a call is attributed without the taps of visitors";
                     tracing::warn!(%error, left_out, "{what}");
                 }

@@ -95,52 +95,59 @@ fn every_call_is_connected_at_500_a_second() {
 }
 
 /// Batches alone, beside requests that are refused, and beside calls, in turns, so that other load
-/// affects all three. The refused ones show the part of this program's own threads.
+/// affects all three. The refused ones show the part of this program's own threads. The call log is
+/// in the data directory, and in turns with it in each database of `RINGWELL_RATE_DATABASES`, which
+/// are separated by spaces: `sqlite:PATH` or `postgres://...`.
 #[test]
 #[ignore = "measures: run alone, with --ignored --nocapture"]
 fn a_document_is_out_soon_at_500_calls_a_second() {
     const ROUNDS: usize = 7;
     const SECONDS: u32 = 4;
+    let databases = std::env::var("RINGWELL_RATE_DATABASES").unwrap_or_default();
     let numbers = u64::from(BATCHES * SECONDS) * 3 * ROUNDS as u64 + 100;
-    let board = Switchboard::with_pool(Pool::new(16, numbers, LIFETIME), "", "", &[]);
+    let pool = || Pool::new(16, numbers, LIFETIME);
+    let mut boards = vec![("the data directory", Switchboard::with_pool(pool(), "", "", &[]))];
+    boards.extend(databases.split_whitespace().map(|it| (it, Switchboard::with_log(pool(), it))));
     let span = Duration::from_secs(u64::from(SECONDS));
-    let mut cost = Duration::ZERO;
-    // p99 of batches in the three settings, p50 and p99 of documents.
-    let mut columns: [Vec<Duration>; 5] = Default::default();
+    let mut cost = vec![Duration::ZERO; boards.len()];
+    let (mut alone, mut refused) = (Vec::new(), Vec::new());
+    // For each call log: p99 of batches, p50 and p99 of documents.
+    let mut beside: Vec<[Vec<Duration>; 3]> = boards.iter().map(|_| Default::default()).collect();
     for _ in 0..ROUNDS {
-        let start = used(&board);
-        let mut alone = measure(&board, span, ANSWER, 0, BATCHES);
-        let alone_cost = used(&board).saturating_sub(start);
-        let mut refused = measure(&board, span, "/t/unknown/answer", RATE, BATCHES);
-        let start = used(&board);
-        let mut calls = measure(&board, span, ANSWER, RATE, BATCHES);
-        cost += used(&board).saturating_sub(start + alone_cost);
-        let row = [
-            percentile(&mut alone.batches, 990),
-            percentile(&mut refused.batches, 990),
-            percentile(&mut calls.batches, 990),
-            percentile(&mut calls.calls, 500),
-            percentile(&mut calls.calls, 990),
-        ];
-        println!(
-            "batch p99 {:?} alone, {:?} beside refused requests, {:?} beside calls; document p50 \
-             {:?}, p99 {:?}",
-            row[0], row[1], row[2], row[3], row[4]
-        );
-        for (column, time) in columns.iter_mut().zip(row) {
-            column.push(time);
+        let board = &boards[0].1;
+        let start = used(board);
+        alone.push(percentile(&mut measure(board, span, ANSWER, 0, BATCHES).batches, 990));
+        let alone_cost = used(board).saturating_sub(start);
+        let mut times = measure(board, span, "/t/unknown/answer", RATE, BATCHES);
+        refused.push(percentile(&mut times.batches, 990));
+        println!("batch p99 {:?} alone, {:?} beside refused", alone.last(), refused.last());
+        for (at, (log, board)) in boards.iter().enumerate() {
+            let start = used(board);
+            let mut times = measure(board, span, ANSWER, RATE, BATCHES);
+            cost[at] += used(board).saturating_sub(start + alone_cost);
+            let (batches, calls) = (&mut times.batches, &mut times.calls);
+            let row = [percentile(batches, 990), percentile(calls, 500), percentile(calls, 990)];
+            println!("{log}: batch p99 {:?}, document p50 {:?}, p99 {:?}", row[0], row[1], row[2]);
+            for (column, time) in beside[at].iter_mut().zip(row) {
+                column.push(time);
+            }
         }
     }
-    let [alone, refused, calls, p50, p99] = columns.map(|mut column| {
-        column.sort_unstable();
-        column[ROUNDS / 2]
-    });
-    println!(
-        "medians: batch p99 {alone:?} alone, {refused:?} beside refused requests, {calls:?} beside \
-         calls: {:.2} and {:.2} of it; document p50 {p50:?}, p99 {p99:?}; processor time of the \
-         server for a call {:?}",
-        calls.as_secs_f64() / alone.as_secs_f64(),
-        calls.as_secs_f64() / refused.as_secs_f64(),
-        cost / (RATE * SECONDS * u32::try_from(ROUNDS).unwrap()),
-    );
+    let (alone, refused) = (median(alone), median(refused));
+    println!("medians: batch p99 {alone:?} alone, {refused:?} beside refused requests");
+    for (((log, _), columns), cost) in boards.iter().zip(beside).zip(cost) {
+        let [calls, p50, p99] = columns.map(median);
+        println!(
+            "beside calls logged in {log}: {calls:?}, {:.2} and {:.2} of it; document p50 {p50:?}, \
+             p99 {p99:?}; processor time of the server for a call {:?}",
+            calls.as_secs_f64() / alone.as_secs_f64(),
+            calls.as_secs_f64() / refused.as_secs_f64(),
+            cost / (RATE * SECONDS * u32::try_from(ROUNDS).unwrap()),
+        );
+    }
+}
+
+fn median(mut times: Vec<Duration>) -> Duration {
+    times.sort_unstable();
+    times[times.len() / 2]
 }

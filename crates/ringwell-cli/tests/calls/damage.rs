@@ -1,0 +1,152 @@
+//! A damaged call log, and files that are no database: the operator is told, callers are connected.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::LIFETIME;
+use super::Switchboard;
+use super::phone::{Phone, Provider};
+use super::support::server::{Server, ringwell};
+use super::support::site::{Pool, Site};
+
+/// The exit code and all that a command of this configuration prints.
+fn said(mut command: Command) -> (bool, String) {
+    let output = command.output().unwrap();
+    let texts = [output.stdout, output.stderr].map(|text| String::from_utf8(text).unwrap());
+    (output.status.success(), texts.concat())
+}
+
+fn doctor(site: &Site) -> (bool, String) {
+    said(ringwell(&["doctor", "--config", site.config().to_str().unwrap()]))
+}
+
+/// A configuration with more settings, and its calls in `database` if that is given.
+fn site(database: Option<&str>, more: &str) -> Site {
+    let database = database.map(|name| format!("[calls]\ndatabase = \"{name}\"\n"));
+    let calls = database.unwrap_or_else(|| "[calls]\n".to_owned());
+    let destination = "[[calls.destination]]\nto = [\"+18005550199\"]\n";
+    let settings = Phone::settings().replace("[calls]\n", &calls);
+    let site =
+        Site::new(vec![Pool::new(16, 10, LIFETIME)], &format!("{more}{settings}{destination}"));
+    Phone::write_secrets(&site);
+    site
+}
+
+/// `serve --check` and `doctor` fail, and say this.
+fn is_found(site: &Site, text: &str) {
+    for (succeeded, said) in [said(site.serve(&["--check"])), doctor(site)] {
+        assert!(!succeeded && said.contains(text), "{text:?}: {said}");
+    }
+}
+
+fn beside(folder: &Path) -> Vec<PathBuf> {
+    let locks = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    locks.filter(|path| path.extension().is_some_and(|ending| ending == "lock")).collect()
+}
+
+#[test]
+fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
+    let site = site(None, "");
+    let log = site.data().join("calls.sqlite");
+    Server::start(site.serve(&[])).stop();
+    let mut bytes = fs::read(&log).unwrap();
+    bytes[..4096].fill(0);
+    fs::write(&log, bytes).unwrap();
+    is_found(&site, "its beginning is damaged: name another file, or restore it from a backup");
+    let server = Server::start(site.serve(&[]));
+    let phone = Phone::at(&server);
+    let board = Switchboard { site, server, phone };
+    let number = board.visitor("17");
+    let twilio = Provider::twilio(&board.phone);
+    for call in 0..30 {
+        let form = format!("CallSid=CA{call}&From=%2B14155551234&To=%2B1{number}");
+        let answer = twilio.post("/t/main/answer", &form);
+        assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
+    }
+    // One line at the start, one of the writer, and those of a further minute at the most.
+    let said = board.server.log();
+    let errors = said.lines().filter(|line| line.contains("its beginning is damaged"));
+    assert!((1..=4).contains(&errors.count()), "{said}");
+    assert!(!said.contains("sqlx"), "{said}");
+    let away = log.with_extension("damaged");
+    fs::rename(&log, &away).unwrap();
+    board.call("CA29", |call| call["attribution"]["outcome"] == "allocated");
+    assert_eq!(board.get("/v1/calls?limit=100").json()["calls"].as_array().unwrap().len(), 30);
+    board.server.stop();
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(log).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn a_server_with_a_damaged_call_log_stops_in_time() {
+    let site = site(None, "");
+    fs::create_dir(site.data()).unwrap();
+    fs::write(site.data().join("calls.sqlite"), [0; 8192]).unwrap();
+    let server = Server::start(site.serve(&[]));
+    let phone = Phone::at(&server);
+    let board = Switchboard { site, server, phone };
+    let number = board.visitor("17");
+    let form = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
+    assert_eq!(Provider::twilio(&board.phone).post("/t/main/answer", &form).status, 200);
+    // Waits for the log for a while; the report cannot be stored.
+    let said = board.server.stop();
+    assert!(said.contains("some reports of calls were not stored"), "{said}");
+}
+
+#[test]
+fn an_orderly_stop_soon_after_calls_logs_no_error() {
+    let mut board = Switchboard::new("");
+    for round in 0..8_u32 {
+        let number = board.visitor("17");
+        let twilio = Provider::twilio(&board.phone);
+        for call in 0..3 {
+            let form = format!("CallSid=CA{round}x{call}&From=%2B14155551234&To=%2B1{number}");
+            assert_eq!(twilio.post("/t/main/answer", &form).status, 200);
+        }
+        // Webhooks look for events within 20 ms after a call was stored.
+        std::thread::sleep(Duration::from_millis(3) * round);
+        let Switchboard { site, server, .. } = board;
+        let log = server.stop();
+        assert!(!log.contains("ERROR"), "{log}");
+        let server = Server::start(site.serve(&[]));
+        let phone = Phone::at(&server);
+        board = Switchboard { site, server, phone };
+    }
+}
+
+#[test]
+fn a_file_that_is_no_database_is_refused_and_nothing_is_made_beside_it() {
+    let site = site(Some("sqlite:notes.txt"), "");
+    let notes = site.config().with_file_name("notes.txt");
+    fs::write(&notes, "notes of an operator").unwrap();
+    is_found(&site, "notes.txt is not a SQLite database");
+    let (succeeded, text) = said(site.serve(&[]));
+    assert!(!succeeded && text.contains("notes.txt is not a SQLite database"), "{text}");
+    assert_eq!(beside(notes.parent().unwrap()), Vec::<PathBuf>::new());
+    assert_eq!(fs::read_to_string(&notes).unwrap(), "notes of an operator");
+}
+
+#[test]
+fn a_directory_is_no_database_of_calls_or_of_ring_pools() {
+    for more in ["", "[directory]\ndatabase = \"sqlite:folder\"\n"] {
+        let site = site((more.is_empty()).then_some("sqlite:folder"), more);
+        let folder = site.config().with_file_name("folder");
+        fs::create_dir(&folder).unwrap();
+        is_found(&site, "folder is not a file");
+        let (succeeded, text) = said(site.serve(&[]));
+        assert!(!succeeded && text.contains("folder is not a file"), "{text}");
+        assert_eq!(beside(folder.parent().unwrap()), Vec::<PathBuf>::new());
+    }
+}
+
+#[test]
+fn ring_pools_and_calls_in_one_file_are_refused() {
+    let pools = "[directory]\ndatabase = \"sqlite:./same.sqlite\"\n";
+    let site = site(Some("sqlite:same.sqlite"), pools);
+    let text = "has the ring pools: calls need a file of their own";
+    is_found(&site, text);
+    let (succeeded, found) = said(site.serve(&[]));
+    assert!(!succeeded && found.contains(text), "{found}");
+}
