@@ -154,6 +154,7 @@ fn all(path: Option<PathBuf>, args: &Args, findings: &mut Findings) {
     config.shards = args.shards.unwrap_or(config.shards);
     config.durability = args.durability.unwrap_or(config.durability);
     config.listen.clone_from(&args.listen);
+    unfit(&config, findings);
     if args.data.is_some() {
         data_directory(&config, findings);
     }
@@ -265,6 +266,7 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
         findings.note("calls", warning);
     }
     secrets(path, findings);
+    unfit(&config, findings);
     descriptors(&config, findings);
     data_directory(&config, findings);
     journal::servers(&config, findings);
@@ -290,6 +292,13 @@ fn secrets(path: &Path, findings: &mut Findings) {
             "secrets",
             format!("every user can read {path}, which may hold keys: chmod 640 {path}"),
         );
+    }
+}
+
+/// The same checks as at the beginning of `serve`.
+fn unfit(config: &Config, findings: &mut Findings) {
+    for fault in ringwell_node::unfit(config) {
+        findings.bad("start", fault.to_string());
     }
 }
 
@@ -320,16 +329,18 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     let data = std::path::absolute(&config.data).unwrap_or_else(|_| config.data.clone());
     let data = data.as_path();
     let there = data.ancestors().find(|place| place.symlink_metadata().is_ok());
-    let Some(place) = there.filter(|place| place.is_dir()) else {
-        let place = there.unwrap_or(data).display();
-        let text = format!("{} cannot be made: {place} is not a directory", data.display());
-        return findings.bad("data", text);
-    };
+    // Otherwise it is reported with the other faults of the machine.
+    let Some(place) = there.filter(|place| place.is_dir()) else { return };
     let shown = data.display();
     if place != data {
         findings.ok("data", format!("{shown} will be made at the first start"));
     }
-    if config.journal.replicated.is_none() {
+    let unreadable = disk::unreadable_files(data);
+    let can_be_read = unreadable.is_empty();
+    for error in unreadable {
+        findings.bad("data", error);
+    }
+    if config.journal.replicated.is_none() && can_be_read {
         replaced_journal(data, findings);
     }
     space(config, place, findings);

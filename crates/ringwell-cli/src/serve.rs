@@ -103,6 +103,15 @@ pub(crate) fn run(args: Serve) -> anyhow::Result<ExitCode> {
         .map(|()| ExitCode::SUCCESS)
 }
 
+/// Prints why this machine cannot serve this configuration, if it cannot.
+fn refuse_unfit(config: &Config) -> Option<ExitCode> {
+    let unfit = ringwell_node::unfit(config);
+    for fault in &unfit {
+        eprintln!("error: {fault}");
+    }
+    (!unfit.is_empty()).then_some(ExitCode::FAILURE)
+}
+
 /// Lets the process survive a SIGHUP, and records it: a reload of all nodes may reach one that is
 /// starting.
 fn survive_hang_ups() -> anyhow::Result<Arc<AtomicBool>> {
@@ -296,17 +305,16 @@ pub(crate) fn with_calls(routes: Routes, calls: Option<Arc<Running>>) -> Routes 
     })
 }
 
-/// The configuration at `path`; or the exit code, after its faults were printed.
+/// The configuration at `path`, which this machine can serve; or the exit code, after the faults were
+/// printed.
 fn read(path: &Path, flags: Overrides) -> Result<(Config, Directory), ExitCode> {
     let loaded =
         load(path, variable, flags, cores()).map_err(|faults| show_of_file(&faults, path))?;
-    match placeholder(&loaded.1) {
-        None => Ok(loaded),
-        Some(fault) => {
-            eprintln!("{}: {fault}", path.display());
-            Err(ExitCode::FAILURE)
-        }
+    if let Some(fault) = placeholder(&loaded.1) {
+        eprintln!("{}: {fault}", path.display());
+        return Err(ExitCode::FAILURE);
     }
+    refuse_unfit(&loaded.0).map_or(Ok(loaded), Err)
 }
 
 /// The prefix of keys in the sample configuration, which are public.

@@ -206,6 +206,92 @@ fn a_doctor_finds_what_keeps_a_configuration_from_serving() {
     assert!(stdout(&bad).contains("bad   config"), "{}", stdout(&bad));
 }
 
+/// A server that starts in spite of a fault would never end.
+fn within_time(args: &[&str]) -> Command {
+    let program = ringwell(args);
+    let mut command = Command::new("timeout");
+    for (name, _) in program.get_envs() {
+        command.env_remove(name);
+    }
+    command.arg("20").arg(program.get_program()).args(args).stdin(Stdio::null());
+    command
+}
+
+/// What `serve` refuses, `serve --check` and `doctor` report, in the same words.
+#[test]
+fn serve_its_check_and_the_doctor_find_the_same_faults_of_a_machine() {
+    let long = format!("unix:/tmp/{}", "x".repeat(200));
+    let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
+    let config = text(&site.config());
+    let good = fs::read_to_string(site.config()).unwrap();
+    let tls = |certificate: &str| {
+        format!(
+            "{good}[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"{certificate}\"\nkey = \"no.key\"\n"
+        )
+    };
+    let data = text(site.data());
+    let not_a_folder = text(&site.config());
+    let below_a_file = format!("{not_a_folder}/data");
+    let cases: [(&[&str], String, &str); 6] = [
+        (&[], tls("no.pem"), "no.pem"),
+        (&[], tls(&config), "certificate"),
+        (&["--listen", &long], good.clone(), "at most 107 bytes"),
+        (&["--listen", &format!("unix:{config}")], good.clone(), "not a socket"),
+        (&["--data", &not_a_folder], good.clone(), "the data directory cannot be made"),
+        (&["--data", &below_a_file], good.clone(), "the data directory cannot be made"),
+    ];
+    for (flags, settings, wanted) in cases {
+        fs::write(site.config(), settings).unwrap();
+        for command in [&["serve"][..], &["serve", "--check"], &["doctor"]] {
+            let args = [command, &["--config", &config], flags].concat();
+            let done = within_time(&args).output().unwrap();
+            let said = stdout(&done) + &stderr(&done);
+            assert_eq!(done.status.code(), Some(1), "{args:?}: {said}");
+            assert!(said.contains(wanted), "{args:?}: {said}");
+        }
+    }
+    assert!(!Path::new(&data).join("journal").exists(), "nothing was opened");
+}
+
+/// Files that a crash of the file system has left empty, or damage.
+#[test]
+fn serve_the_doctor_and_verify_name_an_unreadable_file_and_its_remedy() {
+    let site = Site::new(vec![Pool::new(1, 5, LONG)], "shards = 1");
+    Server::start(site.serve(&[])).stop();
+    let (config, data) = (text(&site.config()), text(site.data()));
+    for name in ["identity.json", "unflushed.json", "gaps.json", "site-secret"] {
+        let path = site.data().join(name);
+        let before = fs::read(&path).ok();
+        for broken in ["", "{"] {
+            fs::write(&path, broken).unwrap();
+            let mut commands =
+                vec![vec!["journal", "verify", &data], vec!["doctor", "--config", &config]];
+            if name != "site-secret" {
+                commands.push(vec!["serve", "--config", &config]);
+            }
+            for args in commands {
+                let done = within_time(&args).output().unwrap();
+                let said = stdout(&done) + &stderr(&done);
+                assert_eq!(done.status.code(), Some(1), "{args:?}: {said}");
+                let path = text(&path);
+                let remedies = [format!("`mv {path} {path}.bad`"), format!("`rm {path}`")];
+                assert!(remedies.iter().any(|it| said.contains(it)), "{args:?}: {said}");
+            }
+        }
+        match before {
+            Some(bytes) => fs::write(&path, bytes).unwrap(),
+            None => fs::remove_file(&path).unwrap(),
+        }
+    }
+    // The remedy works.
+    let path = site.data().join("identity.json");
+    fs::write(&path, "").unwrap();
+    fs::rename(&path, site.data().join("identity.json.bad")).unwrap();
+    let server = Server::start(site.serve(&["--restored"]));
+    assert!(batch::one(&mut server.client(), &site.pools[0], "after").overflow);
+    server.stop();
+}
+
 #[test]
 fn a_proxys_configuration_needs_no_data_directory() {
     let folder = TempDir::new().unwrap();
@@ -278,7 +364,7 @@ fn a_doctor_without_a_configuration_checks_the_given_data_directory() {
     let output = ringwell(&["doctor", "--data", &data]).env_remove("RINGWELL_CONFIG").output();
     let output = output.unwrap();
     assert_eq!(output.status.code(), Some(1), "{}", stdout(&output));
-    assert!(stdout(&output).contains("is not a directory"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("Not a directory"), "{}", stdout(&output));
     let busy = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
     let free = ringwell(&["doctor", "--listen", &busy]).env_remove("RINGWELL_CONFIG").output();
     let free = stdout(&free.unwrap());

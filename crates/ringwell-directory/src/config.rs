@@ -30,7 +30,7 @@ pub use self::calls::{
     CallAccount, CallProvider, CallerIds, Calls, DestinationRule, OpenHours, RoutingSettings,
     UnknownNumber, WebhookSettings, is_call_target,
 };
-pub use self::csv::{guarded, unguarded};
+pub use self::csv::{Lines, guarded, unguarded};
 pub use self::growth::{Growth, GrowthMode};
 pub use self::inventory::{Buying, Inventory, NumberCheck};
 pub use self::json::pool_from_json;

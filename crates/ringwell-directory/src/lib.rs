@@ -32,11 +32,11 @@ pub use cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};
 pub use config::{
     Api, Application, Buying, CallAccount, CallProvider, CallerIds, Calls, ClientTls, Config,
     Consent, Database, DestinationRule, Durability, Growth, GrowthMode, Inventory, Journal, Limits,
-    Links, Listen, Log, LogFormat, Management, NumberCheck, OpenHours, Overrides, Replicated,
-    RoutingSettings, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText, TrustedProxy,
-    UnknownNumber, VARIABLES, ValueError, WebhookSettings, client_address, guarded, is_call_target,
-    is_reserved_param, load, parse_deadline, parse_duration, parse_lifetime, parse_shards,
-    pool_from_json, unguarded,
+    Lines, Links, Listen, Log, LogFormat, Management, NumberCheck, OpenHours, Overrides,
+    Replicated, RoutingSettings, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText,
+    TrustedProxy, UnknownNumber, VARIABLES, ValueError, WebhookSettings, client_address, guarded,
+    is_call_target, is_reserved_param, load, parse_deadline, parse_duration, parse_lifetime,
+    parse_shards, pool_from_json, unguarded,
 };
 pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
 pub use directory::Directory;

@@ -9,9 +9,12 @@ pub use ringwell_driver::store::{
 };
 use ringwell_driver::{open, store};
 pub use ringwell_os::{
-    DataLock, Journal, LockError, OsFiles, Probe, ReadLock, create_directory, kept_secret, probe,
-    random, warn_of_mode,
+    DataLock, Journal, LockError, OsFiles, Probe, ReadLock, check_secret, create_directory,
+    kept_secret, probe, random, warn_of_mode,
 };
+
+/// The file of a data directory with the key that signs what pages keep of their visitors.
+pub(crate) const SECRET: &str = "site-secret";
 
 /// Reads stored groups, from any thread.
 pub type JournalReader = store::JournalReader<OsFiles>;
@@ -21,6 +24,16 @@ pub type SegmentFiles = store::SegmentFiles<OsFiles>;
 pub type ShardStore = store::ShardStore<OsFiles>;
 /// A snapshot that is being written.
 pub type SnapshotFile = store::SnapshotFile<OsFiles>;
+
+/// The files beside the journals that keep a server from starting: each error names the file, the
+/// fault, and what to do.
+#[must_use]
+pub fn unreadable_files(data: &Path) -> Vec<String> {
+    let unreadable = store::unreadable_files(&OsFiles, data);
+    let unreadable = unreadable.iter().map(ToString::to_string);
+    let secret = check_secret(&data.join(SECRET)).err();
+    unreadable.chain(secret.map(|error| error.to_string())).collect()
+}
 
 /// A shard whose journal in `data` is missing, or another one than was written last.
 ///

@@ -31,6 +31,17 @@ pub enum ServeError {
         /// The reason why it failed.
         error: io::Error,
     },
+    /// The data directory cannot be one.
+    #[error(
+        "the data directory cannot be made: {}: {error}. Name another one as `data` or with --data",
+        path.display()
+    )]
+    DataDirectory {
+        /// The part of its path that prevents it.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
     /// A node with other shards made the data directory.
     #[error(
         "{} has the journal of shard {shard}, which the cluster file does not give to node {node}: \
@@ -56,7 +67,11 @@ pub enum ServeError {
     #[error(transparent)]
     File(#[from] disk::FileError),
     /// A thread or runtime could not be made.
-    #[error("cannot start a shard's thread: {0}")]
+    #[error(
+        "cannot start a thread: {0}. Each shard needs four: use fewer (`shards`), or allow more \
+         threads (TasksMax= of the service, `ulimit -u`, the container's limit of processes) or \
+         more memory"
+    )]
     Thread(io::Error),
     /// An internal fault while a journal was read.
     #[error("reading a journal failed because of a bug; the log has the line of code")]

@@ -14,6 +14,7 @@ mod descriptors;
 pub mod disk;
 mod edge;
 mod error;
+mod fitness;
 mod handle;
 mod handshakes;
 mod http;
@@ -41,6 +42,7 @@ mod timing;
 
 pub use application::PushError;
 pub use error::ServeError;
+pub use fitness::unfit;
 pub use handle::{AskError, GiveError, Handle, Routes, SiteStats, Unread};
 pub use link::tls::TlsError;
 pub use listen::ListenError;

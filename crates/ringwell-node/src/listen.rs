@@ -74,6 +74,19 @@ impl Listeners {
         Self::bind(addresses, 0).map(drop)
     }
 
+    /// Whether a socket of this name is possible, whoever listens there now.
+    ///
+    /// # Errors
+    /// [`ListenError`] names the address and what to do.
+    pub(crate) fn check(address: &Listen) -> Result<(), ListenError> {
+        let Listen::Unix(path) = address else { return Ok(()) };
+        let checked = SockAddr::unix(path).and_then(|_| refuse_other_file(path));
+        checked.map_err(|error| ListenError {
+            reason: explain(&error),
+            address: format!("unix:{}", path.display()),
+        })
+    }
+
     /// Binds addresses for TLS in the same way.
     ///
     /// # Errors
@@ -164,18 +177,27 @@ fn tcp_socket(address: SocketAddr) -> io::Result<Socket> {
 
 /// Binds a unix socket, replacing a stale socket file. It does not listen yet.
 fn bind_unix(path: &Path) -> io::Result<Socket> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|m| m.file_type().is_socket());
-    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err() {
+    let address = SockAddr::unix(path)?;
+    refuse_other_file(path)?;
+    if is_socket(path) && std::os::unix::net::UnixStream::connect(path).is_err() {
         std::fs::remove_file(path)?;
-    } else if !is_socket && path.exists() {
-        let text = "a file that is not a socket is at that path: move it away or choose another \
-            path";
-        return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
     }
     let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
     socket.set_nonblocking(true)?;
-    socket.bind(&SockAddr::unix(path)?)?;
+    socket.bind(&address)?;
     Ok(socket)
+}
+
+fn is_socket(path: &Path) -> bool {
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket())
+}
+
+fn refuse_other_file(path: &Path) -> io::Result<()> {
+    if is_socket(path) || !path.exists() {
+        return Ok(());
+    }
+    let text = "a file that is not a socket is at that path: move it away or choose another path";
+    Err(io::Error::new(io::ErrorKind::AlreadyExists, text))
 }
 
 fn explain(error: &io::Error) -> String {
@@ -187,6 +209,7 @@ fn explain(error: &io::Error) -> String {
             "; ports below 1024 and foreign directories need more rights"
         }
         io::ErrorKind::AddrNotAvailable => "; this machine has no such address",
+        io::ErrorKind::InvalidInput => "; choose a path of at most 107 bytes",
         _ => "",
     };
     format!("{error}{advice}")

@@ -70,6 +70,15 @@ impl Secure {
     }
 }
 
+/// Whether the certificate can be used.
+///
+/// # Errors
+/// [`ServeError`] names the file that cannot.
+pub(crate) fn check(files: &ClientTls) -> Result<(), ServeError> {
+    load(files)?;
+    Ok(())
+}
+
 /// A certificate and its key.
 fn load(files: &ClientTls) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(&files.certificate)?;

@@ -161,8 +161,12 @@ fn take_over(
     of: Of<'_>,
 ) -> Result<(Vec<Read>, BTreeMap<u16, ShardLog>), ServeError> {
     let followed: Vec<_> = std::thread::scope(|scope| {
-        let follow = |read: Read| scope.spawn(move || follow(read, logs, placement, of));
-        let threads: Vec<_> = reads.into_iter().map(follow).collect();
+        let follow = |read: Read| {
+            let follow = move || follow(read, logs, placement, of);
+            let thread = std::thread::Builder::new().spawn_scoped(scope, follow);
+            thread.map_err(ServeError::Thread)
+        };
+        let threads = reads.into_iter().map(follow).collect::<Result<Vec<_>, _>>()?;
         let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
             thread.join().unwrap_or(Err(ServeError::ReaderPanicked))
         };
@@ -229,12 +233,12 @@ fn read_all(
     are_copies: bool,
 ) -> Result<Vec<Read>, ServeError> {
     std::thread::scope(|scope| {
-        let readers: Vec<_> = shards
-            .iter()
-            .map(|&shard| {
-                scope.spawn(move || read(shard, directory, settings, believed, are_copies))
-            })
-            .collect();
+        let reader = |&shard| {
+            let read = move || read(shard, directory, settings, believed, are_copies);
+            let thread = std::thread::Builder::new().spawn_scoped(scope, read);
+            thread.map_err(ServeError::Thread)
+        };
+        let readers = shards.iter().map(reader).collect::<Result<Vec<_>, _>>()?;
         readers
             .into_iter()
             .map(|reader| reader.join().unwrap_or(Err(ServeError::ReaderPanicked)))

@@ -17,7 +17,7 @@ pub use files::{OsFile, OsFiles, create_directory, random, warn_of_mode};
 pub use journal::Journal;
 pub use lock::{DataLock, LockError, ReadLock};
 pub use probe::{Probe, probe};
-pub use secret::kept_secret;
+pub use secret::{check_secret, kept_secret};
 
 #[cfg(test)]
 mod tests;

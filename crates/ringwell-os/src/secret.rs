@@ -22,8 +22,7 @@ pub fn kept_secret(path: &Path) -> io::Result<Vec<u8>> {
             if secret.len() == BYTES {
                 return Ok(secret);
             }
-            let why = format!("{} holds no secret; delete it to get a new one", path.display());
-            Err(io::Error::new(io::ErrorKind::InvalidData, why))
+            Err(no_secret(path))
         }
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             let secret: [u8; BYTES] = random()?;
@@ -38,6 +37,23 @@ pub fn kept_secret(path: &Path) -> io::Result<Vec<u8>> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether [`kept_secret`] would accept the file at `path`, or make it.
+///
+/// # Errors
+/// If it would refuse it.
+pub fn check_secret(path: &Path) -> io::Result<()> {
+    match path.metadata() {
+        Ok(found) if found.len() != BYTES as u64 => Err(no_secret(path)),
+        _ => Ok(()),
+    }
+}
+
+fn no_secret(path: &Path) -> io::Error {
+    let path = path.display();
+    let why = format!("{path} holds no secret; remove it (`rm {path}`) to get a new one");
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 #[cfg(test)]

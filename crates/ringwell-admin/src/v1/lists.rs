@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use csv::DeserializeErrorKind;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Inventory, RingPool, RingPoolKey, guarded, unguarded};
+use ringwell_directory::{Inventory, Lines, RingPool, RingPoolKey, guarded, unguarded};
 use ringwell_store::{Change, NumberState, Pace, PoolSettings, Refusal, Role, Scope, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -139,7 +139,7 @@ pub(crate) async fn import(
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, format!("the list cannot be read: {error}"))
     })?;
     let Options { dry_run, apply, create_only } = query(&uri)?;
-    let mut lines = Vec::new();
+    let (mut lines, mut numbers) = (Vec::new(), Lines::of(&bytes));
     let mut reader = csv::ReaderBuilder::new().trim(csv::Trim::All).from_reader(&*bytes);
     let heading = reader.headers().cloned().map_err(|error| unreadable(&error))?;
     if !heading.iter().any(|column| column == "id") {
@@ -156,7 +156,7 @@ pub(crate) async fn import(
     let mut record = csv::StringRecord::new();
     loop {
         let read = reader.read_record(&mut record);
-        let line = record.position().map_or(0, csv::Position::line);
+        let line = numbers.at(record.position());
         let result = match read {
             Ok(false) => break,
             Err(error) => Err(fault(&error, &heading)),

@@ -9,6 +9,7 @@ use ringwell_journal::{
 };
 use ringwell_node::disk::{
     FileError, OsFiles, SnapshotRef, list_snapshots, read_snapshot, replaced_journal,
+    unreadable_files,
 };
 
 use super::replay::first_frame;
@@ -27,8 +28,13 @@ pub(super) fn run(options: &Options, out: &mut impl Write) -> anyhow::Result<Exi
 
 /// Whether everything in `path` is sound.
 pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<bool> {
-    let mut sound = true;
-    if let Some(shard) = replaced_journal(path)? {
+    let unreadable = unreadable_files(path);
+    for error in &unreadable {
+        writeln!(out, "{error}")?;
+    }
+    let mut sound = unreadable.is_empty();
+    // Known only if the name of the data directory can be read.
+    if let Ok(Some(shard)) = replaced_journal(path) {
         sound = false;
         writeln!(
             out,

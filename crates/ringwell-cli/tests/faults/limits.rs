@@ -6,7 +6,8 @@ use std::process::Command;
 
 use super::support::client::Client;
 use super::support::server::Server;
-use super::trial::{PATIENCE, Trial};
+use super::support::site::{Pool, Site};
+use super::trial::{LIFETIME, PATIENCE, Trial, within};
 
 const SIGABRT: i32 = 6;
 const SIGXFSZ: i32 = 25;
@@ -70,4 +71,19 @@ fn a_partly_written_frame_is_cut_off_and_no_answered_allocation_is_lost() {
     trial.wait_for_answers(50);
     trial.judge(&server).assert_clean_but_for_cuts();
     server.stop();
+}
+
+/// The stacks of the threads of 256 shards do not fit.
+#[test]
+fn a_start_without_enough_threads_is_one_error_that_says_what_to_do() {
+    let site = Site::new(vec![Pool::new(1, 9, LIFETIME)], "shards = 256");
+    let script = "ulimit -v 1500000; exec \"$0\" \"$@\"";
+    for flags in [&[][..], &["--check"]] {
+        let refused = Server::try_start(within("sh", &["-c", script], &site.serve(flags)));
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.code, Some(1), "{}", refused.log);
+        let advice = refused.log.matches("allow more threads (TasksMax=").count();
+        assert_eq!(advice, 1, "{}", refused.log);
+        assert!(!refused.log.contains("panicked"), "{}", refused.log);
+    }
 }

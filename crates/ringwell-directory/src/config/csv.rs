@@ -41,9 +41,9 @@ pub(super) fn read_lines(
     mut read: impl FnMut(&Line<'_>),
 ) -> Vec<Fault> {
     let source = Source::new(path.display().to_string(), "");
-    match Reader::from_path(path) {
-        Ok(reader) => read_records(reader, &source, (required, optional), &mut read),
-        Err(error) => source.fault(None, String::new(), cannot_read(&error)),
+    match std::fs::read(path) {
+        Ok(text) => read_records(&text, &source, (required, optional), &mut read),
+        Err(error) => source.fault(None, String::new(), cannot_read(&error.into())),
     }
     source.into_faults()
 }
@@ -51,11 +51,14 @@ pub(super) fn read_lines(
 type Columns<'a> = (&'a [&'a str], &'a [&'a str]);
 
 fn read_records(
-    mut reader: Reader<std::fs::File>,
+    text: &[u8],
     source: &Source,
     columns: Columns<'_>,
     read: &mut impl FnMut(&Line<'_>),
 ) {
+    let (mut reader, mut lines) = (Reader::from_reader(text), Lines::of(text));
+    let mut line =
+        |position: Option<&csv::Position>| u32::try_from(lines.at(position)).unwrap_or(u32::MAX);
     let header = match reader.headers() {
         Ok(header) => header.clone(),
         Err(error) => return source.fault(Some(1), String::new(), cannot_read(&error)),
@@ -65,9 +68,12 @@ fn read_records(
     }
     for record in reader.records() {
         match record {
-            Ok(record) => read(&Line::new(&header, &record, source)),
+            Ok(record) => {
+                let number = line(record.position());
+                read(&Line { header: &header, record: &record, source, number });
+            }
             Err(error) => {
-                let line = error.position().map(|position| line(position.line()));
+                let line = error.position().map(|position| line(Some(position)));
                 source.fault(line, String::new(), cannot_read(&error));
             }
         }
@@ -167,11 +173,6 @@ pub(super) struct Line<'a> {
 }
 
 impl<'a> Line<'a> {
-    fn new(header: &'a StringRecord, record: &'a StringRecord, source: &'a Source) -> Self {
-        let number = record.position().map_or(0, |position| line(position.line()));
-        Self { header, record, source, number }
-    }
-
     fn get(&self, column: &str) -> Option<&'a str> {
         let place = self.header.iter().position(|name| name == column)?;
         self.record.get(place).map(|cell| unguarded(cell.trim()))
@@ -221,8 +222,34 @@ pub fn unguarded(cell: &str) -> &str {
     cell.strip_prefix('\'').filter(|_| is_formula(cell)).unwrap_or(cell)
 }
 
-fn line(number: u64) -> u32 {
-    u32::try_from(number).unwrap_or(u32::MAX)
+/// The lines of the records of a list, for faults. The reader's own count is behind by one after a
+/// line that ends in `\r\n`, because it reads the `\n` with the next record.
+#[derive(Debug)]
+pub struct Lines<'a> {
+    text: &'a [u8],
+    counted: usize,
+    line: u64,
+}
+
+impl<'a> Lines<'a> {
+    /// The lines of the whole list.
+    #[must_use]
+    pub fn of(text: &'a [u8]) -> Self {
+        Self { text, counted: 0, line: 1 }
+    }
+
+    /// The line of the record that begins at this position, or after the end of the line there.
+    /// Positions must not decrease.
+    pub fn at(&mut self, position: Option<&csv::Position>) -> u64 {
+        let from = position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or(0));
+        let rest = self.text.get(from..).unwrap_or_default();
+        let ends = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        let to = (from + ends).min(self.text.len());
+        let passed = self.text.get(self.counted..to).unwrap_or_default();
+        self.line += passed.split(|byte| *byte == b'\n').count() as u64 - 1;
+        self.counted = self.counted.max(to);
+        self.line
+    }
 }
 
 /// Describes the fault without the file's contents.

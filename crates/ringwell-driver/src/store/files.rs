@@ -240,7 +240,10 @@ pub(super) fn read_json<T: DeserializeOwned>(
 ) -> Result<Option<T>, FileError> {
     let Some(text) = read_whole(files, path)? else { return Ok(None) };
     let read = serde_json::from_slice(&text).map(Some);
-    read.map_err(|error| FileError::new("read", path, error.into()))
+    read.map_err(|error| {
+        let text = format!("{error}: {}", remedy(path));
+        FileError::new("read", path, io::Error::new(io::ErrorKind::InvalidData, text))
+    })
 }
 
 /// Replaces the file `name` in `folder` with this as JSON, durably. If that fails, the old file
@@ -287,4 +290,20 @@ pub(super) fn numbered(
     }
     found.sort_unstable();
     Ok(found)
+}
+
+/// What to do about a file that cannot be understood.
+fn remedy(path: &Path) -> String {
+    let moved = format!("move it away (`mv {0} {0}.bad`), and start", path.display());
+    let restored = "with `ringwell serve --restored`: all pools then answer with overflow numbers \
+                    for the longest lifetime";
+    match path.file_name().and_then(|name| name.to_str()) {
+        Some("peers.json") => format!("{moved} again; other nodes' journals are recorded anew"),
+        Some("gaps.json") => format!(
+            "{moved} again; calls of times without history may then be attributed to an earlier \
+             visitor"
+        ),
+        Some("cluster-map.json") => format!("{moved}, while the other nodes serve, {restored}"),
+        _ => format!("{moved} {restored}"),
+    }
 }

@@ -41,6 +41,7 @@ mod snapshots;
 mod spares;
 mod stats;
 mod unflushed;
+mod unreadable;
 
 pub use files::{Access, FileError, Files, read_whole, write_whole};
 pub use frames::Frames;
@@ -68,6 +69,7 @@ pub use snapshots::{
 pub use spares::Spares;
 pub use stats::Stats;
 pub use unflushed::{Unkept, end_unflushed, may_lack_groups, note_unflushed, settle_unflushed};
+pub use unreadable::unreadable_files;
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};

@@ -26,7 +26,7 @@ const NO_BOOT: u64 = 0;
 /// The boot and the mount in which groups were answered without a flush.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Unflushed {
+pub(super) struct Unflushed {
     /// [`NO_BOOT`] after a failed write.
     boot: u64,
     /// See [`Files::mount_of`].
@@ -39,10 +39,6 @@ impl Unflushed {
         Self { boot, mount: files.mount_of(data) }
     }
 
-    fn read(files: &impl Files, data: &Path) -> Result<Option<Self>, FileError> {
-        read_json(files, &data.join(FILE))
-    }
-
     /// Why groups that were answered then may be missing now.
     fn lacks(self, now: Self) -> Option<Unkept> {
         let is_remounted = self.mount.is_some() && self.mount != now.mount;
@@ -53,6 +49,10 @@ impl Unflushed {
             _ => None,
         }
     }
+}
+
+pub(super) fn read(files: &impl Files, data: &Path) -> Result<Option<Unflushed>, FileError> {
+    read_json(files, &data.join(FILE))
 }
 
 /// The reason why groups that were answered without a flush may be missing.
@@ -76,7 +76,7 @@ pub fn may_lack_groups(
     data: &Path,
     boot: u64,
 ) -> Result<Option<Unkept>, FileError> {
-    let Some(recorded) = Unflushed::read(files, data)? else { return Ok(None) };
+    let Some(recorded) = read(files, data)? else { return Ok(None) };
     let lacks = recorded.lacks(Unflushed::now(files, data, boot));
     Ok(lacks.filter(|_| !planted(Bug::PowerCutIgnored)))
 }
@@ -124,7 +124,7 @@ pub fn note_unflushed(
     }
     files.make_directory(data)?;
     let now = Unflushed::now(files, data, boot);
-    match Unflushed::read(files, data)? {
+    match read(files, data)? {
         Some(recorded) if recorded == now || recorded.lacks(now).is_some() => Ok(()),
         _ => write_json(files, data, FILE, &now),
     }
@@ -141,7 +141,7 @@ pub fn settle_unflushed(
     boot: u64,
 ) -> Result<(), FileError> {
     let now = Unflushed::now(files, data, boot);
-    match Unflushed::read(files, data)? {
+    match read(files, data)? {
         Some(recorded) if recorded.lacks(now).is_some() => match durability {
             Durability::Os => write_json(files, data, FILE, &now),
             Durability::Disk => remove(files, &data.join(FILE)),

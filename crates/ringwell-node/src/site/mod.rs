@@ -215,7 +215,7 @@ fn signer(node: &Node) -> io::Result<Signer> {
         return Ok(Signer::new(membership.cluster().secret()));
     }
     if node.answers_wait() {
-        return crate::disk::kept_secret(&node.config.data.join("site-secret"))
+        return crate::disk::kept_secret(&node.config.data.join(crate::disk::SECRET))
             .map(|secret| Signer::new(&secret));
     }
     crate::disk::random::<32>().map(|secret| Signer::new(&secret))

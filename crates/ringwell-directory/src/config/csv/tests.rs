@@ -136,3 +136,23 @@ fn a_cell_that_would_be_a_formula_is_escaped_and_reads_back_as_before() {
         assert_eq!(unguarded(cell), cell);
     }
 }
+
+#[test]
+fn faults_name_the_line_whatever_ends_the_lines_before_it() {
+    let header = "id,ring_pool_key,lifetime_seconds,numbers";
+    for (bom, end) in [("", "\n"), ("", "\r\n"), ("\u{feff}", "\n"), ("\u{feff}", "\r\n")] {
+        let good = "1,key-of-pool-1,1800,8885550100-8885550101";
+        let bad = "2,short,1800,8885550110-8885550111";
+        let cut = "3,key-of-pool-3";
+        let quoted = "4,key-of-pool-4,\"1800\",8885550120-8885550121";
+        let csv = [header, good, "", bad, quoted, cut, "", bad].join(end);
+        check_csv(
+            &format!("{bom}{csv}"),
+            "\
+pools.csv:4: ring_pool_key: a ring pool key has 8 to 64 bytes, not 5
+pools.csv:6: has 2 columns, the header has 4
+pools.csv:8: ring_pool_key: a ring pool key has 8 to 64 bytes, not 5
+",
+        );
+    }
+}
