@@ -85,7 +85,7 @@ impl Rebuild {
         let position = fact.slot.position;
         let known = self.find(hint, fact.slot.number).map(|slot| self.slots[slot as usize]);
         if let Some(known) = known.filter(|known| position > known.position) {
-            self.recent.push(position, &known);
+            self.recent.push(position, fact.slot.allocated_at, &known);
             let local_at = self.foreign_times.local_at(&known);
             if local_at != known.allocated_at {
                 self.recent.foreign_time(position, local_at);

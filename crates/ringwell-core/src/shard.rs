@@ -175,7 +175,7 @@ impl Shard {
         let previous = slot.position;
         assert!(previous < position, "a record is earlier than an older one");
         let number = slot.number;
-        self.recent.push(position, slot);
+        self.recent.push(position, now, slot);
         *slot = Slot { number, allocated_at: now, locked_until, position };
         if let Some(local_at) = self.foreign_times.forget(number) {
             self.recent.foreign_time(position, local_at);
@@ -275,7 +275,8 @@ impl Shard {
         allocated_at: Millis,
         position: Position,
     ) -> Option<(Grant, Before)> {
-        let before = self.recent.before(self.slots.get(slot as usize)?.position)?;
+        let newest = self.slots.get(slot as usize)?;
+        let before = self.recent.before(newest.position, newest.allocated_at)?;
         let grant = self.release(now, slot, allocated_at, position)?;
         self.slots[slot as usize].allocated_at = before.allocated_at;
         self.foreign_times.note(grant.number, before.allocated_at, before.local_at);

@@ -77,6 +77,8 @@ pub struct Shard<P> {
     /// The time at which another node was last asked for its owners.
     learnt_at: Cell<Option<Moment>>,
     jobs: RefCell<Vec<Job>>,
+    /// The count of answers that wait for other requests to be processed.
+    pub(crate) held_answers: Cell<usize>,
     /// Answers to other shards that wait for a group, oldest first.
     promised: RefCell<VecDeque<Promised>>,
 }
@@ -117,6 +119,7 @@ impl<P: Platform> Shard<P> {
             room: Notify::new(),
             learnt_at: Cell::default(),
             jobs: RefCell::default(),
+            held_answers: Cell::default(),
             promised: RefCell::default(),
         }
     }

@@ -12,22 +12,24 @@ fn the_last_allocations_are_kept_and_older_ones_are_not() {
     let mut recent = Recent::default();
     let more = 3;
     for at in 0..(RECENT_MAX + more) as u64 {
-        recent.push(Position(10 * at + 5), &slot(at));
+        recent.push(Position(10 * at + 5), Millis(at + 10), &slot(at));
     }
-    let before = |at: u64| recent.before(Position(10 * at + 5)).map(|before| before.allocated_at);
+    let before = |at: u64| {
+        recent.before(Position(10 * at + 5), Millis(at + 10)).map(|before| before.allocated_at)
+    };
     for at in 0..more as u64 {
         assert_eq!(before(at), None, "{at}");
     }
     for at in more as u64..(RECENT_MAX + more) as u64 {
         assert_eq!(before(at), Some(Millis(at)), "{at}");
     }
-    assert_eq!(recent.before(Position(6)), None, "no allocation's record");
+    assert_eq!(recent.before(Position(6), Millis(10)), None, "no allocation's record");
 }
 
 #[test]
 fn a_foreign_allocation_keeps_its_local_time() {
     let mut recent = Recent::default();
-    recent.push(Position(7), &slot(3));
+    recent.push(Position(7), Millis(20), &slot(3));
     recent.foreign_time(Position(7), Millis(2));
     let wanted = Before {
         allocated_at: Millis(3),
@@ -35,5 +37,35 @@ fn a_foreign_allocation_keeps_its_local_time() {
         locked_until: Millis(13),
         position: Position(3),
     };
-    assert_eq!(recent.before(Position(7)), Some(wanted));
+    assert_eq!(recent.before(Position(7), Millis(20)), Some(wanted));
+}
+
+/// Times of all distances: none before, long lockouts, long rests, and lockouts that still run.
+#[test]
+fn times_are_kept_whatever_their_distance() {
+    let times = [0, 1, 5_000, 1 << 31, (1 << 32) - 2, (1 << 32) - 1, 1 << 32, 1 << 44, u64::MAX];
+    let mut recent = Recent::default();
+    let mut wanted = Vec::new();
+    for (allocated_at, locked_until, now) in
+        times.iter().flat_map(|a| times.iter().flat_map(move |b| times.map(|c| (*a, *b, c))))
+    {
+        let before = Before {
+            allocated_at: Millis(allocated_at),
+            local_at: Millis(allocated_at),
+            locked_until: Millis(locked_until),
+            position: Position(3),
+        };
+        let old = Slot {
+            allocated_at: before.allocated_at,
+            locked_until: before.locked_until,
+            position: before.position,
+            ..slot(0)
+        };
+        let position = Position(4 + wanted.len() as u64);
+        recent.push(position, Millis(now), &old);
+        wanted.push((position, Millis(now), before));
+    }
+    for (position, now, before) in wanted {
+        assert_eq!(recent.before(position, now), Some(before), "{position:?}, {now:?}");
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! They differ only in how their rows are read and how the answer is rendered.
 
+use std::cell::Cell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -18,6 +19,10 @@ use crate::stats::{Kind, Reason, Stats};
 
 /// The approximate bytes of a row's answer, for which memory is reserved at once.
 const ROW_ANSWER_BYTES: usize = 160;
+
+/// The most answers that wait for other requests to be processed. More of them do not fit into a
+/// core's cache together with the connections.
+const HELD_ANSWERS_MAX: usize = 24;
 
 /// Answers a batch: `read` fills in its rows, `render` turns their outcomes into the answer.
 ///
@@ -60,12 +65,32 @@ pub async fn answer<P: Platform, T, E>(
     flight.answered();
     // Its memory is free, and still in the cache, for the next batch.
     drop(flight);
-    if !has_waited {
-        // All other requests that have arrived are processed first, so that a waiting client is
-        // woken once for many answers. Waiting requests are woken together anyway.
+    if !has_waited && let Some(_held) = HeldAnswer::new(&shard.held_answers) {
+        // Other requests that have arrived are processed first, so that a waiting client is woken
+        // once for many answers. Waiting requests are woken together anyway.
         shard.platform.turn().await;
     }
     Ok(out)
+}
+
+/// An answer that waits for other requests to be processed, counted.
+struct HeldAnswer<'a>(&'a Cell<usize>);
+
+impl<'a> HeldAnswer<'a> {
+    /// `None` if enough of them wait.
+    fn new(held: &'a Cell<usize>) -> Option<Self> {
+        if held.get() >= HELD_ANSWERS_MAX {
+            return None;
+        }
+        held.set(held.get() + 1);
+        Some(Self(held))
+    }
+}
+
+impl Drop for HeldAnswer<'_> {
+    fn drop(&mut self) {
+        self.0.set(self.0.get() - 1);
+    }
 }
 
 /// A batch whose rows have been answered, or that failed as a whole.
