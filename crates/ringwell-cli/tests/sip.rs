@@ -228,9 +228,28 @@ fn sipp(
         .expect("sipp is not installed: see the first lines of this file");
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{:?}: {said}", output.status);
-    let lines = fs::read_to_string(&log).unwrap();
+    let is_call = |fields: &Vec<String>| !["began", "ended"].contains(&fields[0].as_str());
+    lines(&log).into_iter().filter(is_call).collect()
+}
+
+/// The fields of each line of a log of `SIPp`.
+fn lines(log: &Path) -> Vec<Vec<String>> {
+    let lines = fs::read_to_string(log).unwrap();
     let fields = |line: &str| line.split(';').map(|field| field.trim().to_owned()).collect();
     lines.lines().filter(|line| !line.is_empty()).map(fields).collect()
+}
+
+/// The seconds of each call of the scenario `talk` by its number, from the first request to the
+/// last answer: a busy machine makes calls longer.
+fn whole_seconds(folder: &Path, name: &str) -> BTreeMap<String, u64> {
+    let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();
+    for fields in lines(&folder.join(format!("{name}.log"))) {
+        if ["began", "ended"].contains(&fields[0].as_str()) {
+            calls.entry(fields[1].clone()).or_default().push(fields[2].parse().unwrap());
+        }
+    }
+    let seconds = |ticks: Vec<u64>| (ticks.last().unwrap() - ticks[0]).div_ceil(1000);
+    calls.into_iter().map(|(number, ticks)| (number, seconds(ticks))).collect()
 }
 
 fn destination(pool: u64) -> String {
