@@ -48,6 +48,9 @@ pub(crate) struct Args {
     /// Leaves out the tests that take more than five seconds, as CI does.
     #[arg(long)]
     short: bool,
+    /// Measures the cost of the servers against the disk instead: nothing else may run.
+    #[arg(long)]
+    bars: bool,
 }
 
 pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
@@ -60,6 +63,9 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
         test.args(["--", "--test-threads", "1", "--nocapture"]).arg(&args.only);
         if args.short {
             test.args(LONG.iter().flat_map(|name| ["--skip", name]));
+        }
+        if args.bars {
+            test.args(["bars::", "--ignored"]);
         }
         if let Some(kills) = args.kills {
             test.env("RINGWELL_ENGINE_ROUNDS", kills.to_string());

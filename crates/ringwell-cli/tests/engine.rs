@@ -6,10 +6,14 @@
 
 #![allow(clippy::unwrap_used, reason = "also the helpers of tests end a test by failing")]
 
+#[path = "engine/bars.rs"]
+mod bars;
 #[path = "engine/disks.rs"]
 mod disks;
 #[path = "engine/drills.rs"]
 mod drills;
+#[path = "engine/losses.rs"]
+mod losses;
 #[path = "engine/net.rs"]
 mod net;
 #[path = "engine/nodes.rs"]

@@ -186,6 +186,12 @@ bugs! {
     Pipelined "pipelined";
     /// A snapshot is put beside the log before the log has its groups.
     SnapshotAhead "snapshot-ahead";
+    /// A foreign message before a group that was found late is counted again.
+    ForeignCountedTwice "foreign-counted-twice";
+    /// If a server has damaged a message, only one other server is asked for it.
+    FewLeaders "few-leaders";
+    /// A start does not notice that the log of one shard is gone while those of others exist.
+    LostLogIgnored "lost-log-ignored";
     /// Rows that are requested again, from another owner, lose their batch's idempotency key.
     RedirectForgetsRetry "redirect-forgets-retry";
 }

@@ -65,6 +65,8 @@ pub struct Start<'a, F> {
     pub on_disk: &'a [u16],
     /// Whether the journals are in a log, and the files are copies of it.
     pub has_log: bool,
+    /// The gaps that the notes of the logs record.
+    pub noted_gaps: &'a Gaps,
     /// The time of another process that served the same shards, from its last heartbeat.
     pub last_owner: Option<&'a LastOwner>,
     /// In a cluster: the shards of this node, and the version of the cluster file.
@@ -124,6 +126,8 @@ impl<F: Files> Begun<F> {
         let identity = draw(files, data, journals.iter().map(Opened::journal).collect())?.id;
         self.identity = if has_log { IN_LOG.to_owned() } else { identity };
         self.gaps = Gaps::read(files, data)?;
+        // Another machine may have noticed a loss.
+        self.gaps.merge(start.noted_gaps);
         if let Some(until) = gap_until {
             self.gaps.add(self.recorded_until, until);
             self.gaps.write(files, data)?;

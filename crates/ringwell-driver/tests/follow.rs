@@ -136,7 +136,13 @@ fn start(platform: &Virtual, log: &Plain, data: &Path) -> Result<Followed<OsFile
     // Its tasks need the executor, which has one waker for each run.
     let (task, log) = (platform.clone(), log.clone());
     let followed = async move {
-        let beside = Beside { shelf: &Bare, settings: &settings, specs: &[], believed };
+        let beside = Beside {
+            shelf: &Bare,
+            settings: &settings,
+            specs: &[],
+            believed,
+            is_replacement: false,
+        };
         open::follow(&task, &OsFiles, read, &log, &beside).await
     };
     platform.run(ringwell_driver::Platform::task(platform, followed)).unwrap()
@@ -199,6 +205,22 @@ fn a_shard_that_was_taken_over_is_fenced_wherever_the_other_started() {
         assert!(*epoch > own);
     }
     assert!(matches!(serve(&platform, &log, &mut newest, 2)[..], [Appended::Stored { .. }, _]));
+}
+
+#[test]
+fn an_owner_whose_take_over_was_lost_does_not_mistake_the_next_one_for_its_own() {
+    let platform = Virtual::default();
+    let (log, _data, _first) = served(&platform);
+    let [one, other] = [(); 2].map(|()| TempDir::new().unwrap());
+    let mut second = start(&platform, &log, one.path()).unwrap();
+    // The log loses its take-over, and a third process takes the same place with the same group.
+    log.0.messages.borrow_mut().pop();
+    let mut third = start(&platform, &log, other.path()).unwrap();
+    assert_eq!(second.read.recovered.tip, third.read.recovered.tip);
+    let epoch = third.read.recovered.tip.epoch;
+    let appended = &serve(&platform, &log, &mut second, 1)[..];
+    assert!(matches!(appended, [Appended::Taken { epoch: by }] if *by == epoch), "{appended:?}");
+    assert!(matches!(serve(&platform, &log, &mut third, 2)[..], [Appended::Stored { .. }, _]));
 }
 
 #[test]

@@ -169,7 +169,13 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
     let (task, log) = (platform.clone(), servers.clone());
     let followed = async move {
         let specs = specs();
-        let beside = Beside { shelf: &log, settings: &settings, specs: &specs, believed };
+        let beside = Beside {
+            shelf: &log,
+            settings: &settings,
+            specs: &specs,
+            believed,
+            is_replacement: false,
+        };
         open::follow(&task, &OsFiles, read, &log, &beside).await
     };
     let followed = ringwell_driver::Platform::task(&platform, followed);
@@ -276,22 +282,24 @@ fn a_machine_without_a_copy_begins_with_the_newest_snapshot() {
     assert_eq!((again.slots(), again.groups), (slots, 1));
 }
 
+/// Damages a snapshot: zero is the newest one.
+fn rot(servers: &Servers, which: usize, is_torn: bool) {
+    let piece = servers.indexes()[which].pieces[0];
+    servers.with(|kept| {
+        let (_, bytes) = kept.shelf[place(piece)].as_mut().unwrap();
+        let mut changed = bytes.to_vec();
+        let at = changed.len() / 2;
+        if is_torn {
+            changed.truncate(at);
+        } else {
+            changed[at] ^= 1;
+        }
+        *bytes = changed.into();
+    });
+}
+
 #[test]
 fn a_torn_or_rotten_snapshot_is_skipped_for_the_previous_one() {
-    let rot = |servers: &Servers, which: usize, is_torn: bool| {
-        let piece = servers.indexes()[which].pieces[0];
-        servers.with(|kept| {
-            let (_, bytes) = kept.shelf[place(piece)].as_mut().unwrap();
-            let mut changed = bytes.to_vec();
-            let at = changed.len() / 2;
-            if is_torn {
-                changed.truncate(at);
-            } else {
-                changed[at] ^= 1;
-            }
-            *bytes = changed.into();
-        });
-    };
     for is_torn in [true, false] {
         let (servers, data) = (Servers::default(), folder());
         let slots = served(&servers, data.path());
@@ -450,5 +458,36 @@ fn the_beginning_of_the_log_is_trimmed_once_no_snapshot_needs_it() {
     for slot in again.slots() {
         let (n, _) = ringwell_journal::position_parts(slot.position);
         again.store.reader().read(n).unwrap();
+    }
+}
+
+#[test]
+fn the_log_keeps_its_beginning_while_a_snapshot_is_damaged() {
+    let limits = HistoryLimits { bytes: 256 << 10, age: None };
+    for (which, is_torn) in [(0, true), (0, false), (1, true), (1, false)] {
+        let (servers, data) = (Servers::default(), folder());
+        let mut owner = start(&servers, data.path(), limits).unwrap();
+        for _ in 0..10 {
+            owner.allocate(20);
+            owner.snapshot();
+        }
+        rot(&servers, which, is_torn);
+        while owner.give_up() {}
+        assert_eq!(servers.first_n(), 1);
+        let taker = start(&servers, folder().path(), limits).unwrap();
+        assert_eq!(taker.slots(), owner.slots());
+        assert!(!taker.is_in_doubt);
+        // The next snapshot takes the damaged one's place.
+        let mut owner = start(&servers, data.path(), limits).unwrap();
+        for _ in 0..2 {
+            owner.allocate(20);
+            owner.snapshot();
+        }
+        owner.allocate(20);
+        while owner.give_up() {}
+        assert!(servers.first_n() > 1);
+        let taker = start(&servers, folder().path(), limits).unwrap();
+        assert_eq!(taker.slots(), owner.slots());
+        assert!(!taker.is_in_doubt);
     }
 }

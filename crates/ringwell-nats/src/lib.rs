@@ -11,11 +11,14 @@ mod check;
 mod connection;
 mod error;
 mod examine;
+mod keep;
+mod notes;
 mod permissions;
 mod reach;
 mod shelf;
 mod stream;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::sync::Arc;
@@ -25,7 +28,7 @@ use std::time::Duration;
 
 use async_nats::Client;
 use ringwell_directory::Replicated;
-use ringwell_driver::store::{Heard, Logs, SharedLog, Shelf, Sign};
+use ringwell_driver::store::{FoundLog, Gaps, Heard, LogNotes, Logs, SharedLog, Shelf, Sign};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -95,12 +98,28 @@ impl NatsLogs {
         stream::Stream::new(self.client.clone(), reach, self.runtime.clone(), name)
     }
 
+    fn snapshots(&self, shard: u16) -> stream::Stream {
+        let name = format!("{}_{shard}_snapshots", self.settings.stream);
+        stream::Stream::of_snapshots(self.client.clone(), self.runtime.clone(), name)
+    }
+
     /// Creates the stream if it does not exist.
-    fn open(&self, stream: stream::Stream, placement: &str) -> Result<stream::Stream, String> {
+    fn open(
+        &self,
+        stream: stream::Stream,
+        placement: &str,
+        notes: &LogNotes,
+    ) -> Result<stream::Stream, String> {
         let (opening, settings) = (stream.clone(), self.settings.clone());
-        let placement = placement.to_owned();
-        self.ask(async move { patiently(|| opening.open(&settings, &placement)).await })?;
+        let (placement, notes) = (placement.to_owned(), notes.clone());
+        self.ask(async move { patiently(|| opening.open(&settings, &placement, &notes)).await })?;
         Ok(stream)
+    }
+
+    /// The notes of a stream, and whether it has ever had a message; `None` if it does not exist.
+    fn find_stream(&self, stream: stream::Stream) -> Result<Option<(LogNotes, bool)>, String> {
+        let settings = self.settings.clone();
+        self.ask(async move { patiently(|| stream.find(&settings)).await })
     }
 
     /// Waits for the answer to a request at startup.
@@ -115,20 +134,34 @@ impl NatsLogs {
 }
 
 impl Logs for NatsLogs {
-    fn log(&self, shard: u16, placement: &str) -> Result<Arc<dyn SharedLog>, String> {
-        Ok(Arc::new(self.open(self.stream(shard), placement)?))
+    fn find(&self, shard: u16) -> Result<FoundLog, String> {
+        if let Some((notes, has_messages)) = self.find_stream(self.stream(shard))? {
+            return Ok(FoundLog::Found { notes, has_messages });
+        }
+        let is_beside = self.find_stream(self.snapshots(shard))?.is_some();
+        Ok(if is_beside { FoundLog::Lost } else { FoundLog::Missing })
+    }
+
+    fn log(
+        &self,
+        shard: u16,
+        placement: &str,
+        notes: &LogNotes,
+    ) -> Result<Arc<dyn SharedLog>, String> {
+        Ok(Arc::new(self.open(self.stream(shard), placement, notes)?))
+    }
+
+    fn keep_notes(&self, shards: BTreeSet<u16>, gaps: Box<dyn Fn() -> Gaps + Send>) {
+        let streams = shards.iter().map(|shard| self.stream(*shard)).collect();
+        self.runtime.spawn(keep::keep(streams, shards, gaps));
     }
 
     fn has_log(&self, shard: u16) -> Result<bool, String> {
-        let (stream, settings) = (self.stream(shard), self.settings.clone());
-        self.ask(async move { patiently(|| stream.exists(&settings)).await })
+        Ok(self.find_stream(self.stream(shard))?.is_some())
     }
 
     fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String> {
-        let name = format!("{}_{shard}_snapshots", self.settings.stream);
-        let runtime = self.runtime.clone();
-        let stream = stream::Stream::of_snapshots(self.client.clone(), runtime, name);
-        let snapshots = self.open(stream, "")?;
+        let snapshots = self.open(self.snapshots(shard), "", &LogNotes::default())?;
         Ok(Arc::new(shelf::SnapshotStream { snapshots, groups: self.stream(shard) }))
     }
 

@@ -19,6 +19,9 @@ const REQUESTS: [&str; 5] = [
     "$JS.API.STREAM.LEADER.STEPDOWN",
 ];
 
+/// The request by which the notes of a stream of groups are changed.
+const UPDATE: &str = "$JS.API.STREAM.UPDATE";
+
 /// Subjects that a client may use.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -72,6 +75,7 @@ fn missing(permissions: &Value, settings: &Replicated, shards: u16) -> Vec<Strin
         let named = |stream: &str| REQUESTS.map(|request| format!("{request}.{stream}"));
         wanted.extend(named(&groups));
         wanted.extend(named(&format!("{groups}_snapshots")));
+        wanted.push(format!("{UPDATE}.{groups}"));
         wanted.push(format!("{lower}_{shard}.groups"));
         wanted.extend(["pieces", "index"].map(|it| format!("{lower}_{shard}_snapshots.{it}")));
     }

@@ -12,7 +12,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use ringwell_directory::Replicated;
-use ringwell_driver::store::{NotAppended, SharedLog, Unreached, Waiting};
+use ringwell_driver::store::{LogNotes, NotAppended, SharedLog, Unreached, Waiting};
 use ringwell_journal::decode_message;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::check::{config as wanted_config, stream as check_stream};
 use crate::error::{NatsError, Unfit, unreached};
+use crate::notes;
 use crate::reach::Reach;
 
 /// The time after which an unanswered append may have been lost with its leader.
@@ -154,12 +155,13 @@ impl Stream {
         &self.runtime
     }
 
-    /// Creates the stream if it does not exist, and checks whether it can be trusted. `placement`
-    /// identifies its pools; if it is empty, the stream is for any.
+    /// Creates the stream with `notes` if it does not exist, and checks whether it can be trusted.
+    /// `placement` identifies its pools; if it is empty, the stream is for any.
     pub(crate) async fn open(
         &self,
         settings: &Replicated,
         placement: &str,
+        notes: &LogNotes,
     ) -> Result<(), NatsError> {
         let config = match self.ask("INFO", &json!({})).await {
             Ok(answer) => answer.config,
@@ -168,6 +170,7 @@ impl Stream {
                 if !placement.is_empty() {
                     wanted["metadata"] = json!({ PLACEMENT: placement });
                 }
+                notes::write(&mut wanted, notes);
                 match self.ask("CREATE", &wanted).await {
                     Ok(answer) => answer.config,
                     Err(Problem::Api(error)) => {
@@ -190,14 +193,31 @@ impl Stream {
         Ok(())
     }
 
-    /// Whether there is such a stream.
-    pub(crate) async fn exists(&self, settings: &Replicated) -> Result<bool, NatsError> {
+    /// Its configuration and the number of its last message; `None` if it does not exist.
+    pub(crate) async fn info(
+        &self,
+        settings: &Replicated,
+    ) -> Result<Option<(Value, u64)>, NatsError> {
         match self.ask("INFO", &json!({})).await {
-            Ok(_) => Ok(true),
-            Err(Problem::Api(error)) if error.err_code == NO_STREAM => Ok(false),
+            Ok(StreamReply { config, state, .. }) => {
+                let last = state.map_or(0, |state| state.last_seq);
+                Ok(Some((config.unwrap_or_default(), last)))
+            }
+            Err(Problem::Api(error)) if error.err_code == NO_STREAM => Ok(None),
             Err(Problem::Api(error)) => Err(unreached(settings, &error.description)),
             Err(Problem::Silent(why)) => Err(unreached(settings, &why)),
         }
+    }
+
+    /// Its configuration.
+    pub(crate) async fn config(&self) -> Result<Value, Unreached> {
+        let config = self.ask("INFO", &json!({})).await?.config;
+        config.ok_or_else(|| Unreached("an answer without a configuration".to_owned()))
+    }
+
+    /// Replaces its configuration.
+    pub(crate) async fn update(&self, config: &Value) -> Result<(), Unreached> {
+        Ok(self.ask("UPDATE", config).await.map(|_| ())?)
     }
 
     /// Sends a request about this stream to JetStream's interface.
@@ -315,7 +335,10 @@ impl Stream {
                 Ok(Some((message.seq, bytes.into())))
             }
             Ok(_) => Err(Unreached("an answer without a message".to_owned())),
-            Err(Problem::Api(error)) if error.err_code == NO_MESSAGE => Ok(None),
+            // A stream that was deleted has no messages.
+            Err(Problem::Api(error)) if [NO_MESSAGE, NO_STREAM].contains(&error.err_code) => {
+                Ok(None)
+            }
             Err(problem) => Err(problem.into()),
         }
     }
@@ -331,7 +354,10 @@ impl Stream {
     }
 
     async fn ends_now(self) -> Result<Range<u64>, Unreached> {
-        let state = self.ask("INFO", &json!({})).await?.state;
+        let state = match self.ask("INFO", &json!({})).await {
+            Err(Problem::Api(error)) if error.err_code == NO_STREAM => return Ok(1..1),
+            answer => answer?.state,
+        };
         let StreamState { first_seq, last_seq, .. } =
             state.ok_or_else(|| Unreached("an answer without a state".to_owned()))?;
         Ok(first_seq.max(1)..last_seq + 1)

@@ -77,16 +77,20 @@ pub(crate) fn end(logs: Option<&dyn Logs>, node: &Node) {
     }
 }
 
-/// Announces to other processes that this one serves, while it does.
+/// Announces to other processes that this one serves, and keeps its facts about its journals with
+/// the logs, while it does.
 pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, epochs: Vec<u64>) {
     let Some(logs) = logs else { return };
-    let (first, node) = (first_shard(node.membership.as_ref()), Arc::clone(node));
+    let first = first_shard(node.membership.as_ref());
+    let serving = Arc::clone(node);
     let sign = move || {
         let is_own = |state| !matches!(state, JournalState::Taken | JournalState::Failed);
-        let is_serving =
-            node.phase() != Phase::Starting && node.journals().all(|(_, state)| is_own(state));
+        let is_serving = serving.phase() != Phase::Starting
+            && serving.journals().all(|(_, state)| is_own(state));
         is_serving.then(|| Sign { at: clock.now(), epochs: epochs.clone() })
     };
+    let of = Arc::clone(node);
+    logs.keep_notes(node.shards().collect(), Box::new(move || of.gaps()));
     logs.serving(first, Box::new(sign));
 }
 

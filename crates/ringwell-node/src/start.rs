@@ -1,7 +1,7 @@
 //! From files to engines that serve: opens the shards, starts the threads that read them, and makes
 //! the messages for the operator. The driver does the work (`ringwell_driver::open`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -12,8 +12,8 @@ use ringwell_driver::membership::Membership;
 use ringwell_driver::node::Begun;
 use ringwell_driver::open::{self, Beside, Opened, OverflowTaken, Start, shards_on_disk};
 use ringwell_driver::store::{
-    HistoryLimits, LastOwner, LogStore, Logs, Numbered, Prefix, SharedLog, Shelf, SnapshotIndex,
-    Store,
+    Gaps, HistoryLimits, LastOwner, LogNotes, LogStore, Logs, Numbered, Prefix, SharedLog, Shelf,
+    SnapshotIndex, Store, lost_logs,
 };
 use ringwell_engine::Engine;
 use ringwell_journal::{Author, Durability};
@@ -78,11 +78,15 @@ pub(crate) fn start(
     let on_disk = shards_on_disk(&OsFiles, &settings.data)?;
     let shards = shards(directory, settings, membership, &on_disk)?;
     let mut reads = read_all(directory, &shards, settings, believed, logs.is_some())?;
-    let mut owned = BTreeMap::new();
+    let (mut owned, mut noted_gaps) = (BTreeMap::new(), Gaps::default());
     if let Some(logs) = logs {
         let placement = crate::logs::placement(directory, membership);
         refuse_more_shards(logs, membership, shards.len())?;
-        (reads, owned) = take_over(reads, logs, &placement, (directory, settings, believed))?;
+        let opened = open_logs(logs, &shards, &placement)?;
+        for (_, notes) in opened.values() {
+            noted_gaps.merge(&notes.gaps);
+        }
+        (reads, owned) = take_over(reads, logs, &opened, (directory, settings, believed))?;
     }
     // Other nodes' knowledge is compared with the earlier contents, without the group that took the
     // shard over.
@@ -95,6 +99,7 @@ pub(crate) fn start(
         reading: reading(),
         on_disk: &on_disk,
         has_log: logs.is_some(),
+        noted_gaps: &noted_gaps,
         last_owner,
         member: membership.map(|it| (&*it.own().shards, it.cluster().version())),
     };
@@ -153,27 +158,53 @@ fn shards(
     }
 }
 
+/// Logs with their notes.
+type OpenLogs = BTreeMap<u16, (Arc<dyn SharedLog>, LogNotes)>;
+
+/// Opens the logs of all shards. All are created before the first one gets a message: so if one has
+/// messages and another does not exist, that one was lost.
+fn open_logs(logs: &dyn Logs, shards: &[u16], placement: &str) -> Result<OpenLogs, ServeError> {
+    let found = each(shards.iter().copied(), |shard| {
+        Ok((shard, logs.find(shard).map_err(ServeError::Log)?))
+    })?;
+    let (all, lost) = (shards.iter().copied().collect(), lost_logs(&found));
+    let (all, lost): (&BTreeSet<u16>, _) = (&all, &lost);
+    let opened = each(found.into_iter(), |(shard, found)| {
+        let notes = found.notes(all, lost.contains(&shard));
+        let log = logs.log(shard, placement, &notes).map_err(ServeError::Log)?;
+        Ok((shard, (log, notes)))
+    })?;
+    Ok(opened.into_iter().collect())
+}
+
+/// Does the same for each item, on a separate thread each.
+fn each<I: Send, T: Send>(
+    items: impl Iterator<Item = I>,
+    work: impl Fn(I) -> Result<T, ServeError> + Sync,
+) -> Result<Vec<T>, ServeError> {
+    let work = &work;
+    std::thread::scope(|scope| {
+        let begin = |item| {
+            let thread = std::thread::Builder::new().spawn_scoped(scope, move || work(item));
+            thread.map_err(ServeError::Thread)
+        };
+        let threads = items.map(begin).collect::<Result<Vec<_>, _>>()?;
+        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
+            thread.join().unwrap_or(Err(ServeError::ReaderPanicked))
+        };
+        threads.into_iter().map(join).collect()
+    })
+}
+
 /// Reads the logs of the shards beyond this machine's files, and takes the shards over.
 fn take_over(
     reads: Vec<Read>,
     logs: &dyn Logs,
-    placement: &str,
+    opened: &OpenLogs,
     of: Of<'_>,
 ) -> Result<(Vec<Read>, BTreeMap<u16, ShardLog>), ServeError> {
-    let followed: Vec<_> = std::thread::scope(|scope| {
-        let follow = |read: Read| {
-            let follow = move || follow(read, logs, placement, of);
-            let thread = std::thread::Builder::new().spawn_scoped(scope, follow);
-            thread.map_err(ServeError::Thread)
-        };
-        let threads = reads.into_iter().map(follow).collect::<Result<Vec<_>, _>>()?;
-        let join = |thread: std::thread::ScopedJoinHandle<'_, _>| {
-            thread.join().unwrap_or(Err(ServeError::ReaderPanicked))
-        };
-        threads.into_iter().map(join).collect::<Result<_, _>>()
-    })?;
-    let (reads, owned) = followed.into_iter().unzip();
-    Ok((reads, owned))
+    let followed = each(reads.into_iter(), |read| follow(read, logs, opened, of))?;
+    Ok(followed.into_iter().unzip())
 }
 
 /// The log of a shard that no longer exists would contain lockouts unknown to any shard.
@@ -199,14 +230,15 @@ type Of<'a> = (&'a Directory, &'a disk::Settings, Believed);
 fn follow(
     read: Read,
     logs: &dyn Logs,
-    placement: &str,
+    opened: &OpenLogs,
     (directory, settings, believed): Of<'_>,
 ) -> Result<(Read, (u16, ShardLog)), ServeError> {
     let (shard, began) = (read.shard, Instant::now());
-    let log = Numbered::new(logs.log(shard, placement).map_err(ServeError::Log)?, shard);
+    let (log, notes) = &opened[&shard];
+    let (log, is_replacement) = (Numbered::new(Arc::clone(log), shard), notes.is_replacement);
     let shelf = logs.shelf(shard).map_err(ServeError::Log)?;
     let specs = open::specs(directory.pools_of(shard));
-    let beside = Beside { shelf: &*shelf, settings, specs: &specs, believed };
+    let beside = Beside { shelf: &*shelf, settings, specs: &specs, believed, is_replacement };
     let followed = open::follow(&Tokio, &OsFiles, read, &log, &beside);
     let followed = current_thread()?.block_on(LocalSet::new().run_until(followed));
     let open::Followed { read, author, prefix, kept, groups } =
@@ -232,18 +264,7 @@ fn read_all(
     believed: Believed,
     are_copies: bool,
 ) -> Result<Vec<Read>, ServeError> {
-    std::thread::scope(|scope| {
-        let reader = |&shard| {
-            let read = move || read(shard, directory, settings, believed, are_copies);
-            let thread = std::thread::Builder::new().spawn_scoped(scope, read);
-            thread.map_err(ServeError::Thread)
-        };
-        let readers = shards.iter().map(reader).collect::<Result<Vec<_>, _>>()?;
-        readers
-            .into_iter()
-            .map(|reader| reader.join().unwrap_or(Err(ServeError::ReaderPanicked)))
-            .collect()
-    })
+    each(shards.iter().copied(), |shard| read(shard, directory, settings, believed, are_copies))
 }
 
 /// Reads one shard's newest complete snapshot and the journal after it.

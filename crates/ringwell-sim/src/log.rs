@@ -15,6 +15,7 @@ mod operator;
 mod process;
 mod servers;
 mod shelf;
+mod sim_log;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

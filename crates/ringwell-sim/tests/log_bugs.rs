@@ -40,6 +40,17 @@ const CASES: &[Case] = &[
         &["broken chain", "forgotten", "double", "panic"],
     ),
     (Bug::SnapshotAhead, &[LogFault::Kill, LogFault::Wipe], &["held without cause", "refused"]),
+    (
+        Bug::ForeignCountedTwice,
+        &[LogFault::Foreign, LogFault::Hole, LogFault::Kill],
+        &["broken chain", "double", "forgotten"],
+    ),
+    (Bug::FewLeaders, &[LogFault::Hole, LogFault::Kill], &["refused"]),
+    (
+        Bug::LostLogIgnored,
+        &[LogFault::LostStream, LogFault::Wipe, LogFault::Kill],
+        &["forgotten", "double"],
+    ),
 ];
 
 #[test]

@@ -209,6 +209,7 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     let verdict = trial.judge_with(&server, &data).0;
     // Lockouts are judged in true time. Records and look-ups are dated by clocks that were wrong.
     let broken = verdict["violations"].as_object().unwrap();
+    println!("dated by wrong clocks: {broken:#?}");
     assert!(broken.keys().all(|rule| rule == "C2" || rule == "C10"), "{verdict:#}");
     server.stop();
 }

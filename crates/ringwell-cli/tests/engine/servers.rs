@@ -2,13 +2,13 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::net::Net;
@@ -16,6 +16,9 @@ use crate::support::server::signal;
 
 /// The time within which servers must find each other.
 const PATIENCE: Duration = Duration::from_mins(1);
+
+/// The subject of answers.
+const INBOX: &str = "_INBOX.test";
 
 /// One to three servers. Killed when dropped.
 #[derive(Debug)]
@@ -186,6 +189,16 @@ impl Nats {
         self.publish(&format!("$JS.API.STREAM.UPDATE.{stream}"), &config.to_string());
     }
 
+    pub(crate) fn has_stream(&self, stream: &str) -> bool {
+        self.servers.iter().any(|one| stream_of((&one.host, one.monitor), stream).is_some())
+    }
+
+    /// The metadata of a stream, as text.
+    pub(crate) fn notes(&self, stream: &str) -> String {
+        let found = self.servers.iter().find_map(|one| stream_of((&one.host, one.monitor), stream));
+        found.unwrap()["config"]["metadata"].to_string()
+    }
+
     pub(crate) fn signal_all(&self, name: &str) {
         for child in self.servers.iter().filter_map(|one| one.child.as_ref()) {
             signal(child.id(), name);
@@ -255,6 +268,58 @@ impl Nats {
         if self.servers.iter().all(|one| one.child.is_some()) {
             self.wait_until_ready();
         }
+    }
+}
+
+/// A client of one server that requests and waits, without Ringwell's code.
+pub(crate) struct NatsClient(BufReader<TcpStream>);
+
+impl NatsClient {
+    /// The answer to a message.
+    pub(crate) fn request(&mut self, subject: &str, body: &[u8]) -> String {
+        let head = format!("PUB {subject} {INBOX} {}\r\n", body.len());
+        let message = [head.as_bytes(), body, b"\r\n"].concat();
+        self.0.get_mut().write_all(&message).unwrap();
+        loop {
+            let mut line = String::new();
+            assert!(self.0.read_line(&mut line).unwrap() > 0, "the server closed the connection");
+            if line.starts_with("PING") {
+                self.0.get_mut().write_all(b"PONG\r\n").unwrap();
+            }
+            assert!(!line.starts_with("-ERR"), "{line}");
+            if line.starts_with("MSG") {
+                let length: usize = line.trim_end().rsplit(' ').next().unwrap().parse().unwrap();
+                let mut answer = vec![0; length + 2];
+                self.0.read_exact(&mut answer).unwrap();
+                return String::from_utf8(answer).unwrap();
+            }
+        }
+    }
+}
+
+impl Nats {
+    pub(crate) fn client(&self) -> NatsClient {
+        let One { host, clients, .. } = &self.servers[0];
+        let mut server = TcpStream::connect((host.as_str(), *clients)).unwrap();
+        server.set_nodelay(true).unwrap();
+        server.set_read_timeout(Some(PATIENCE)).unwrap();
+        let hello = format!("CONNECT {{\"verbose\":false}}\r\nSUB {INBOX} 1\r\n");
+        server.write_all(hello.as_bytes()).unwrap();
+        NatsClient(BufReader::new(server))
+    }
+
+    /// Makes a stream like those of journals, with one subject `<name>.in` in lower case.
+    pub(crate) fn make_stream(&self, name: &str) {
+        let config = json!({
+            "name": name,
+            "subjects": [format!("{}.in", name.to_lowercase())],
+            "storage": "file",
+            "num_replicas": self.servers.len(),
+            "duplicate_window": 100_000_000,
+        });
+        let subject = format!("$JS.API.STREAM.CREATE.{name}");
+        let answer = self.client().request(&subject, config.to_string().as_bytes());
+        assert!(!answer.contains("\"error\""), "{answer}");
     }
 }
 

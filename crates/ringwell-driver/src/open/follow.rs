@@ -16,7 +16,7 @@ use ringwell_journal::{
 };
 
 use super::beginning::{
-    Kept, LEADERS, PAUSE, begin_at_oldest, begin_copy, change_leader, ends, get, has_same_end,
+    Kept, PAUSE, begin_at_oldest, begin_copy, change_leader, changes_max, ends, get, has_same_end,
     journal_of,
 };
 use super::fetch::{fetched, set_aside};
@@ -24,7 +24,7 @@ use super::read::{Believed, KeptIn, Read};
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
 use crate::store::{
-    Fate, FileError, Files, InlineJournal, Log, Places, Prefix, STALE_MAX, Settings, Shelf,
+    Before, Fate, FileError, Files, InlineJournal, Log, Places, Prefix, STALE_MAX, Settings, Shelf,
     SnapshotIndex, Unreached, append_to_log, snapshot_indexes,
 };
 
@@ -174,6 +174,8 @@ pub struct Beside<'a> {
     pub specs: &'a [PoolSpec],
     /// Limits on the trust in the copy.
     pub believed: Believed,
+    /// The log was created in place of one that was lost.
+    pub is_replacement: bool,
 }
 
 /// Continues from the copy on this machine, reads the log beyond it, and takes the shard over. If
@@ -236,12 +238,14 @@ pub async fn follow<F: Files, P: Platform>(
     let mut following = Following { shard, author, mirror, restore, tip, frames };
     following.go_on(platform, log, ends.end, until).await?;
     following.take_over(platform, log, until).await?;
+    let has_held = following.restore.holds().next().is_some();
     // The take-over is stored, so the reported end of the log did not come from a leader without a
     // quorum.
     let taken_n = following.tip.next_n - 1;
     let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other)
         || report_foreign(shard, taken_n, &log.places())
-        || report_past(shard, lacks_past.then_some(ends.start));
+        || report_past(shard, lacks_past.then_some(ends.start))
+        || report_replacement(shard, beside.is_replacement && !has_snapshot && !has_held);
     let kept = if is_in_doubt {
         put_back(beside.shelf, kept, &ahead)?
     } else {
@@ -251,17 +255,7 @@ pub async fn follow<F: Files, P: Platform>(
         fetched(files, &directory)?;
     }
     let groups = following.frames - frames;
-    let Following { mirror, restore, tip, frames, .. } = following;
-    // It does not matter if the copy's end is damaged, because the log has it.
-    let recovered = ringwell_journal::Recovered {
-        tip,
-        journal: Some(journal),
-        verdict: Verdict::Clean,
-        segments: Vec::new(),
-        frames,
-    };
-    let kept_in = KeptIn::Mirror(mirror);
-    let read = Read { shard, kept: kept_in, restore, recovered, is_in_doubt, has_snapshot };
+    let read = following.read(is_in_doubt, has_snapshot);
     Ok(Followed { read, author, prefix, kept, groups })
 }
 
@@ -392,6 +386,21 @@ fn report_past(shard: u16, begins: Option<u64>) -> bool {
     begins.is_some()
 }
 
+/// Whether the log was created in place of one that was lost, and has no record of a hold yet. A
+/// snapshot is taken only after such a record.
+fn report_replacement(shard: u16, is_new: bool) -> bool {
+    if is_new {
+        tracing::error!(
+            shard,
+            "the journal's stream of this shard is gone, although the streams of other shards \
+             exist: its allocations are lost. All pools answer with overflow numbers for one lockout, \
+             then resume by themselves; look-ups find nothing of them. Restore both of \
+             its streams from a backup only before the start, and find out who deleted them"
+        );
+    }
+    is_new
+}
+
 /// The part of the log before the copy.
 fn prefix(
     recovered: &ringwell_journal::Recovered,
@@ -435,6 +444,21 @@ struct Following<F: Files> {
 }
 
 impl<F: Files> Following<F> {
+    /// The shard as it was read.
+    fn read(self, is_in_doubt: bool, has_snapshot: bool) -> Read<F> {
+        let Self { shard, author, mirror, restore, tip, frames } = self;
+        // It does not matter if the copy's end is damaged, because the log has it.
+        let recovered = ringwell_journal::Recovered {
+            tip,
+            journal: Some(author.journal),
+            verdict: Verdict::Clean,
+            segments: Vec::new(),
+            frames,
+        };
+        let kept = KeptIn::Mirror(mirror);
+        Read { shard, kept, restore, recovered, is_in_doubt, has_snapshot }
+    }
+
     /// Reads the log up to `end`.
     async fn go_on<P: Platform>(
         &mut self,
@@ -465,7 +489,7 @@ impl<F: Files> Following<F> {
                 None => Err(FollowError::Hole { shard, n }),
             };
             match read {
-                Err(error) if error.may_be_of_one_server() && changes < LEADERS => {
+                Err(error) if error.may_be_of_one_server() && changes < changes_max() => {
                     changes += 1;
                     change_leader(platform, log, &error).await;
                     ahead.clear();
@@ -522,8 +546,9 @@ impl<F: Files> Following<F> {
                 |reason: &str| FollowError::NotTaken { shard, reason: reason.to_owned() };
             let group = writer.seal(Vec::new()).ok_or_else(|| not_taken("there is no group"))?;
             let message = encode_message(&self.author, &group).into();
+            let before = Before::OfAnother;
             let appended =
-                append_to_log(platform, log, &self.author, &group.header, message, false);
+                append_to_log(platform, log, &self.author, &group.header, message, before);
             match platform.by(until, appended).await {
                 Some(Fate::Stored) => return self.group(group),
                 Some(Fate::Taken { .. }) => {

@@ -62,6 +62,35 @@ impl Gaps {
         assert!(self.0.len() <= GAPS_MAX, "more gaps than are kept");
     }
 
+    /// Adds the gaps that another record of the same journals has.
+    pub fn merge(&mut self, other: &Self) {
+        for gap in &other.0 {
+            if !self.0.contains(gap) {
+                self.add(Millis(gap.from), Millis(gap.to));
+            }
+        }
+        self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
+    }
+
+    /// The gaps as text, for a setting of a log: `from-to`, separated by commas.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let texts = self.0.iter().map(|gap| format!("{}-{}", gap.from, gap.to));
+        texts.collect::<Vec<_>>().join(",")
+    }
+
+    /// Reads such a text; parts that are not gaps are ignored.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let gap = |part: &str| {
+            let (from, to) = part.split_once('-')?;
+            Some(Gap { from: from.parse().ok()?, to: to.parse().ok()? })
+        };
+        let mut gaps = Self::default();
+        gaps.merge(&Self(text.split(',').filter_map(gap).collect()));
+        gaps
+    }
+
     /// Adapts the result of a look-up: `past` records that history is missing if a visitor may have
     /// received the number in a gap before `at`, after the lockout of the visitor it names.
     #[must_use]

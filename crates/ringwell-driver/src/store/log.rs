@@ -7,12 +7,14 @@
 //! Source: docs/spec/log.md.
 
 mod appending;
+mod notes;
 mod places;
 mod reader;
 mod shelf;
 mod slowness;
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::fmt;
 use std::future::Future;
 use std::ops::Range;
@@ -26,12 +28,14 @@ use ringwell_engine::{Reading, Recorded};
 use ringwell_journal::{Author, Clocks, Group, GroupHeader, Packer, encode_packed_message};
 
 use super::files::FileError;
+use super::gaps::Gaps;
 use super::interface::{Appended, Part, Store};
 use super::stats::Stats;
 use crate::platform::{Moment, Platform};
 
 pub(crate) use appending::STALE_MAX;
-pub use appending::{Appending, Ask, Fate};
+pub use appending::{Appending, Ask, Before, Fate};
+pub use notes::{FoundLog, LogNotes, lost_logs};
 pub use places::{Numbered, Places};
 pub use reader::LogReader;
 use shelf::Shelved;
@@ -47,6 +51,10 @@ const IDLE: Duration = Duration::from_secs(1);
 
 /// The time for which a group waits before it is tried again if the mirror has no room.
 const MIRROR_RETRY: Duration = Duration::from_millis(250);
+
+/// The time for which snapshots count as readable after they were read back: a shard with a million
+/// numbers has two of 54 MiB.
+const READ_BACK_FOR: Duration = Duration::from_mins(1);
 
 /// The count of groups before the copy that are dropped at a time.
 const PREFIX_GROUPS: u64 = 1_024;
@@ -184,13 +192,28 @@ impl Heard {
 
 /// Keeps the logs of all shards.
 pub trait Logs: fmt::Debug + Send + Sync {
-    /// The log of `shard`, which is created if it does not exist. `placement` assigns pools to
-    /// shards: a log that was created for another one is refused, because other logs have some of
-    /// its lockouts. Waits for the servers.
+    /// Looks for the log of `shard`. Waits for the servers.
+    ///
+    /// # Errors
+    /// The reason why that is not known, for people.
+    fn find(&self, shard: u16) -> Result<FoundLog, String>;
+
+    /// The log of `shard`, which is created with `notes` if it does not exist. `placement` assigns
+    /// pools to shards: a log that was created for another one is refused, because other logs have
+    /// some of its lockouts. Waits for the servers.
     ///
     /// # Errors
     /// The reason why it cannot be used, for people.
-    fn log(&self, shard: u16, placement: &str) -> Result<Arc<dyn SharedLog>, String>;
+    fn log(
+        &self,
+        shard: u16,
+        placement: &str,
+        notes: &LogNotes,
+    ) -> Result<Arc<dyn SharedLog>, String>;
+
+    /// From now on keeps these facts in the notes of all logs of `shards`: the shards, and the gaps
+    /// as they change. Does not wait: a process that ends at once may leave older notes.
+    fn keep_notes(&self, shards: BTreeSet<u16>, gaps: Box<dyn Fn() -> Gaps + Send>);
 
     /// Whether there is a log of `shard`. Waits for the servers.
     ///
@@ -262,6 +285,8 @@ pub struct LogStore<L, M, P> {
     /// When a group was stored last, since the shard was opened.
     stored_at: Cell<Option<Moment>>,
     slowness: Cell<Slowness>,
+    /// The places of the snapshots that were read back last, and the time.
+    read_back: RefCell<Option<(Vec<u64>, Moment)>>,
 }
 
 /// The history that is kept.
@@ -287,6 +312,7 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
             limits: HistoryLimits { bytes: u64::MAX, age: None },
             stored_at: Cell::new(None),
             slowness: Cell::default(),
+            read_back: RefCell::default(),
         }
     }
 
@@ -328,8 +354,11 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
     async fn trim(&self, before: u64, bytes: u64) {
         let Some(shelved) = &self.shelved else { return };
         let mut prefix = self.prefix.get();
+        if before.min(shelved.needed_from()) > prefix.first_n {
+            self.read_snapshots_back(shelved).await;
+        }
         let first_n = before.min(shelved.needed_from());
-        if first_n > prefix.first_n {
+        if first_n > prefix.first_n && self.are_snapshots_read(shelved) {
             match self.log.trim(first_n).await {
                 Ok(()) => {
                     prefix.first_n = first_n;
@@ -344,6 +373,37 @@ impl<L: Log, M: Store, P: Platform> LogStore<L, M, P> {
             prefix.bytes = 0;
         }
         self.prefix.set(prefix);
+    }
+
+    /// Whether the snapshots that are kept were read back a short time ago.
+    fn are_snapshots_read(&self, shelved: &Shelved) -> bool {
+        let now = self.platform.moment();
+        let is_new = |(places, at): &(Vec<u64>, Moment)| {
+            *places == shelved.places() && now.since(*at) < READ_BACK_FOR
+        };
+        self.read_back.borrow().as_ref().is_some_and(is_new)
+    }
+
+    /// Reads the snapshots that are kept back: the log must not lose its beginning if one of them is
+    /// damaged.
+    async fn read_snapshots_back(&self, shelved: &Shelved) {
+        if self.are_snapshots_read(shelved) {
+            return;
+        }
+        let reading = shelved.clone();
+        let read = self.platform.offload(move || reading.drop_damaged()).await;
+        match read {
+            Some(Ok(())) => {
+                let now = self.platform.moment();
+                *self.read_back.borrow_mut() = Some((shelved.places(), now));
+            }
+            Some(Err(error)) => {
+                let shard = self.author.shard;
+                tracing::warn!(shard, %error, "snapshots beside a log cannot be read back yet");
+            }
+            // The process is stopping.
+            None => {}
+        }
     }
 
     /// A group was sent and stored at these times: if all have been slow for a while, another server
@@ -389,9 +449,9 @@ impl<L: Log, M: Store, P: Platform> Store for LogStore<L, M, P> {
             encode_packed_message(&mut self.packer.borrow_mut(), &self.author, &group).into();
         let stored_at = self.stored_at.get();
         let sent = self.platform.moment();
-        let is_idle = stored_at.is_none_or(|at| sent.since(at) > IDLE);
+        let before = Before::Own { is_old: stored_at.is_none_or(|at| sent.since(at) > IDLE) };
         let fate =
-            append(&self.platform, &self.log, &self.author, &group.header, message, is_idle).await;
+            append(&self.platform, &self.log, &self.author, &group.header, message, before).await;
         match fate {
             Fate::Stored => {
                 let now = self.platform.moment();
@@ -470,11 +530,11 @@ pub(crate) async fn append<P: Platform>(
     author: &Author,
     header: &GroupHeader,
     message: Bytes,
-    is_old: bool,
+    before: Before,
 ) -> Fate {
     let n = header.n;
     let (appending, _) = Appending::begin(*author, n, message.clone());
-    let (mut appending, mut ask) = appending.after(header.prev_hash, is_old);
+    let (mut appending, mut ask) = appending.after(header.prev_hash, before);
     loop {
         ask = match ask {
             Ask::ReadBefore => appending.before(log.read(n - 1).await),

@@ -52,9 +52,9 @@ pub use inline::{Inline, InlineJournal, Unstored};
 pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
 pub use log::{
-    Appending, Ask, Fate, Heard, HistoryLimits, LastOwner, Log, LogDraft, LogReader, LogStore,
-    Logs, NotAppended, Numbered, Places, Prefix, SharedLog, Shelf, Sign, SnapshotIndex, Unreached,
-    Waiting, indexes as snapshot_indexes,
+    Appending, Ask, Before, Fate, FoundLog, Heard, HistoryLimits, LastOwner, Log, LogDraft,
+    LogNotes, LogReader, LogStore, Logs, NotAppended, Numbered, Places, Prefix, SharedLog, Shelf,
+    Sign, SnapshotIndex, Unreached, Waiting, indexes as snapshot_indexes, lost_logs,
 };
 pub(crate) use log::{STALE_MAX, append as append_to_log};
 pub use memory::{Memory, MemoryReader};

@@ -10,18 +10,34 @@ use ringwell_driver::lookup;
 use ringwell_engine::Past;
 
 use super::judge::Grant;
-use super::process::ProcessPhase;
+use super::process::{Process, ProcessPhase, Served};
 use super::servers::lock;
-use super::world::World;
+use super::world::{Event, World};
 use crate::model::{Judged, Violation};
 use crate::world::SECOND;
 
 /// The results of look-ups, by their index.
 type Found = Rc<RefCell<BTreeMap<usize, Result<Past, String>>>>;
 
+/// The time until no pool is held and no number is locked.
+fn left_us(process: &Process) -> u64 {
+    let ProcessPhase::Serving(serving) = &*process.state.borrow() else { return 0 };
+    let left = |served: &Served| {
+        let (now, engine) = (served.shard.clock_now(), served.shard.engine.borrow());
+        let rules = engine.shard();
+        let locked = rules.slots().iter().map(|slot| slot.locked_until);
+        let held = rules.holds(now).map(|(_, until)| until);
+        locked.chain(held).max().map_or(0, |until| until.since(now).0 * 1000)
+    };
+    serving.shards.values().map(left).max().unwrap_or(0)
+}
+
 impl World {
     /// Sends a row for every pool to its owner.
     pub(super) fn probe(&mut self) {
+        if self.is_postponed() {
+            return;
+        }
         self.judge.borrow_mut().must_serve = true;
         let pools: Vec<u64> = self.cluster.pools.keys().copied().collect();
         self.probes += pools.len() as u64;
@@ -34,6 +50,27 @@ impl World {
             self.tell_state(at);
             self.send(at, pools);
         }
+    }
+
+    /// If shard time has leapt, lockouts and holds may last longer by that than the calm period: the
+    /// probes then follow their end.
+    fn is_postponed(&mut self) -> bool {
+        let most_us = self.judge.borrow().leapt_ms() * 1000;
+        let now = self.now();
+        if self.end_us > self.calm_end_us || most_us == 0 {
+            return false;
+        }
+        let left_us = self.machines.iter().filter_map(|it| it.process.as_ref()).map(left_us);
+        let left_us = left_us.max().unwrap_or(0).min(most_us);
+        if left_us == 0 {
+            return false;
+        }
+        self.queue.retain(|_, event| !matches!(event, Event::Probe));
+        for round in 1..4 {
+            self.add(now + left_us + round * SECOND, Event::Probe);
+        }
+        self.end_us += left_us + SECOND;
+        true
     }
 
     /// Until when pools and numbers are locked.

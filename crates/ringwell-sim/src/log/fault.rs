@@ -67,6 +67,8 @@ faults! {
     Rot "rot" 30 10_000 100_000;
     /// Another program publishes a message into the log.
     Foreign "foreign" 30 5_000 60_000;
+    /// The stream of one shard and its snapshots are deleted, while another shard has a stream.
+    LostStream "lost-stream" 15 2_000 10_000;
 }
 
 impl LogFault {

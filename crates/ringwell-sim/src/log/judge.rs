@@ -4,9 +4,9 @@
 //! begins to serve. True time is a visitor's, in microseconds; shard time is an owner's, in
 //! milliseconds. Source: docs/spec/simulation.md, "A log shared by machines".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::servers::{Incarnation, Servers};
+use super::servers::{Incarnation, Loss, Servers};
 use crate::machine::RowAnswer;
 use crate::model::{Judged, Shown, Violation};
 
@@ -66,8 +66,10 @@ pub(super) struct Begun {
     pub(super) has_lost: bool,
     /// According to the log, it is still the owner.
     pub(super) is_owner: bool,
-    /// The epoch of the owner, according to the log.
-    pub(super) epoch: u64,
+    /// The count of take-overs that the log has ever stored.
+    pub(super) take_overs: u64,
+    /// The shard time of the newest record before it.
+    pub(super) last_at_ms: u64,
     /// It has the time of the previous owner, from a heartbeat or from the clocks of one boot.
     pub(super) knows_time: bool,
     pub(super) now_ms: u64,
@@ -87,13 +89,23 @@ pub(super) struct Judge {
     authors: BTreeMap<(u64, u16), Incarnation>,
     /// Pools and their lifetimes.
     pub(super) lifetimes_ms: BTreeMap<u64, u64>,
-    /// Shard time less true time, by shard.
-    offsets_ms: BTreeMap<u16, i64>,
+    /// The newest owner of each shard, and its shard time less true time.
+    offsets_ms: BTreeMap<u16, (u64, i64)>,
+    /// Processes and shards that a loss has made the owner again, with the first group that was
+    /// lost: if they have never noticed the owner after them, nothing shows them the loss.
+    unaware: BTreeMap<(u64, u16), u64>,
     /// Starts without a reliable time: the shard, their first group, and how far their time is
     /// ahead.
     leaps_us: Vec<(u16, u64, u64)>,
-    /// The epochs of owners of each shard, by the true time of their start.
-    epochs: BTreeMap<u16, BTreeMap<u64, u64>>,
+    /// The count of take-overs of each shard, by the true time of a start.
+    take_overs: BTreeMap<u16, BTreeMap<u64, u64>>,
+    /// The smallest and the largest of these offsets at any start.
+    offset_range_ms: Option<(i64, i64)>,
+    /// The end of each shard's hold at its last start, and the count of take-overs by then.
+    holds_ms: BTreeMap<u16, (u64, u64)>,
+    /// Shards whose streams were deleted, and that have given no number since: each start must
+    /// notice that.
+    deleted: BTreeSet<u16>,
     pub(super) rows: u64,
     pub(super) numbers: u64,
     /// From now on every row must get a number.
@@ -132,6 +144,7 @@ impl Judge {
                     return broken("phantom", grant.shard, number, text);
                 }
                 self.numbers += 1;
+                self.deleted.remove(&grant.shard);
                 self.served += u64::from(self.must_serve);
                 self.check_stored(servers, &grant)?;
                 self.check_double(&grant, now_us)?;
@@ -179,7 +192,7 @@ impl Judge {
             } else {
                 held.grant.true_us < new.true_us + lifetime_us
             };
-            if is_double {
+            if is_double && !self.is_unaware(new, held) {
                 let Grant { batch, row, true_us, process, .. } = &held.grant;
                 let text = format!(
                     "batch {batch} row {row} of process {process} got it at {true_us} us and holds \
@@ -193,14 +206,34 @@ impl Judge {
         Ok(())
     }
 
+    /// Whether the owner of `new` cannot know that another process gave the number out: the servers
+    /// have lost all that this process wrote, with the message by which it took the shard over.
+    fn is_unaware(&self, new: &Grant, held: &SeenNumber) -> bool {
+        let first_lost = self.unaware.get(&(new.process, new.shard));
+        held.is_lost
+            && held.grant.process != new.process
+            && first_lost.is_some_and(|first| held.grant.group >= *first)
+    }
+
     /// Groups of a shard were lost by the servers: their numbers are protected by a hold, at most.
-    pub(super) fn lost(&mut self, servers: &Servers, shard: u16) {
+    pub(super) fn lost(&mut self, servers: &Servers, shard: u16, loss: Loss) {
+        if loss == Loss::Stream {
+            self.deleted.insert(shard);
+        }
         let mut held = std::mem::take(&mut self.held);
         for held in held.values_mut().flatten() {
             held.is_lost |= self.is_lost(servers, &held.grant);
             held.may_be_gone |= held.grant.shard == shard;
         }
         self.held = held;
+        let stream = &servers.streams[usize::from(shard)];
+        let owner = stream.owner().map(|(author, _)| author);
+        let of = |((_, of), author): &(&(u64, u16), &Incarnation)| {
+            *of == shard && Some(**author) == owner
+        };
+        if let Some((&before, _)) = self.authors.iter().find(of) {
+            self.unaware.insert(before, stream.groups_end());
+        }
     }
 
     fn is_lost(&self, servers: &Servers, grant: &Grant) -> bool {
@@ -217,14 +250,16 @@ impl Judge {
         if !begun.is_owner {
             return Ok(());
         }
-        if !begun.has_evidence && !begun.is_in_doubt {
+        let has_evidence = begun.has_evidence || self.deleted.contains(&begun.shard);
+        if !has_evidence && !begun.is_in_doubt {
             // It could not detect this, so nothing is promised about those numbers.
             for held in self.held.values_mut().flatten().filter(is_ours).filter(|it| it.is_lost) {
                 held.until_us = held.until_us.min(begun.now_us);
             }
         }
         let offset = begun.now_ms.cast_signed() - (begun.now_us / 1000).cast_signed();
-        let before = self.offsets_ms.insert(begun.shard, offset).unwrap_or(offset);
+        let before = self.offsets_ms.insert(begun.shard, (process, offset));
+        let before = before.map_or(offset, |(_, before)| before);
         let ahead_ms = offset - before - SKEW_MAX_MS.cast_signed();
         if !begun.knows_time && ahead_ms > 0 {
             let leapt_us = ahead_ms.unsigned_abs() * 1000;
@@ -241,23 +276,36 @@ impl Judge {
     }
 
     /// A hold lasts for one lockout. A take-over by another machine may lengthen lockouts and holds
-    /// that still run, and the lengthened lockouts determine the next hold.
+    /// that still run, and the longest lockout that ran at the end of the log determines the next
+    /// hold. This is so even if no process served after the take-over, or if the log has lost it. If
+    /// shard time leaps, lockouts that run are lengthened by all of that. A hold of an earlier start
+    /// continues.
     fn check_hold(&mut self, begun: &Begun) -> Judged {
         let longest_ms = self.lifetimes_ms.values().copied().max().unwrap_or(0);
-        let since_us = begun.now_us.saturating_sub(4 * longest_ms * 1000);
-        let epochs = self.epochs.entry(begun.shard).or_default();
-        let (before, since) = (epochs.range(..since_us), epochs.range(since_us..));
-        let before = before.last().map_or(0, |(_, epoch)| *epoch);
-        // Some take-overs were never followed by a start, and lost groups reuse epochs.
-        let take_overs = begun.epoch.saturating_sub(before).max(since.count() as u64 + 1);
-        epochs.insert(begun.now_us, begun.epoch);
-        let most_ms = longest_ms + longest_ms / 1000 + take_overs * SKEW_MAX_MS;
-        if begun.held_until_ms <= begun.now_ms + most_ms {
+        let idle_ms = begun.now_ms.saturating_sub(begun.last_at_ms);
+        let since_us = begun.now_us.saturating_sub((idle_ms + 4 * longest_ms) * 1000);
+        let counts = self.take_overs.entry(begun.shard).or_default();
+        let before = counts.range(..since_us).last().map_or(0, |(_, count)| *count);
+        counts.insert(begun.now_us, begun.take_overs);
+        let lengthened_ms = (begun.take_overs - before) * SKEW_MAX_MS;
+        let offset = begun.now_ms.cast_signed() - (begun.now_us / 1000).cast_signed();
+        let (low, high) = self.offset_range_ms.unwrap_or((offset, offset));
+        self.offset_range_ms = Some((low.min(offset), high.max(offset)));
+        let most_ms = longest_ms + longest_ms / 1000 + lengthened_ms + self.leapt_ms();
+        let held = self.holds_ms.insert(begun.shard, (begun.held_until_ms, begun.take_overs));
+        let (held_ms, count) = held.unwrap_or((0, begun.take_overs));
+        let same_ms = held_ms + (begun.take_overs - count) * SKEW_MAX_MS;
+        if begun.held_until_ms <= same_ms.max(begun.now_ms + most_ms) {
             return Ok(());
         }
         let left_ms = begun.held_until_ms - begun.now_ms;
         let text = format!("for {left_ms} ms, and at most {most_ms} ms are due");
         broken("held for too long", begun.shard, 0, text)
+    }
+
+    /// How far the shard times of all starts are apart, relative to true time.
+    pub(super) fn leapt_ms(&self) -> u64 {
+        self.offset_range_ms.map_or(0, |(low, high)| high.abs_diff(low))
     }
 
     fn check_locked(&self, begun: &Begun) -> Judged {
@@ -285,10 +333,18 @@ impl Judge {
         Ok(())
     }
 
-    /// Whether shard time has drifted from true time by more than is allowed.
-    pub(super) fn check_time(&mut self, shard: u16, shard_ms: u64, now_us: u64) -> Judged {
+    /// Whether the owner's shard time has drifted from true time by more than is allowed. A loss may
+    /// have made an earlier owner the owner again, which has a time of its own.
+    pub(super) fn check_time(
+        &mut self,
+        process: u64,
+        shard: u16,
+        shard_ms: u64,
+        now_us: u64,
+    ) -> Judged {
         let offset = shard_ms.cast_signed() - (now_us / 1000).cast_signed();
-        let before = self.offsets_ms.insert(shard, offset).unwrap_or(offset);
+        let before = self.offsets_ms.insert(shard, (process, offset));
+        let before = before.filter(|(of, _)| *of == process).map_or(offset, |(_, before)| before);
         if offset - before <= SLEWED_MS {
             return Ok(());
         }

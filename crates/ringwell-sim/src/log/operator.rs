@@ -28,8 +28,8 @@ impl World {
         for line in lines {
             self.tell(0, || line);
         }
-        for shard in lost {
-            self.judge.borrow_mut().lost(&lock(&self.servers), shard);
+        for (shard, loss) in lost {
+            self.judge.borrow_mut().lost(&lock(&self.servers), shard, loss);
         }
         for at in 0..self.machines.len() {
             self.see_to(at);
@@ -102,7 +102,7 @@ impl World {
             let shards = u16::try_from(self.cluster.homes.len()).unwrap_or(0);
             let mut judge = self.judge.borrow_mut();
             for (shard, Millis(time)) in (0..shards).zip(time.into_iter().cycle()) {
-                self.shared.judge(judge.check_time(shard, time, now));
+                self.shared.judge(judge.check_time(process.number, shard, time, now));
             }
         }
         self.check_fenced(at);

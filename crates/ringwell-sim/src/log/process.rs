@@ -18,8 +18,8 @@ use ringwell_driver::open::{self, Believed, Beside, Followed, Opened};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{
-    HistoryLimits, Inline, InlineJournal, JournalReader, LastOwner, LogReader, LogStore, Numbered,
-    Settings, Sign, Store, snapshot_indexes,
+    Gaps, HistoryLimits, Inline, InlineJournal, JournalReader, LastOwner, LogNotes, LogReader,
+    LogStore, Numbered, Settings, Sign, Store, lost_logs, snapshot_indexes,
 };
 use ringwell_driver::{Platform, Shard, life, writer};
 use ringwell_journal::Durability;
@@ -27,8 +27,9 @@ use tokio::sync::mpsc;
 
 use super::judge::{Begun, SKEW_MAX_MS};
 use super::machine::Watched;
-use super::servers::{Incarnation, Shared as Servers, SimLog, lock};
+use super::servers::{Incarnation, Shared as Servers, lock};
 use super::shelf::SimShelf;
+use super::sim_log::SimLog;
 use crate::cluster::Cluster;
 use crate::files::{DATA, SimFiles};
 use crate::machine::{Life, Shared, Sim};
@@ -39,6 +40,9 @@ const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 const HISTORY_BYTES: u64 = 6 * SEGMENT_BYTES;
 
 const ANSWER_ROWS_MAX: usize = 10_000;
+
+/// The duration of a request to the servers that concerns a whole stream.
+const META_US: u64 = 2_000;
 
 pub(super) type LogFiles = LogStore<Numbered<SimLog>, InlineJournal<SimFiles>, Watched>;
 
@@ -176,8 +180,10 @@ impl Start {
         let on_disk = open::shards_on_disk(&files, &settings.data).map_err(|e| text(&e))?;
         let own: Vec<u16> = (0..directory.shards()).collect();
         let (mut reads, mut taken) = (Vec::new(), BTreeMap::<_, Taken>::new());
+        let notes = self.open_logs(&own).await;
         for &shard in &own {
-            let (read, of) = self.take_over(shard, &directory).await?;
+            let is_replacement = notes[&shard].is_replacement;
+            let (read, of) = self.take_over(shard, &directory, is_replacement).await?;
             reads.push(read);
             taken.insert(shard, of);
         }
@@ -191,6 +197,7 @@ impl Start {
             reading,
             on_disk: &on_disk,
             has_log: true,
+            noted_gaps: &Gaps::default(),
             last_owner: self.last_owner.as_ref(),
             member: None,
         };
@@ -213,10 +220,29 @@ impl Start {
         reading(self.boot, self.platform.boot_time(), self.platform.wall())
     }
 
+    /// Creates the logs that do not exist, all of them before a shard is taken over, as the server
+    /// does.
+    async fn open_logs(&self, own: &[u16]) -> BTreeMap<u16, LogNotes> {
+        let mut found = Vec::new();
+        for shard in own {
+            self.platform.after_us(META_US).await;
+            found.push((*shard, lock(&self.servers).find(usize::from(*shard))));
+        }
+        let (all, lost) = (own.iter().copied().collect(), lost_logs(&found));
+        let mut notes = BTreeMap::new();
+        for (shard, log) in found {
+            self.platform.after_us(META_US).await;
+            let wanted = log.notes(&all, lost.contains(&shard));
+            notes.insert(shard, lock(&self.servers).create(usize::from(shard), wanted));
+        }
+        notes
+    }
+
     async fn take_over(
         &self,
         shard: u16,
         directory: &ringwell_directory::Directory,
+        is_replacement: bool,
     ) -> Result<(open::Read<SimFiles>, Taken), String> {
         let (files, settings) = (self.platform.files(), settings());
         let specs = open::specs(directory.pools_of(shard));
@@ -232,7 +258,13 @@ impl Start {
         let copied = read.recovered.tip.next_n;
         let through = snapshot_indexes(&*beside_log).unwrap_or_default();
         let through = through.iter().map(|it| it.1.through + 1).max().unwrap_or(0);
-        let beside = Beside { shelf: &*beside_log, settings: &settings, specs: &specs, believed };
+        let beside = Beside {
+            shelf: &*beside_log,
+            settings: &settings,
+            specs: &specs,
+            believed,
+            is_replacement,
+        };
         let followed = open::follow(&self.platform, &files, read, &log, &beside).await;
         let Followed { read, author, prefix, kept, .. } =
             followed.map_err(|error| error.to_string())?;
@@ -248,7 +280,8 @@ impl Start {
             has_evidence: copied.max(through) > first_n,
             has_lost: false,
             is_owner: false,
-            epoch: 0,
+            take_overs: 0,
+            last_at_ms: read.recovered.tip.last_at.0,
             knows_time: is_own_boot,
             now_ms: 0,
             now_us: 0,

@@ -10,19 +10,14 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
-use ringwell_driver::store::{Log, NotAppended, Unreached};
+use ringwell_driver::store::{FoundLog, LogNotes, NotAppended, Unreached};
 use ringwell_journal::{Tip, continues, decode_message};
 
 use super::fault::{LogFault, Strikes};
-use super::machine::Watched;
 use super::shelf::Snapshots;
 use crate::model::Violation;
 use crate::random::Random;
 use crate::world::{MS, SECOND};
-
-/// A request without an answer is abandoned after this.
-const APPEND_MAX_US: u64 = 2 * SECOND;
-const ANSWER_MAX_US: u64 = 3 * SECOND;
 
 /// The name of a process for the log.
 pub(super) type Incarnation = [u8; 16];
@@ -70,6 +65,8 @@ impl Stale {
 /// One shard's log.
 #[derive(Debug, Default)]
 pub(super) struct Stream {
+    /// The notes with which it was created; `None`: it does not exist.
+    notes: Option<LogNotes>,
     /// The place of the first message that is kept.
     first: u64,
     messages: Vec<Stored>,
@@ -87,14 +84,26 @@ pub(super) struct Stream {
     /// Groups that were acknowledged and lost, with their writers.
     lost: BTreeSet<(u64, Incarnation)>,
     requests: u64,
+    take_overs: u64,
+    was_deleted: bool,
     #[cfg(canary)]
     ids: BTreeMap<String, u64>,
 }
 
 /// The answer to an append.
-enum AppendReply {
+pub(super) enum AppendReply {
     Done(Result<(), NotAppended>),
     Silence,
+}
+
+/// The messages of a shard that the servers have lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    Nothing,
+    /// The newest ones.
+    Tail,
+    /// All, with the snapshots. The notes of the other shard show it.
+    Stream,
 }
 
 /// All servers.
@@ -130,6 +139,16 @@ impl Stream {
         self.first + self.messages.len() as u64
     }
 
+    pub(super) fn check_exists(&self) -> Result<(), Unreached> {
+        let missing = || Unreached("there is no such stream".to_owned());
+        self.notes.as_ref().map(drop).ok_or_else(missing)
+    }
+
+    /// The number of the next group.
+    pub(super) fn groups_end(&self) -> u64 {
+        self.messages.last().map_or(1, |last| last.tip.next_n)
+    }
+
     fn get(&self, n: u64) -> Option<&Stored> {
         self.messages.get(usize::try_from(n.checked_sub(self.first)?).ok()?)
     }
@@ -141,7 +160,12 @@ impl Stream {
 
     /// Whether anything was lost that was acknowledged.
     pub(super) fn has_ever_lost(&self) -> bool {
-        !self.lost.is_empty()
+        !self.lost.is_empty() || self.was_deleted
+    }
+
+    /// The count of messages by which a process took the shard over, also of those that were lost.
+    pub(super) fn take_overs(&self) -> u64 {
+        self.take_overs
     }
 
     /// The newest writer, and its epoch.
@@ -162,6 +186,19 @@ impl Stream {
         self.lost.contains(&(n, *author))
     }
 
+    /// It is deleted with all its messages.
+    fn delete(&mut self) {
+        let all = self.authors.iter().flat_map(|(n, authors)| authors.iter().map(|it| (*n, *it)));
+        self.lost.extend(all);
+        let deleted = std::mem::replace(self, Self::new());
+        (self.authors, self.lost, self.was_deleted) = (deleted.authors, deleted.lost, true);
+        (self.requests, self.take_overs) = (deleted.requests, deleted.take_overs);
+        #[cfg(canary)]
+        {
+            self.ids = deleted.ids;
+        }
+    }
+
     /// Stores a message at the end; returns the rule that it breaks.
     fn store(&mut self, bytes: Bytes) -> Result<(), String> {
         let n = self.end();
@@ -169,6 +206,7 @@ impl Stream {
         let judged = self.judge(n, &author.incarnation, &group);
         let tip = Tip::after(&group.header);
         let author = author.incarnation;
+        self.take_overs += u64::from(self.owner().is_none_or(|(before, _)| before != author));
         self.authors.entry(group.header.n).or_default().push(author);
         self.messages.push(Stored { bytes, author, tip, is_foreign: false });
         judged
@@ -264,17 +302,26 @@ impl Servers {
         self.broken.get_or_insert(Violation { rule: "broken chain", text, number: 0, shard });
     }
 
-    fn latency(&mut self, now: u64) -> u64 {
+    pub(super) fn latency(&mut self, now: u64) -> u64 {
         if self.slow_until > now {
             return self.random.between(20 * MS, 900 * MS);
         }
         self.random.between(200, 4 * MS)
     }
 
-    fn append(&mut self, of: (usize, usize), n: u64, message: Bytes, now: u64) -> AppendReply {
+    pub(super) fn append(
+        &mut self,
+        of: (usize, usize),
+        n: u64,
+        message: Bytes,
+        now: u64,
+    ) -> AppendReply {
         let (shard, machine) = of;
         self.settle(shard, now);
         let stream = &mut self.streams[shard];
+        if stream.notes.is_none() {
+            return AppendReply::Done(Err(NotAppended::Unknown));
+        }
         stream.requests += 1;
         if let Some(stale) = stream.stale.as_mut().filter(|it| it.machines.contains(&machine)) {
             if n == stale.end() + stale.proposals {
@@ -313,7 +360,7 @@ impl Servers {
 
     /// Like the server, which looks for a message's id before it checks the place.
     #[cfg(canary)]
-    fn append_named(
+    pub(super) fn append_named(
         &mut self,
         of: (usize, usize),
         id: String,
@@ -331,7 +378,7 @@ impl Servers {
         answer
     }
 
-    fn read(
+    pub(super) fn read(
         &mut self,
         (shard, machine): (usize, usize),
         n: u64,
@@ -352,16 +399,37 @@ impl Servers {
         Ok(stream.message(n))
     }
 
-    fn ends(&mut self, (shard, machine): (usize, usize), now: u64) -> Range<u64> {
+    pub(super) fn ends(&mut self, (shard, machine): (usize, usize), now: u64) -> Range<u64> {
         self.settle(shard, now);
         let stream = &self.streams[shard];
         let stale = stream.stale.as_ref().filter(|it| it.machines.contains(&machine));
         stale.map_or(stream.first..stream.end(), |stale| stale.first..stale.end())
     }
 
-    fn trim(&mut self, (shard, _): (usize, usize), before: u64, now: u64) -> Result<(), Unreached> {
+    /// The state of a log before a process uses it.
+    pub(super) fn find(&self, shard: usize) -> FoundLog {
+        let stream = &self.streams[shard];
+        let found = |notes: &LogNotes| FoundLog::Found {
+            notes: notes.clone(),
+            has_messages: stream.end() > 1,
+        };
+        stream.notes.as_ref().map_or(FoundLog::Missing, found)
+    }
+
+    /// Creates a log if it does not exist; returns its notes.
+    pub(super) fn create(&mut self, shard: usize, notes: LogNotes) -> LogNotes {
+        self.streams[shard].notes.get_or_insert(notes).clone()
+    }
+
+    pub(super) fn trim(
+        &mut self,
+        (shard, _): (usize, usize),
+        before: u64,
+        now: u64,
+    ) -> Result<(), Unreached> {
         self.settle(shard, now);
         let stream = &mut self.streams[shard];
+        stream.check_exists()?;
         if stream.no_quorum_until > now {
             return Err(Unreached("no quorum".to_owned()));
         }
@@ -372,38 +440,38 @@ impl Servers {
         Ok(())
     }
 
-    fn change_leader(&mut self, (shard, _): (usize, usize)) {
+    pub(super) fn change_leader(&mut self, (shard, _): (usize, usize)) {
         let stream = &mut self.streams[shard];
         stream.bad.values_mut().for_each(|(changes, _)| *changes -= 1);
         stream.bad.retain(|_, (changes, _)| *changes > 0);
     }
 
     /// Runs each second: faults of the servers. Returns lines for the report, and the shards that
-    /// have lost messages.
-    pub(super) fn inject(&mut self, now: u64, machines: usize) -> (Vec<String>, Vec<u16>) {
-        let (mut lines, mut lost) = (Vec::new(), Vec::new());
+    /// have lost messages, and which.
+    pub(super) fn inject(&mut self, now: u64, machines: usize) -> (Vec<String>, Vec<(u16, Loss)>) {
+        let (mut lines, mut losses) = (Vec::new(), Vec::new());
         if self.strikes.strikes(LogFault::Slow) {
             self.slow_until = now + self.strikes.stream(LogFault::Slow).between(SECOND, 8 * SECOND);
             lines.push("the servers are slow".to_owned());
         }
         for shard in 0..self.streams.len() {
             self.settle(shard, now);
-            if self.inject_into(shard, now, machines, &mut lines) {
-                lost.extend(u16::try_from(shard));
+            let loss = self.inject_into(shard, now, machines, &mut lines);
+            if loss != Loss::Nothing {
+                losses.extend(u16::try_from(shard).map(|shard| (shard, loss)));
             }
         }
-        (lines, lost)
+        (lines, losses)
     }
 
-    /// Returns whether messages were lost.
     fn inject_into(
         &mut self,
         shard: usize,
         now: u64,
         machines: usize,
         lines: &mut Vec<String>,
-    ) -> bool {
-        let mut has_lost = false;
+    ) -> Loss {
+        let mut loss = Loss::Nothing;
         let stream = &mut self.streams[shard];
         if stream.no_quorum_until <= now && self.strikes.strikes(LogFault::NoQuorum) {
             let random = self.strikes.stream(LogFault::NoQuorum);
@@ -434,8 +502,18 @@ impl Servers {
             let count = self.strikes.stream(LogFault::LostTail).between(1, 30);
             if let Some(lost) = stream.lose(count) {
                 lines.push(format!("the log of shard {shard} loses {lost:?}"));
-                has_lost = true;
+                loss = Loss::Tail;
             }
+        }
+        let is_beside = (0..self.streams.len()).any(|it| it != shard && self.streams[it].end() > 1);
+        if is_beside
+            && self.streams[shard].notes.is_some()
+            && self.strikes.strikes(LogFault::LostStream)
+        {
+            self.streams[shard].delete();
+            self.snapshots[shard] = Snapshots::default();
+            lines.push(format!("the log of shard {shard} and its snapshots are deleted"));
+            return Loss::Stream;
         }
         let stream = &mut self.streams[shard];
         // Not in the places of lost groups: a delayed message would find its place there by accident.
@@ -451,7 +529,7 @@ impl Servers {
         if self.strikes.strikes(LogFault::Rot) {
             self.snapshots[shard].rot(self.strikes.stream(LogFault::Rot));
         }
-        has_lost
+        loss
     }
 
     /// The last fault has been.
@@ -474,107 +552,4 @@ fn damaged(message: Option<Bytes>) -> Bytes {
         *last ^= 1;
     }
     bytes.into()
-}
-
-/// One shard's log as one machine reaches it.
-#[derive(Clone, Debug)]
-pub(super) struct SimLog {
-    pub(super) platform: Watched,
-    pub(super) servers: Shared,
-    pub(super) shard: usize,
-}
-
-impl SimLog {
-    fn of(&self) -> (usize, usize) {
-        (self.shard, self.platform.machine())
-    }
-
-    /// Completes when the request has arrived there.
-    fn way(&self) -> impl Future<Output = ()> + 'static {
-        let takes = lock(&self.servers).latency(self.platform.now_us());
-        self.platform.after_us(takes)
-    }
-
-    fn appended(
-        &self,
-        send: impl FnOnce(&mut Servers, u64) -> AppendReply + 'static,
-    ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
-        let log = self.clone();
-        async move {
-            log.way().await;
-            let answer = send(&mut lock(&log.servers), log.platform.now_us());
-            match answer {
-                AppendReply::Done(answered) => {
-                    log.way().await;
-                    answered
-                }
-                AppendReply::Silence => {
-                    log.platform.after_us(APPEND_MAX_US).await;
-                    Err(NotAppended::Unknown)
-                }
-            }
-        }
-    }
-}
-
-impl Log for SimLog {
-    fn append(
-        &self,
-        n: u64,
-        message: Bytes,
-    ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
-        let of = self.of();
-        self.appended(move |servers, now| servers.append(of, n, message, now))
-    }
-
-    #[cfg(canary)]
-    fn append_named(
-        &self,
-        id: String,
-        n: u64,
-        message: Bytes,
-    ) -> impl Future<Output = Result<(), NotAppended>> + 'static {
-        let of = self.of();
-        self.appended(move |servers, now| servers.append_named(of, id, n, message, now))
-    }
-
-    fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static {
-        let log = self.clone();
-        async move {
-            log.way().await;
-            let read = lock(&log.servers).read(log.of(), n, log.platform.now_us());
-            if read.is_err() {
-                log.platform.after_us(ANSWER_MAX_US).await;
-            }
-            log.way().await;
-            read
-        }
-    }
-
-    fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {
-        let log = self.clone();
-        async move {
-            log.way().await;
-            let ends = lock(&log.servers).ends(log.of(), log.platform.now_us());
-            log.way().await;
-            Ok(ends)
-        }
-    }
-
-    fn trim(&self, before: u64) -> impl Future<Output = Result<(), Unreached>> + 'static {
-        let log = self.clone();
-        async move {
-            log.way().await;
-            lock(&log.servers).trim(log.of(), before, log.platform.now_us())
-        }
-    }
-
-    fn change_leader(&self) -> impl Future<Output = Result<(), Unreached>> + 'static {
-        let log = self.clone();
-        async move {
-            log.way().await;
-            lock(&log.servers).change_leader(log.of());
-            Ok(())
-        }
-    }
 }

@@ -58,6 +58,7 @@ impl fmt::Debug for SimShelf {
 impl SimShelf {
     fn change<T>(&self, change: impl FnOnce(&mut Snapshots) -> T) -> Result<T, Unreached> {
         let mut servers = lock(&self.servers);
+        servers.streams[self.shard].check_exists()?;
         let fails = servers.strikes.strikes(LogFault::Shelf);
         let is_done = !fails || servers.strikes.stream(LogFault::Shelf).chance(500_000);
         let done = is_done.then(|| change(&mut servers.snapshots[self.shard]));

@@ -14,10 +14,10 @@ use ringwell_driver::store::Sign;
 
 use super::client::{Answers, ClientAnswer, Sent, ask};
 use super::fault::Strikes;
-use super::judge::Judge;
+use super::judge::{Begun, Judge};
 use super::operator::SIGN_US;
 use super::process::{Process, ProcessPhase};
-use super::servers::{Servers, Shared as ServersHandle, lock};
+use super::servers::{Servers, Shared as ServersHandle, Stream, lock};
 use super::{LogOptions, LogReport};
 use crate::cluster::{Cluster, Map};
 use crate::fault::{Faults, Kind};
@@ -35,6 +35,14 @@ const CALM_US: u64 = 130 * SECOND;
 
 /// The most consecutive refusals of a start because the log has changed in the meantime.
 const REFUSALS_MAX: u32 = 3;
+
+/// Reasons of such refusals: another process has begun the log, a former leader has answered for
+/// too long, or an append has found a damaged message. A supervisor starts the process again.
+const RETRIED: [&str; 4] =
+    ["another journal", "has lost message", "is missing", "cannot be taken over"];
+
+/// Those of a log that has lost its end, and that another process fills again during the start.
+const RETRIED_AFTER_LOSS: [&str; 2] = ["does not follow", "has changed since"];
 
 /// An answer may be sent this long after its deadline.
 const LATE_US: u64 = 5 * MS;
@@ -87,7 +95,9 @@ pub(super) struct World {
     pub(super) sent: Sent,
     pub(super) batches: u64,
     pub(super) processes: u64,
-    pub(super) length_us: u64,
+    /// The end of the calm period, and of the run, which may be later.
+    pub(super) calm_end_us: u64,
+    pub(super) end_us: u64,
     pub(super) is_over: bool,
     pub(super) probes: u64,
     pub(super) take_overs: u64,
@@ -145,7 +155,8 @@ impl World {
             sent: Sent::new(),
             batches: 0,
             processes: 0,
-            length_us,
+            calm_end_us: length_us + CALM_US + 5 * SECOND,
+            end_us: length_us + CALM_US + 5 * SECOND,
             is_over: false,
             probes: 0,
             take_overs: 0,
@@ -180,7 +191,8 @@ impl World {
 
     /// Runs to the end, or to the first broken promise.
     pub(super) fn run(&mut self) -> Judged {
-        self.run_until(self.length_us + CALM_US + 5 * SECOND)?;
+        self.run_until(self.calm_end_us)?;
+        self.run_until(self.end_us)?;
         let (served, wanted) = (self.judge.borrow().served, self.probes);
         if served < wanted {
             let text = format!("{served} of {wanted} rows got a number after the faults");
@@ -321,14 +333,14 @@ impl World {
                 let lacks_past = stream.ends().start > 1 && has_rotted;
                 begun.has_lost = stream.has_ever_lost() || is_unvouched || lacks_past;
                 begun.is_owner = stream.owner().is_some_and(|(author, _)| author == begun.author);
-                begun.epoch = stream.owner().map_or(0, |(_, epoch)| epoch);
+                begun.take_overs = stream.take_overs();
             }
             let begun = &begun;
             self.tell(at, || {
-                let (n, doubt) = (begun.first_n, begun.is_in_doubt);
+                let Begun { shard, first_n, is_in_doubt, now_ms, held_until_ms, .. } = begun;
                 format!(
-                    "process {number} owns shard {} from group {n} on, in doubt: {doubt}",
-                    begun.shard
+                    "process {number} owns shard {shard} from group {first_n} on, in doubt: \
+                     {is_in_doubt}, at {now_ms}, held until {held_until_ms}"
                 )
             });
             self.judge.borrow_mut().begins(number, begun)?;
@@ -339,19 +351,11 @@ impl World {
     /// A process could not start: the servers did not answer for long enough, or it is a fault.
     fn has_ended(&mut self, at: usize, why: &str) -> Judged {
         let waited = self.now() - self.machines[at].process.as_ref().map_or(0, |it| it.began_us);
-        // The owner may have trimmed the log in the meantime, another process may have begun it, or the
-        // log may have lost its end and been filled again: a supervisor starts the process again.
-        let is_of_log = [
-            "another journal",
-            "has lost message",
-            "beginning was removed",
-            "is missing",
-            "does not follow",
-            "has changed since",
-        ];
-        let is_of_servers = ["do not", "full", "no writes"].iter().any(|text| why.contains(text));
-        self.machines[at].refusals += u32::from(is_of_log.iter().any(|text| why.contains(text)));
-        let is_known = is_of_servers || self.machines[at].refusals > 0;
+        let is_one_of = |texts: &[&str]| texts.iter().any(|text| why.contains(text));
+        let has_lost = lock(&self.servers).streams.iter().any(Stream::has_ever_lost);
+        let is_of_log = is_one_of(&RETRIED) || has_lost && is_one_of(&RETRIED_AFTER_LOSS);
+        self.machines[at].refusals += u32::from(is_of_log);
+        let is_known = is_of_log || is_one_of(&["do not", "full", "no writes"]);
         self.tell(at, || format!("does not start: {why}"));
         if !is_known || self.machines[at].refusals > REFUSALS_MAX {
             let text = format!("after {waited} us: {why}");

@@ -52,3 +52,17 @@ fn gaps_are_bounded_and_the_oldest_are_merged() {
     assert_eq!(gaps.0[0], Gap { from: 0, to: 2001 });
     assert_eq!(gaps.0[1], Gap { from: 2010, to: 2011 });
 }
+
+#[test]
+fn gaps_are_read_from_their_text_and_merged_without_repetition() {
+    let mut gaps = Gaps::default();
+    gaps.add(Millis(50), Millis(70));
+    gaps.add(Millis(10), Millis(20));
+    let read = Gaps::parse(&gaps.to_text());
+    gaps.merge(&read);
+    assert_eq!(gaps, read, "the same gaps, oldest first");
+    assert_eq!(gaps.to_text(), "10-20,50-70");
+    for junk in ["", "5", "a-b", "1-"] {
+        assert_eq!(Gaps::parse(junk), Gaps::default(), "{junk}");
+    }
+}

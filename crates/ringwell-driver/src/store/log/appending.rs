@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_journal::{Author, Tip, decode_message};
+use ringwell_journal::{Author, Group, Tip, decode_message};
 
 use super::{NotAppended, Unreached};
 use crate::canary::{Bug, planted};
@@ -39,10 +39,25 @@ pub struct Appending {
     pause: Duration,
     /// The hash of the message before; `None`: that is not checked.
     before: Option<u64>,
+    /// Whether this process wrote it.
+    is_before_own: bool,
     /// The log has answered the last requests, and does not have it.
     is_missing: bool,
     /// For this long.
     missing: Duration,
+}
+
+/// The message before the one that is appended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Before {
+    /// Another process wrote it, and it has just been read.
+    OfAnother,
+    /// This process wrote it. If it is old, it is read before anything is sent, because the log may
+    /// have lost it since.
+    Own {
+        /// Whether some time has passed since then.
+        is_old: bool,
+    },
 }
 
 /// The next step.
@@ -89,19 +104,21 @@ impl Appending {
             is_open: false,
             pause: PAUSE_MIN,
             before: None,
+            is_before_own: false,
             is_missing: false,
             missing: Duration::ZERO,
         };
         (appending, Ask::Append)
     }
 
-    /// `hash` is the hash of the message before it. If `is_old`, that message is read before
-    /// anything is sent, because the log may have lost it since.
+    /// `hash` is the hash of the message before it.
     #[must_use]
-    pub fn after(self, hash: u64, is_old: bool) -> (Self, Ask) {
+    pub fn after(self, hash: u64, message: Before) -> (Self, Ask) {
         let before = Some(hash).filter(|_| self.n > 1 && !planted(Bug::PlaceAlone));
+        let is_old = message == Before::Own { is_old: true };
+        let is_before_own = message != Before::OfAnother;
         let ask = if is_old && before.is_some() { Ask::ReadBefore } else { Ask::Append };
-        (Self { before, ..self }, ask)
+        (Self { before, is_before_own, ..self }, ask)
     }
 
     /// A pause is over.
@@ -126,13 +143,21 @@ impl Appending {
             ))),
             Ok(Some(there)) => match decode_message(&there) {
                 Err(fault) => Ask::Done(Fate::Failed(format!("message {n} of the log: {fault}"))),
-                Ok((_, group)) if Some(Tip::after(&group.header).prev_hash) == self.before => {
+                Ok((author, group)) if self.continues(&author, &group) => {
                     (self.is_missing, self.missing) = (false, Duration::ZERO);
                     Ask::Append
                 }
                 Ok((_, group)) => Ask::Done(Fate::Taken { epoch: group.header.epoch }),
             },
         }
+    }
+
+    /// Whether this is the message before. Two processes that take over at one place, because the log
+    /// has lost the first of the two messages, write the same group: its hash does not identify its
+    /// author.
+    fn continues(&self, author: &Author, group: &Group) -> bool {
+        Some(Tip::after(&group.header).prev_hash) == self.before
+            && (!self.is_before_own || author.incarnation == self.author.incarnation)
     }
 
     /// The log has answered with its range, without the message before.

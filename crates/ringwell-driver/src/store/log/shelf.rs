@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use ringwell_core::Millis;
+use ringwell_journal::{SnapshotError, SnapshotReader};
 
 use super::Unreached;
 use super::places::Places;
@@ -177,6 +178,35 @@ fn index_before(shelf: &dyn Shelf, newest: u64) -> Result<Option<(u64, Index)>, 
     Ok(None)
 }
 
+/// Whether a snapshot can be read to its end.
+fn is_whole(shelf: &dyn Shelf, index: &Index) -> Result<bool, Unreached> {
+    let (mut pieces, mut piece) = (index.pieces.iter(), Bytes::new());
+    let source = |out: &mut [u8]| -> Result<usize, Unreached> {
+        while piece.is_empty() {
+            let Some(place) = pieces.next() else { return Ok(0) };
+            // Without it, the rest is missing too.
+            piece = shelf.get(*place)?.unwrap_or_default();
+            if piece.is_empty() {
+                pieces = [].iter();
+            }
+        }
+        let count = out.len().min(piece.len());
+        out[..count].copy_from_slice(&piece.split_to(count));
+        Ok(count)
+    };
+    let read = SnapshotReader::new(source).and_then(|mut reader| {
+        while reader.next_chunk()?.is_some() {}
+        let header = reader.header();
+        let is_its_own = (header.shard, header.journal, header.replay_from)
+            == (index.shard, index.journal, index.replay_from);
+        Ok(is_its_own && reader.end().is_some_and(|end| end.through == index.through))
+    });
+    match read {
+        Err(SnapshotError::Read { source, .. }) => Err(source),
+        read => Ok(read.unwrap_or(false)),
+    }
+}
+
 /// The part of the log before this machine's copy, which look-ups read from the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Prefix {
@@ -225,6 +255,29 @@ impl Shelved {
     pub(super) fn needed_from(&self) -> u64 {
         let kept = self.kept();
         if kept.len() < 2 { 0 } else { kept.iter().map(|it| it.1.replay_from).min().unwrap_or(0) }
+    }
+
+    /// The places of the indexes that are kept.
+    pub(super) fn places(&self) -> Vec<u64> {
+        self.kept().iter().map(|it| it.0).collect()
+    }
+
+    /// Reads the snapshots back, and keeps none that is damaged: nothing may be dropped from the log
+    /// because of it. The next snapshot takes its place.
+    pub(super) fn drop_damaged(&self) -> Result<(), Unreached> {
+        let kept = self.kept().clone();
+        for (place, index) in kept {
+            if !is_whole(&*self.shelf, &index)? {
+                tracing::error!(
+                    shard = self.shard,
+                    replay_from = index.replay_from,
+                    "a snapshot beside the journal's log is damaged: the log is not trimmed before \
+                     another one was taken. Check the disks of the servers"
+                );
+                self.kept().retain(|it| it.0 != place);
+            }
+        }
+        Ok(())
     }
 
     /// Like [`Self::publish`], if the log still has the last group that the snapshot covers: two

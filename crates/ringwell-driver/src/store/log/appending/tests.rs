@@ -77,6 +77,12 @@ impl Owner {
         writer.seal(Vec::new()).unwrap()
     }
 
+    /// The group before the next one.
+    fn before(&self, is_old: bool) -> Before {
+        let is_own = self.stored.last().is_some_and(|(n, _)| n + 1 == self.tip.next_n);
+        if is_own { Before::Own { is_old } } else { Before::OfAnother }
+    }
+
     /// Reads the log to its end, to take the shard over.
     fn follow(&mut self, log: &Fickle) {
         self.tip = Tip::FIRST;
@@ -95,7 +101,7 @@ impl Owner {
             }
             let message = Bytes::from(encode_message(&self.author, &self.group()));
             let (appending, _) = Appending::begin(self.author, self.tip.next_n, message.clone());
-            let (appending, ask) = appending.after(self.tip.prev_hash, is_heard);
+            let (appending, ask) = appending.after(self.tip.prev_hash, self.before(is_heard));
             (appending, ask, message)
         });
         let n = self.tip.next_n;
@@ -232,7 +238,7 @@ fn nothing_is_sent_while_the_message_before_is_missing() {
     let author = Author { shard: 0, journal: [0; 16], incarnation: [1; 16] };
     let message = Bytes::from_static(b"message");
     let (appending, _) = Appending::begin(author, 9, message.clone());
-    let (mut appending, mut ask) = appending.after(7, true);
+    let (mut appending, mut ask) = appending.after(7, Before::Own { is_old: true });
     let mut waited = Duration::ZERO;
     while ask == Ask::ReadBefore {
         ask = appending.before(Ok(None));
@@ -245,7 +251,8 @@ fn nothing_is_sent_while_the_message_before_is_missing() {
     assert!(matches!(ask, Ask::Done(Fate::Failed(_))), "{ask:?}");
     assert!(waited >= STALE_MAX);
     // All before it was dropped with old history.
-    let (mut appending, _) = Appending::begin(author, 9, message).0.after(7, true);
+    let (mut appending, _) =
+        Appending::begin(author, 9, message).0.after(7, Before::Own { is_old: true });
     assert_eq!(appending.before(Ok(None)), Ask::ReadEnds);
     assert_eq!(appending.ends(Ok(9..9)), Ask::Append);
     assert_eq!(appending.appended(Ok(())), Ask::Done(Fate::Stored));

@@ -1,0 +1,210 @@
+//! The cost of journals on three servers, as ratios to the disk, measured in one run on one
+//! machine.
+//!
+//! Ignored by default, because it needs the machine to itself: `cargo xtask engine --bars`.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use crate::servers::Nats;
+use crate::support::batch::{self, Ask, BULK};
+use crate::support::server::Server;
+use crate::support::site::{Pool, Site};
+
+/// Length of a message, and of a block that is flushed.
+const BYTES: usize = 16 << 10;
+
+/// Length of the file that is overwritten in a loop.
+const FILE_BYTES: u64 = 1 << 20;
+
+/// Interleaved rounds: the disk of this machine is not always equally fast.
+const ROUNDS: u32 = 3;
+
+/// The duration of one measurement of a round.
+const LENGTH: Duration = Duration::from_secs(4);
+
+const CONNECTIONS: usize = 16;
+const ROWS: u64 = 40;
+
+/// Batches a second for latencies.
+const RATE: u64 = 1_000;
+
+/// Latencies of one kind.
+#[derive(Debug, Default)]
+struct Latencies(Vec<Duration>);
+
+impl Latencies {
+    fn percentile(&mut self, percent: usize) -> Duration {
+        self.0.sort_unstable();
+        self.0[(self.0.len() * percent / 100).min(self.0.len() - 1)]
+    }
+}
+
+/// Prints a figure beside its reference and the bar for their ratio.
+fn print_ratio(what: &str, figure: f64, reference: f64, bar: &str) -> f64 {
+    let ratio = figure / reference;
+    println!("{what}: {figure:.2} against {reference:.2}, ratio {ratio:.2}, bar {bar}");
+    ratio
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
+/// Overwrites and flushes blocks of a file that has its length already.
+fn flushes(file: &File, latencies: &mut Latencies) {
+    let (block, until) = (vec![7; BYTES], Instant::now() + LENGTH);
+    for at in (0..FILE_BYTES).step_by(BYTES).cycle() {
+        let begun = Instant::now();
+        file.write_all_at(&block, at).unwrap();
+        file.sync_data().unwrap();
+        latencies.0.push(begun.elapsed());
+        if Instant::now() > until {
+            return;
+        }
+    }
+}
+
+/// Appends messages to a stream, one in flight.
+fn appends(nats: &Nats, stream: &str, latencies: &mut Latencies) {
+    let (mut client, until) = (nats.client(), Instant::now() + LENGTH);
+    let body = vec![b'x'; BYTES];
+    while Instant::now() < until {
+        let begun = Instant::now();
+        let answer = client.request(&format!("{}.in", stream.to_lowercase()), &body);
+        assert!(answer.contains("\"seq\""), "{answer}");
+        latencies.0.push(begun.elapsed());
+    }
+}
+
+fn site(more: &str) -> Site {
+    // Numbers are free again after a second, so that no row overflows for lack of them.
+    let pools = (1..=20).map(|id| Pool::new(id, 50_000, Duration::from_secs(1)));
+    let plain = "shards = 1\njournal.snapshot_every_bytes = \"4GiB\"\n";
+    Site::new(pools.collect(), &format!("{plain}{more}"))
+}
+
+fn start(site: &Site) -> Server {
+    Server::start(site.serve(&["--listen", "127.0.0.1:0"]))
+}
+
+fn body(site: &Site) -> String {
+    let ask = |at: u64| Ask { pool: at % 20 + 1, id: format!("{at:064}") };
+    let asks: Vec<Ask> = (0..ROWS).map(ask).collect();
+    batch::body(&asks, &site.pools)
+}
+
+/// Sends batches over all connections, each after the answer to the one before; returns batches a
+/// second, and adds the numbers that were given.
+fn closed_loop(site: &Site, server: &Server, numbers: &AtomicU64) -> f64 {
+    let (body, is_over, batches) = (body(site), AtomicBool::new(false), AtomicU64::new(0));
+    thread::scope(|scope| {
+        for _ in 0..CONNECTIONS {
+            scope.spawn(|| {
+                let mut client = server.client();
+                while !is_over.load(Ordering::Relaxed) {
+                    let answer = client.post(BULK, &[], &body).unwrap();
+                    numbers.fetch_add(given(&answer.body), Ordering::Relaxed);
+                    batches.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        thread::sleep(LENGTH);
+        is_over.store(true, Ordering::Relaxed);
+    });
+    count(batches.into_inner()) / LENGTH.as_secs_f64()
+}
+
+/// The count of rows without an overflow number.
+fn given(answer: &str) -> u64 {
+    let rows = [r#""promo_number""#, r#""overflow":true"#].map(|text| answer.matches(text).count());
+    u64::try_from(rows[0].saturating_sub(rows[1])).unwrap()
+}
+
+fn count(of: u64) -> f64 {
+    f64::from(u32::try_from(of).unwrap())
+}
+
+/// Sends batches at a fixed rate, and measures from the intended time.
+fn open_loop(site: &Site, server: &Server, latencies: &mut Latencies, numbers: &AtomicU64) {
+    let (body, begun) = (body(site), Instant::now());
+    let apart =
+        Duration::from_secs(1) * u32::try_from(CONNECTIONS).unwrap() / u32::try_from(RATE).unwrap();
+    let of_one = |index: usize| {
+        let (mut client, mut found) = (server.client(), Vec::new());
+        let mut due = begun + apart * u32::try_from(index).unwrap() / 16;
+        while due < begun + LENGTH {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let answer = client.post(BULK, &[], &body).unwrap();
+            found.push(due.elapsed());
+            numbers.fetch_add(given(&answer.body), Ordering::Relaxed);
+            due += apart;
+        }
+        found
+    };
+    thread::scope(|scope| {
+        let of_one = &of_one;
+        let threads: Vec<_> =
+            (0..CONNECTIONS).map(|index| scope.spawn(move || of_one(index))).collect();
+        for thread in threads {
+            latencies.0.extend(thread.join().unwrap());
+        }
+    });
+}
+
+/// The time in which a machine without data reads the log, as the server reports it.
+fn replay(site: &Site) -> Duration {
+    fs::remove_dir_all(site.data()).unwrap();
+    let server = start(site);
+    let log = server.log();
+    let line = log.lines().find(|line| line.contains("took the shard over")).unwrap();
+    println!("{line}");
+    let line: serde_json::Value = serde_json::from_str(line).unwrap();
+    let took = line["took_ms"].as_u64().or_else(|| line["fields"]["took_ms"].as_u64()).unwrap();
+    server.kill();
+    Duration::from_millis(took)
+}
+
+#[test]
+#[ignore = "measures the machine, and needs it alone: `cargo xtask engine --bars`"]
+fn journals_on_servers_cost_little_more_than_the_disk() {
+    let Some(nats) = Nats::start(3) else { return };
+    nats.make_stream("BARE");
+    let on_disk = site("durability = \"disk\"\n");
+    let on_servers = site(&nats.settings().replace("512MiB", "1GiB"));
+    let [disk, servers] = [&on_disk, &on_servers].map(start);
+    let file = File::create(on_disk.data().with_file_name("flushes")).unwrap();
+    file.write_all_at(&vec![1; usize::try_from(FILE_BYTES).unwrap()], 0).unwrap();
+    file.sync_all().unwrap();
+    let [mut flushed, mut appended, mut disk_times, mut server_times] =
+        [(); 4].map(|()| Latencies::default());
+    let [mut on_disk_rate, mut on_servers_rate] = [0.0, 0.0];
+    let [numbers, ignored] = [(); 2].map(|()| AtomicU64::new(0));
+    for _ in 0..ROUNDS {
+        flushes(&file, &mut flushed);
+        appends(&nats, "BARE", &mut appended);
+        open_loop(&on_disk, &disk, &mut disk_times, &ignored);
+        open_loop(&on_servers, &servers, &mut server_times, &numbers);
+        on_disk_rate += closed_loop(&on_disk, &disk, &ignored) / f64::from(ROUNDS);
+        on_servers_rate += closed_loop(&on_servers, &servers, &numbers) / f64::from(ROUNDS);
+    }
+    servers.kill();
+    let [took, numbers] = [replay(&on_servers).as_secs_f64(), count(numbers.into_inner())];
+    println!("{ROUNDS} rounds of {LENGTH:?}, interleaved; {CONNECTIONS} connections, {ROWS} rows");
+    for (percent, bar) in [(50, "at most 2"), (99, "at most 4")] {
+        let [append, flush] = [&mut appended, &mut flushed].map(|it| ms(it.percentile(percent)));
+        print_ratio(&format!("append of 16 KiB, p{percent} ms"), append, flush, bar);
+    }
+    print_ratio("batches a second", on_servers_rate, on_disk_rate, "at least 0.25");
+    for percent in [50, 99] {
+        let [servers, disk] =
+            [&mut server_times, &mut disk_times].map(|it| ms(it.percentile(percent)));
+        let bar = if percent == 99 { "at most 4" } else { "none" };
+        print_ratio(&format!("{RATE} batches/s, p{percent} ms"), servers, disk, bar);
+    }
+    print_ratio("records replayed a second, millions", numbers / took / 1e6, 1.0, "at least 1");
+    disk.stop();
+}

@@ -1,0 +1,57 @@
+//! The notes of a log, in the metadata of its stream: they outlive its messages, and its servers
+//! store them with the stream. Source: docs/spec/log.md, "Lost streams".
+
+use ringwell_driver::store::{Gaps, LogNotes};
+use serde_json::{Value, json};
+
+/// The shards of the process, separated by commas.
+const SHARDS: &str = "ringwell.shards";
+/// Present if the stream was created in place of one that was lost.
+const REPLACEMENT: &str = "ringwell.replacement";
+/// Times in which answered allocations may be missing, see [`Gaps::to_text`].
+const GAPS: &str = "ringwell.gaps";
+
+/// Reads the notes in a stream's configuration.
+pub(crate) fn read(config: &Value) -> LogNotes {
+    let text = |name: &str| config["metadata"][name].as_str().unwrap_or_default();
+    LogNotes {
+        shards: text(SHARDS).split(',').filter_map(|shard| shard.parse().ok()).collect(),
+        is_replacement: !text(REPLACEMENT).is_empty(),
+        gaps: Gaps::parse(text(GAPS)),
+    }
+}
+
+/// Adds the notes to a stream's configuration.
+pub(crate) fn write(config: &mut Value, notes: &LogNotes) {
+    let shards: Vec<String> = notes.shards.iter().map(u16::to_string).collect();
+    let replacement = if notes.is_replacement { "yes" } else { "" };
+    let texts = [
+        (SHARDS, shards.join(",")),
+        (REPLACEMENT, replacement.to_owned()),
+        (GAPS, notes.gaps.to_text()),
+    ];
+    for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        config["metadata"][name] = json!(text);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringwell_core::Millis;
+
+    use super::*;
+
+    #[test]
+    fn notes_are_read_as_they_were_written_and_other_metadata_stays() {
+        let mut gaps = Gaps::default();
+        gaps.add(Millis(5), Millis(7));
+        let notes = LogNotes { shards: [0, 3].into(), is_replacement: true, gaps };
+        for notes in [notes, LogNotes::default()] {
+            let mut config = json!({ "metadata": { "ringwell.placement": "one process" } });
+            write(&mut config, &notes);
+            assert_eq!(read(&config), notes);
+            assert_eq!(config["metadata"]["ringwell.placement"], "one process");
+        }
+        assert_eq!(read(&json!({})), LogNotes::default());
+    }
+}
