@@ -23,6 +23,9 @@ const SEEDS: &str = "1500";
 /// The count of kills of a server under load; a commit has 20.
 const CRASHES: &str = "100";
 
+/// The seconds of a day of calls, without the 143 starts of its server.
+const DAY_SECONDS: &str = "80";
+
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Write the result to docs/nightly.md.
@@ -41,6 +44,9 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     steps.step("simulator", test("seeds").env("RINGWELL_SIM_SEEDS", SEEDS));
     steps.step("simulator of a shared log", test("log").env("RINGWELL_SIM_SEEDS", SEEDS));
     steps.step("crashes", test("crash").env("RINGWELL_CRASH_ROUNDS", CRASHES));
+    let mut day = test("calls");
+    day.args(["a_day_with", "--include-ignored"]).env("RINGWELL_DAY_SECONDS", DAY_SECONDS);
+    steps.step("a day of calls with crashes", &mut day);
     steps.step("journals on nats-servers", xtask().arg("engine"));
     steps.step("benchmarks", xtask().args(["bench", "all", "--smoke"]));
     if jmeter::home().is_some() {

@@ -9,6 +9,8 @@ mod backup;
 mod blocks;
 #[path = "calls/damage.rs"]
 mod damage;
+#[path = "calls/day.rs"]
+mod day;
 #[path = "calls/drill.rs"]
 mod drill;
 #[path = "calls/erase.rs"]
