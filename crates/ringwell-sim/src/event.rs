@@ -8,6 +8,7 @@ use ringwell_engine::Moment;
 
 use crate::machine::Replied;
 use crate::model::Wanted;
+use crate::random::Random;
 
 /// A future event.
 #[derive(Debug)]
@@ -43,6 +44,8 @@ pub(crate) enum Event {
     Unseen { node: usize, life: u32, batch: u64 },
     /// The newest list of pools arrives at every node.
     Manage,
+    /// Numbers that have just come to a pool go to another one.
+    LendOn(u64, Vec<u64>, Random),
     /// Right after a step in this life, the process or its machine ends.
     CrashAfter(usize, u32),
     /// A node serves, and an operator acts at once.

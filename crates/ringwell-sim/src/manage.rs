@@ -228,6 +228,22 @@ impl World {
         true
     }
 
+    /// The numbers that moved last move on, to another pool of the same node: the pool that they
+    /// leave may be held because of them.
+    pub(crate) fn lend_on(&mut self, from: u64, lent: &[u64], mut drawn: Random) {
+        if self.is_listing || self.faults.are_over {
+            return;
+        }
+        let owners = self.owners_now();
+        let home = |pool: u64| owners.get(&pool).map(|shard| self.cluster.home(*shard));
+        let is_beside = |to: &u64| *to != from && home(*to) == home(from);
+        let beside: Vec<u64> = self.cluster.pools.keys().copied().filter(is_beside).collect();
+        if let Some(to) = beside.get(drawn.index(beside.len())) {
+            self.move_numbers(from, *to, |number| lent.contains(&number));
+            self.list_changes();
+        }
+    }
+
     /// Absent numbers arrive.
     fn grow_pool(&mut self, pool: u64) {
         if !self.have_all_served() {
@@ -244,19 +260,49 @@ impl World {
         self.tell(0, &come, || format!("numbers come to pool {pool}"));
     }
 
-    /// Numbers move from one pool to another.
+    /// Numbers move from one pool to another; some of them soon move on.
     pub(crate) fn lend_numbers(&mut self, from: u64, to: u64, mut drawn: Random) {
+        let count = self.cluster.pools.get(&from).map_or(0, |rule| rule.numbers.len());
+        let mut count = drawn.index(count);
+        let lent = self.move_numbers(from, to, |_| {
+            let is_lent = count > 0;
+            count = count.saturating_sub(1);
+            is_lent
+        });
+        if !lent.is_empty() && drawn.chance(500_000) {
+            let soon = drawn.between(MS, SPREAD_US);
+            self.queue.add(self.now() + soon, Event::LendOn(to, lent, drawn));
+        }
+    }
+
+    /// The numbers that `is_lent` chooses move; returns them.
+    fn move_numbers(
+        &mut self,
+        from: u64,
+        to: u64,
+        mut is_lent: impl FnMut(u64) -> bool,
+    ) -> Vec<u64> {
         let before_ms = self.cluster.pools.get(&from).map_or(0, |rule| rule.lifetime_ms);
         if from == to || !self.have_all_served() || !self.may_come(to, before_ms) {
-            return;
+            return Vec::new();
         }
-        let Some(rule) = self.cluster.pools.get_mut(&from) else { return };
-        let count = drawn.index(rule.numbers.len());
-        let lent: Vec<u64> = rule.numbers.drain(..count).collect();
+        let Some(rule) = self.cluster.pools.get_mut(&from) else { return Vec::new() };
+        // One stays: no pool is empty.
+        let mut remaining = rule.numbers.len();
+        let lent: Vec<u64> = rule
+            .numbers
+            .extract_if(.., |number| {
+                let goes = remaining > 1 && is_lent(*number);
+                remaining -= usize::from(goes);
+                goes
+            })
+            .collect();
         self.tell(0, &lent, || format!("numbers go from pool {from} to pool {to}"));
-        let Some(rule) = self.cluster.pools.get_mut(&to) else { return };
-        rule.numbers.extend(lent);
-        rule.numbers.sort_unstable();
+        if let Some(rule) = self.cluster.pools.get_mut(&to) {
+            rule.numbers.extend(&lent);
+            rule.numbers.sort_unstable();
+        }
+        lent
     }
 
     pub(crate) fn send_pool_away(&mut self, pool: u64) {

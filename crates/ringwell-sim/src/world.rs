@@ -363,6 +363,7 @@ impl World {
             Event::Replied { call, replied } => self.reply_arrives(call, replied),
             Event::Unseen { node, life, batch } => self.judge_unseen(node, life, batch)?,
             Event::Manage => self.manage_on(),
+            Event::LendOn(pool, lent, drawn) => self.lend_on(pool, &lent, drawn),
             Event::MapArrives(node) => self.map_arrives(node),
             Event::RollOut => self.roll_out(),
             Event::ListArrives(node, life) | Event::ListReaches(node, life) => {

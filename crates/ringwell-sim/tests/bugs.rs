@@ -32,9 +32,15 @@ const ELSEWHERE: [Bug; 14] = [
     Bug::LostLogIgnored,
 ];
 
-/// Planted, but not found in the tried seeds, because the required coincidence is too rare.
-const MISSED: [Bug; 4] =
-    [Bug::SnapshotMissesMoved, Bug::UndoneReplaces, Bug::RotationIgnored, Bug::DoubtsIgnored];
+/// Planted, but not found in the tried seeds, because the required coincidence is too rare. Copies
+/// that keep their name were found until all buckets of data in doubt were held.
+const MISSED: [Bug; 5] = [
+    Bug::SnapshotMissesMoved,
+    Bug::UndoneReplaces,
+    Bug::RotationIgnored,
+    Bug::DoubtsIgnored,
+    Bug::CopyKeepsName,
+];
 
 /// A bug that is found only with several kinds of faults at their highest rates and none disabled,
 /// and in few seeds.
@@ -62,13 +68,6 @@ const COINCIDENCES: &[Coincidence] = &[
         has_hours: true,
         from: 20_020,
         rules: &["double", "attribution", "another answer"],
-    },
-    Coincidence {
-        bug: Bug::HoldsStayBehind,
-        on: &[Kind::LostDisk, Kind::Hasty, Kind::Manage, Kind::ListSpread, Kind::LateList],
-        has_hours: true,
-        from: 20_023,
-        rules: &["forgotten", "double"],
     },
     Coincidence {
         bug: Bug::FirstStartSilent,
@@ -222,6 +221,7 @@ const CASES: &[Case] = &[
         &[Kind::LostDisk, Kind::Hasty, Kind::Move],
         &["forgotten", "double", "another answer"],
     ),
+    (Bug::HoldsStayBehind, &[Kind::Manage], &["forgotten", "double", "another answer", "not live"]),
     (Bug::ArrivalsNotHeld, &[Kind::Manage], &["forgotten", "double"]),
     (Bug::ListsForgotten, &[Kind::Manage, Kind::Kill], &["forgotten", "double"]),
     (Bug::OldGoesAlong, &[Kind::Move, Kind::Manage], &["attribution"]),
@@ -233,11 +233,6 @@ const CASES: &[Case] = &[
         &["not live"],
     ),
     (Bug::StaleTake, &[Kind::Move, Kind::FrameDoubled, Kind::FrameDelayed], &["two owners"]),
-    (
-        Bug::CopyKeepsName,
-        &[Kind::CopyBack, Kind::Kill, Kind::Move],
-        &["forgotten", "double", "two owners"],
-    ),
     (
         Bug::ThroughTooEarly,
         &[Kind::Kill, Kind::SlowDisk, Kind::Power],
@@ -252,14 +247,13 @@ const CASES: &[Case] = &[
 
 /// Found only after more than 40 seeds. With `RINGWELL_PLANTED_BUGS=common` they are left out: they
 /// take most of the time.
-const RARE: [Bug; 10] = [
+const RARE: [Bug; 9] = [
     Bug::CutAtBadFrame,
     Bug::WallAtStart,
     Bug::OldGoesAlong,
     Bug::DropBeforeStored,
     Bug::TakenOverwritten,
     Bug::StaleTake,
-    Bug::CopyKeepsName,
     Bug::ThroughTooEarly,
     Bug::LengthenedUnsaved,
     Bug::AbortUnasked,
