@@ -66,5 +66,5 @@ fn a_secret_is_created_once_and_an_invalid_one_is_refused() {
     assert_eq!(kept_secret(&path).unwrap(), made);
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
     std::fs::write(&path, b"short").unwrap();
-    assert!(kept_secret(&path).unwrap_err().to_string().contains("delete it"));
+    assert!(kept_secret(&path).unwrap_err().to_string().contains("remove it"));
 }
