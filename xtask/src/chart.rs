@@ -125,7 +125,7 @@ impl Results {
     fn markdown(&self) -> String {
         let mut text = format!(
             "![Batches a second of Ringwell and its peers]({})\n\n\
-             | server | keeps after a power cut | batches/s of 40 rows | Ringwell does | CPU a batch \
+             | server | keeps after a power cut | batches/s of 40 rows | Ringwell does | CPU per batch \
              | p99 at 200 batches/s |\n|---|---|---|---|---|---|\n",
             CHART.trim_start_matches("docs/")
         );

@@ -17,7 +17,7 @@ const CLIENTS: u32 = 8;
 /// The count of connections that the server has accepted.
 const CONNECTIONS: &str = "ringwell_connections_opened_total";
 
-/// Where `deploy/jmeter/setup` installs `JMeter`.
+/// The directory in which `deploy/jmeter/setup` installs `JMeter`.
 pub(crate) fn home() -> Option<PathBuf> {
     let home = target_dir().join("jmeter");
     home.join("bin/ApacheJMeter.jar").is_file().then_some(home)

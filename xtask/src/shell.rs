@@ -26,7 +26,7 @@ pub(crate) fn cargo() -> Command {
     as_by_hand(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
 }
 
-/// A program as if called by hand, which may call cargo.
+/// A program with the environment of a shell, so that it may call cargo.
 pub(crate) fn as_by_hand(program: impl AsRef<OsStr>) -> Command {
     let mut command = Command::new(program);
     let is_of_package = |name: &OsStr| {

@@ -25,7 +25,7 @@ const PLANTED: &str = "planted_bugs";
 /// Runs this many programs more than there are processors, because most of them mostly wait.
 const WAITING: usize = 1;
 
-/// Where the failed tests of the last run are listed, relative to the target directory. A line has
+/// The list of the last run's failed tests, relative to the target directory. A line has
 /// a program's name, a tab, and a test's name.
 const FAILED: &str = "ci/failed-tests.txt";
 

@@ -1,8 +1,7 @@
-//! Words that make a sentence read like a translation: they personify programs, or replace a
-//! subject.
+//! Words and forms that make a sentence read like a translation: they personify programs, replace a
+//! subject, or begin a doc comment with a clause instead of a noun or a verb.
 //!
-//! Pages for users and the specification contain none of them, except for the list here, which only
-//! gets shorter.
+//! Pages and comments contain none of them.
 
 #![allow(clippy::unwrap_used, reason = "a test program")]
 
@@ -11,57 +10,87 @@ use std::path::{Path, PathBuf};
 
 const WORDS: [&str; 3] = ["told", "nobody", "whoever"];
 
-/// The remaining ones.
-const LEFT: [(&str, usize); 0] = [];
+/// A doc comment that begins with one of these has a comma or is a question.
+const CLAUSES: [&str; 7] = ["What", "Who", "How", "Why", "When", "Where", "Which"];
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
 }
 
-/// Pages for users, and of the specification.
-fn pages() -> Vec<String> {
-    let mut pages = vec!["README.md".to_owned()];
-    for folder in ["docs", "docs/guides", "docs/spec", "ruby/ringwell"] {
-        for entry in fs::read_dir(root().join(folder)).unwrap() {
-            let name = entry.unwrap().file_name().into_string().unwrap();
-            if Path::new(&name).extension().is_some_and(|kind| kind == "md") {
-                pages.push(format!("{folder}/{name}"));
-            }
+/// The files below `folder` whose names end in `.kind`, in order.
+fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            found.extend(files(&path, kind));
+        } else if path.extension().is_some_and(|extension| extension == kind) {
+            found.push(path);
         }
     }
-    pages.sort();
-    pages
+    found.sort();
+    found
 }
 
-/// The count of the words in the prose of a page, without code.
-fn count(page: &str) -> usize {
-    let text = fs::read_to_string(root().join(page)).unwrap();
+fn has_word(prose: &str) -> bool {
+    prose.to_lowercase().split(|c: char| !c.is_alphabetic()).any(|word| WORDS.contains(&word))
+}
+
+/// The lines of a page that have one of the words, without code.
+fn in_page(text: &str) -> Vec<usize> {
     let mut is_code = false;
-    let mut found = 0;
-    for line in text.lines() {
+    let mut found = Vec::new();
+    for (at, line) in text.lines().enumerate() {
         if line.trim_start().starts_with("```") {
             is_code = !is_code;
         }
-        if is_code {
-            continue;
-        }
         let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join(" ");
-        let prose = prose.to_lowercase();
-        let words = prose.split(|c: char| !c.is_alphabetic());
-        found += words.filter(|word| WORDS.contains(word)).count();
+        if !is_code && has_word(&prose) {
+            found.push(at + 1);
+        }
+    }
+    found
+}
+
+/// The lines of a source file whose comments have one of the words, or begin with a clause.
+fn in_comments(text: &str) -> Vec<usize> {
+    let mut found = Vec::new();
+    let mut was_doc = false;
+    for (at, line) in text.lines().enumerate() {
+        let line = line.trim_start();
+        let doc = line.strip_prefix("/// ").or_else(|| line.strip_prefix("//! "));
+        let is_clause = |doc: &str| {
+            let first = doc.split(' ').next();
+            first.is_some_and(|word| CLAUSES.contains(&word)) && !doc.contains([',', '?'])
+        };
+        let begins_with_clause = !was_doc && doc.is_some_and(is_clause);
+        if begins_with_clause || line.starts_with("//") && has_word(line) {
+            found.push(at + 1);
+        }
+        was_doc = doc.is_some();
     }
     found
 }
 
 #[test]
-fn pages_contain_no_words_that_read_like_a_translation() {
+fn pages_and_comments_do_not_read_like_a_translation() {
+    let pages =
+        ["README.md", "CHANGELOG.md", "ruby/ringwell/README.md"].map(|page| root().join(page));
+    let pages = pages.into_iter().chain(files(&root().join("docs"), "md"));
+    let sources = files(&root().join("crates"), "rs");
+    let sources = sources.into_iter().chain(files(&root().join("xtask/src"), "rs"));
     let mut wrong = Vec::new();
-    for page in pages() {
-        let most = LEFT.iter().find(|(name, _)| *name == page).map_or(0, |(_, most)| *most);
-        let found = count(&page);
-        if found > most {
-            wrong.push(format!("{page} has {found} of them, and may have {most}"));
-        }
+    let texts = pages.map(|page| (page, in_page as fn(&str) -> _));
+    for (path, lines) in texts.chain(sources.map(|source| (source, in_comments as _))) {
+        let found = lines(&fs::read_to_string(&path).unwrap());
+        wrong.extend(found.into_iter().map(|line| format!("{}:{line}", path.display())));
     }
-    assert!(wrong.is_empty(), "{WORDS:?}:\n{}", wrong.join("\n"));
+    assert!(wrong.is_empty(), "{WORDS:?} or a clause:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_clause_at_the_beginning_and_a_replaced_subject_are_found() {
+    assert_eq!(in_comments("/// Why it failed.\n/// Who knows.\nfn a() {}\n// Nobody."), [1, 4]);
+    assert_eq!(in_comments("/// When it ends, the caller is woken.\n\n/// The end."), [0_usize; 0]);
+    assert_eq!(in_page("a\n`told`\n```sh\ntold\n```\nis told"), [6]);
 }

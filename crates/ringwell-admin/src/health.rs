@@ -39,7 +39,7 @@ pub(crate) struct Readiness {
     reasons: Vec<Trouble>,
 }
 
-/// Why a shard's rows get overflow numbers.
+/// The reason for a shard's overflow numbers.
 #[derive(Serialize)]
 struct Trouble {
     shard: u16,

@@ -156,7 +156,7 @@ impl Outlook<'_> {
             let (before, last) = (f64::from(means[same]), f64::from(*last));
             if before > 0.0 { (last / before).clamp(1.0 / TREND_MAX, TREND_MAX) } else { 1.0 }
         });
-        // The present hour of the day before follows, then the next one.
+        // Skips the present hour on the day before.
         let next = same.map_or(means.len(), |same| same + 2);
         let hours = means.iter().skip(next).take(NIGHT).zip(1u64..);
         let start = start.0;

@@ -1,4 +1,4 @@
-//! Verifies requests signed by providers' own libraries, one a line on standard input, as
+//! Verifies requests signed by providers' own libraries, one per line on standard input, as
 //! `clients/telephony/sign.py` writes them; and checks that none verifies with one byte flipped.
 //! `cargo xtask telephony` runs both.
 

@@ -27,7 +27,7 @@ const TAP_WEIGHT: f64 = 50.0;
 pub struct Candidate {
     /// The time when the number was handed out.
     pub allocated_at: Millis,
-    /// When the visitor tapped the number last, if ever.
+    /// The time at which the visitor tapped the number last, if ever.
     pub tapped_at: Option<Millis>,
 }
 

@@ -45,7 +45,7 @@ impl FromStr for Url {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         if text.starts_with("https://") {
-            return Err("TLS is not spoken here: aim at the server itself");
+            return Err("this command does not speak TLS: connect to the server itself");
         }
         let rest = text.strip_prefix("http://");
         let place = rest.map_or(text, |rest| rest.trim_end_matches('/'));

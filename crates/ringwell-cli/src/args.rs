@@ -112,7 +112,7 @@ pub(crate) enum Command {
     /// Call a number of a running server as its provider would, as a trial
     #[command(after_help = test_call::HELP)]
     Call(test_call::Args),
-    /// Export the calls of a running server, and report their results
+    /// Export calls of a running server, report their results, block callers, erase personal data
     #[command(after_help = call_log::HELP)]
     Calls(call_log::Args),
     /// Receive a server's webhooks on this machine, as a trial
@@ -128,7 +128,7 @@ pub(crate) enum Command {
     /// locked
     #[command(after_help = restore::HELP)]
     Restore(restore::Args),
-    /// Look at journals without changing them
+    /// Check and read journals, or erase parameters in them
     #[command(after_help = JOURNAL_HELP)]
     Journal(journal::Args),
     /// Show which shard owns which buckets, and move them between running nodes

@@ -35,7 +35,7 @@ enum Command {
     /// Remove a caller or a visitor from the call log
     #[command(after_help = erase::HELP)]
     Erase(erase::Args),
-    /// Report results of calls, a CSV file of them
+    /// Report results of calls from a CSV file
     #[command(after_help = outcomes::HELP)]
     Outcomes(outcomes::Args),
     /// Refuse the calls of a caller from now on

@@ -195,7 +195,7 @@ frontend clients
     # For a balancer in front of this proxy: 200 as long as one node serves.
     monitor-uri /proxyz
     monitor fail if {{ nbsrv(ringwell) lt 1 }}
-    # Request metrics and health of single nodes from the nodes. /rw. and /site/v1/ are for web pages:
+    # For metrics and health of a node, ask the node itself. /rw. and /site/v1/ are for web pages:
     # the script with or without its hash, and its requests.
     http-request return status 404 unless {{ path_beg /api/ /v1/ /site/v1/ /rw. }}
     # Numbers of pages are limited by address: nodes that name this proxy in trusted_proxies read it here.

@@ -120,7 +120,7 @@ enum Command {
     },
     /// Remove a ring pool; its numbers return to the inventory when their lockouts are over
     Remove {
-        /// Which ring pool
+        /// Id of the ring pool
         id: u64,
         /// Do not ask
         #[arg(long)]
@@ -136,7 +136,7 @@ enum Command {
     /// The inventory: all numbers, including those of pools
     #[command(subcommand)]
     Numbers(numbers::Numbers),
-    /// Networks and their limits of numbers
+    /// Networks, and how many numbers each may use
     #[command(subcommand)]
     Networks(networks::Networks),
     /// Print the audit log, the newest change first

@@ -364,7 +364,7 @@ pub(crate) fn show_of_file(faults: &[Fault], config: &Path) -> ExitCode {
     code
 }
 
-/// Prints faults, one a line.
+/// Prints faults, one per line.
 pub(crate) fn show(faults: &[Fault]) -> ExitCode {
     for fault in faults.iter().take(FAULTS_SHOWN_MAX) {
         eprintln!("{fault}");

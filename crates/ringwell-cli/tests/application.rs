@@ -385,7 +385,7 @@ fn a_repeated_push_does_not_restore_an_older_state_even_after_a_restart() {
     assert_eq!(push_of(&mut client, &new, SECRET, begun).status, 204);
     let copied = push_of(&mut client, &old, SECRET, begun);
     assert_eq!(copied.status, 409, "{}", copied.body);
-    assert!(copied.body.contains("has been taken already"), "{}", copied.body);
+    assert!(copied.body.contains("has already been accepted"), "{}", copied.body);
     assert_eq!(push_of(&mut client, &new, SECRET, begun).status, 204, "the last one may");
     assert_eq!(batch::one(&mut client, &other, "a").number, pool.first);
     assert_eq!(push_of(&mut client, "{\"removed\":5}", SECRET, begun + 1).status, 204);

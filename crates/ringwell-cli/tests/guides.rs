@@ -21,7 +21,7 @@ const BEFORE: &str = "set -euo pipefail\nip link set lo up\n";
 /// Waits, like a reader, until the started program serves.
 const READY: &str = "until curl -sf http://127.0.0.1:8080/readyz >/dev/null; do sleep 0.2; done\n";
 
-/// Where releases are, without the file's name.
+/// The address of releases, without the file's name.
 const RELEASES: &str = "https://github.com/ringwell/ringwell/releases/latest/download/";
 
 /// Makes a release of the program under test, in a folder of its own.

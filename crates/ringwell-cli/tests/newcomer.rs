@@ -217,7 +217,7 @@ fn within_time(args: &[&str]) -> Command {
     command
 }
 
-/// What `serve` refuses, `serve --check` and `doctor` report, in the same words.
+/// `serve --check` and `doctor` report the faults that `serve` refuses, in the same words.
 #[test]
 fn serve_its_check_and_the_doctor_find_the_same_faults_of_a_machine() {
     let long = format!("unix:/tmp/{}", "x".repeat(200));

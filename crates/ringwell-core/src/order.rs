@@ -2,7 +2,7 @@
 //!
 //! An indexed binary heap over the pool's slots: the root has been free longest. Owns only
 //! positions in the heap; the keys stay in the slots. Invariant: `place[heap[i]] == i`, and no
-//! child comes before its parent. Memory: 8 bytes a number, allocated once.
+//! child comes before its parent. Memory: 8 bytes per number, allocated once.
 
 use alloc::vec::Vec;
 

@@ -12,7 +12,7 @@ use alloc::vec;
 use crate::{Millis, Position, Slot};
 
 /// The maximum number of allocations that can be undone: more than a shard makes within a deadline
-/// plus the second in which answers over a link may come too late. 3 MiB a shard once it has made
+/// plus the second in which answers over a link may come too late. 3 MiB per shard once it has made
 /// that many.
 pub const RECENT_MAX: usize = 1 << 17;
 
@@ -31,11 +31,11 @@ pub struct Before {
 
 /// The position of an allocation's record, the position of the replaced allocation's newest record,
 /// and the times of the replaced allocation, see [`Times`]. Plain integers, so that an empty ring is
-/// zeroed memory that costs nothing until it is written. A batch writes one a row, and the ring does
-/// not fit into a core's cache: an entry of 32 bytes cost five misses a batch of 40 more.
+/// zeroed memory that costs nothing until it is written. A batch writes one per row, and the ring
+/// does not fit into a core's cache: entries of 32 bytes cost five more misses per batch of 40.
 type Entry = [u64; 3];
 
-/// When a replaced allocation was made, and when its lockout ended.
+/// The time of a replaced allocation, and the end of its lockout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Times {
     allocated_at: Millis,

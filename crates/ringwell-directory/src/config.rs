@@ -54,7 +54,7 @@ pub struct Config {
     pub listen: Vec<Listen>,
     /// The addresses for TLS, and the certificate.
     pub tls: Option<ClientTls>,
-    /// The count of shards, 1 to 256: one a core.
+    /// The count of shards, 1 to 256: one per core.
     pub shards: u16,
     /// The durability that an allocation must reach before it is answered: [`Durability::Disk`].
     pub durability: Durability,

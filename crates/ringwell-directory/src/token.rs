@@ -1,6 +1,6 @@
 //! Management tokens: the secret that requests under `/v1/` must carry.
 //!
-//! The configuration holds only their hashes. Owns both forms; knows no randomness.
+//! The configuration holds only their hashes. Owns both forms; independent of randomness.
 //! Invariant: a token is never shown by `Debug`.
 
 use std::fmt;

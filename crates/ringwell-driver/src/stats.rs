@@ -128,7 +128,7 @@ pub struct Stats {
     pub connections_cut: Counter,
     pub bodies_refused: Counter,
     pub links_refused: Counter,
-    /// When warnings were last logged.
+    /// The times of the last warnings.
     pub strangers: Throttle,
     overflow: [Counter; Reason::ALL.len()],
     /// The same by pool, except for rows that found the pool exhausted: its shard counts those.
@@ -310,21 +310,33 @@ impl Stats {
             ("rows", "Rows answered, with any result", self.rows.get()),
             ("row_errors", "Rows answered with an error", self.row_errors.get()),
             ("legacy_requests", "Single allocations answered", self.legacy.get()),
-            ("rejected_requests", "Requests under /api/ refused whole", self.rejected.get()),
-            ("panics", "Requests that failed by an internal fault", self.panics.get()),
+            ("rejected_requests", "Requests under /api/ refused as a whole", self.rejected.get()),
+            ("panics", "Requests that failed because of an internal error", self.panics.get()),
             (
                 "deadlines_missed",
-                "Batches not whole by their deadline",
+                "Batches that were incomplete at their deadline",
                 self.deadlines_missed.get(),
             ),
             ("peer_rows_late", "Rows that arrived too late to serve", self.peer_rows_late.get()),
-            ("unanswered_released", "Numbers released unseen", self.unanswered.get()),
+            (
+                "unanswered_released",
+                "Numbers released because no client received them",
+                self.unanswered.get(),
+            ),
             ("connections_opened", "Connections accepted", self.connections_opened.get()),
-            ("connections_refused", "Connections over the limit", self.connections_refused.get()),
-            ("connections_cut", "Connections cut for slowness", self.connections_cut.get()),
+            (
+                "connections_refused",
+                "Connections refused because of the limit",
+                self.connections_refused.get(),
+            ),
+            (
+                "connections_cut",
+                "Connections closed because the client was too slow",
+                self.connections_cut.get(),
+            ),
             (
                 "bodies_refused",
-                "Requests refused as bodies took all the memory they may",
+                "Requests refused because bodies had used up their memory limit",
                 self.bodies_refused.get(),
             ),
             (

@@ -96,7 +96,7 @@ pub async fn begin<P: Platform>(platform: &P, node: &Arc<Node>, peers: &Peers) -
     if node.membership.is_none() {
         return Vec::new();
     }
-    // Buckets that have become another's must not be served, and their numbers are not asked for.
+    // Buckets that have moved to another node must not be served, and their numbers are not asked for.
     let unasked = moves::ask_owners(platform, node, peers).await;
     // A new data directory is not from before a move; see the warning below.
     if !unasked.is_empty() && !node.begun.is_first {

@@ -5,7 +5,7 @@
 //! collects records. Stored in a file, a group is a **frame** in a **segment**. A **snapshot**
 //! limits the count of frames that a restart has to read.
 //!
-//! Bytes in, bytes out: knows nothing of files, clocks, threads or the rules of allocation. All
+//! Bytes in, bytes out: independent of files, clocks, threads and the rules of allocation. All
 //! input is checked and refused with an error, never with a panic, even if this version wrote it.
 //! Source: docs/spec/journal.md.
 

@@ -156,9 +156,9 @@ const LONG_NUMBER_BYTES: usize = 7;
 
 /// An entry of a chunk: has a fixed width, and only one encoding for a value.
 pub trait Entry: Sized {
-    /// Number of the kind of chunk.
+    /// The number that marks chunks of this kind.
     const KIND: u32;
-    /// Number of the kind of chunk whose numbers may be of any country: two bytes more an entry.
+    /// The same for chunks with numbers of any country, whose entries are two bytes longer.
     const LONG_KIND: u32;
     /// Width of an entry.
     const BYTES: usize;

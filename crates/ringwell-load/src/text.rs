@@ -51,7 +51,7 @@ impl Outcome {
             (
                 "generator",
                 format!(
-                    "{:.2} of a core, {:.1} us CPU a batch",
+                    "{:.2} of a core, {:.1} us CPU per batch",
                     self.generator_cores, self.generator_cpu_us_per_answer
                 ),
             ),
@@ -85,7 +85,7 @@ impl Setting {
         };
         let history = if self.history { ", with a history" } else { "" };
         format!(
-            "{mode}{ramp}{spikes}, {} s, {} on {}, to {}; {} a batch, {spread}{history}",
+            "{mode}{ramp}{spikes}, {} s, {} on {}, to {}; {} per batch, {spread}{history}",
             self.duration_seconds,
             counted_noun(self.connections, "connection"),
             counted_noun(self.threads, "thread"),
@@ -128,7 +128,7 @@ fn counted(setting: &Setting) -> &'static str {
     match setting.mode.as_str() {
         "open" => "from the moment when a batch was due",
         _ => {
-            "from the moment when a batch was sent (closed loop: a stall counts once a connection)"
+            "from the moment when a batch was sent (closed loop: a stall counts once per connection)"
         }
     }
 }

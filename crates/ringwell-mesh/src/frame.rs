@@ -307,7 +307,7 @@ impl Limits {
 }
 
 impl Default for Limits {
-    /// 500 rows, the most in a batch, at 16 KiB a row, the most in a record of the journal.
+    /// 500 rows, the most in a batch, at 16 KiB per row, the most in a record of the journal.
     fn default() -> Self {
         Self { rows_max: 500, params_bytes_max: 16 * 1024 }
     }

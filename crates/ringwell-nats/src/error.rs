@@ -6,7 +6,7 @@ use serde_json::Value;
 /// The servers that were tested: this minor version, from this patch on.
 pub(crate) const VERSION: (u32, u32, u32) = (2, 15, 2);
 
-/// Why the servers cannot keep journals.
+/// The reason why the servers cannot keep journals.
 #[derive(Debug, thiserror::Error)]
 pub enum NatsError {
     /// A thread could not be started.

@@ -102,7 +102,7 @@ async fn look_at_machines(
     if !has_doubt {
         found
             .fit
-            .push(format!("clocks of the servers differ from this one by {off_most:.1?} at most"));
+            .push(format!("clocks of the servers differ from this one by at most {off_most:.1?}"));
     }
     Ok(())
 }
@@ -116,8 +116,8 @@ async fn look_at_permissions(
 ) {
     if !client.server_info().auth_required {
         found.doubtful.push(
-            "everyone who reaches the servers may publish to the streams, and end shards: set \
-             `authorization` in their configuration, and `credentials` in ours"
+            "anyone who can reach the servers may publish to the streams and stop shards: set \
+             `authorization` in their configuration, and `credentials` in this one"
                 .to_owned(),
         );
     }

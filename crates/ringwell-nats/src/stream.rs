@@ -55,7 +55,7 @@ pub(crate) struct Stream {
     reach: Arc<Reach>,
     runtime: Handle,
     name: String,
-    /// Where messages are sent: groups, or pieces of snapshots and their indexes.
+    /// The subjects of messages: groups, or pieces of snapshots and their indexes.
     subjects: Vec<String>,
 }
 

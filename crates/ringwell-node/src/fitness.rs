@@ -1,4 +1,4 @@
-//! What a configuration needs of this machine, apart from databases and free addresses: `serve`
+//! The needs of a configuration on this machine, apart from databases and free addresses: `serve`
 //! checks it before it opens anything, and so do `serve --check` and `ringwell doctor`.
 
 use std::io;

@@ -51,7 +51,7 @@ const FULL: &[u8] = b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: applicat
 /// An answer's body: made here at once, or by the management API.
 #[derive(Debug)]
 pub(crate) enum AnswerBody {
-    /// All bytes, until they are taken.
+    /// All bytes; `None` once they are sent.
     Whole(Option<Bytes>),
     /// A body from axum.
     Admin(axum::body::Body),

@@ -74,7 +74,7 @@ impl Listeners {
         Self::bind(addresses, 0).map(drop)
     }
 
-    /// Whether a socket of this name is possible, whoever listens there now.
+    /// Whether a socket of this name is possible, even if a program listens there now.
     ///
     /// # Errors
     /// [`ListenError`] names the address and what to do.

@@ -33,7 +33,7 @@ pub(crate) async fn history(thread: Rc<ShardThread>, reader: impl Reader, unread
                 tracing::error!(
                     shard = thread.id,
                     %error,
-                    "history is damaged: lockouts are not concerned, but look-ups that need it \
+                    "history is damaged: lockouts are not affected, but look-ups that need it \
                      find no visitor. Restore the file from a copy, with the server stopped"
                 );
                 next_n

@@ -65,7 +65,7 @@ fn remembering_one_row_does_not_move_all_others() {
     assert_eq!(engine.answers_remembered(), 1_000_000);
     let bytes = resident_bytes().saturating_sub(before);
     println!(
-        "a million rows: {} MB, {} ns a row, the longest {longest:?}",
+        "a million rows: {} MB, {} ns per row, the longest {longest:?}",
         bytes / 1_000_000,
         whole.as_nanos() / u128::from(ROWS)
     );
@@ -85,7 +85,7 @@ fn the_first_release_of_a_large_pool_is_short() {
             assert!(matches!(outcome, Outcome::Allocated { .. }), "{outcome:?}");
             whole += took;
         }
-        println!("{what}: {} ns a row", (whole / ROWS).as_nanos());
+        println!("{what}: {} ns per row", (whole / ROWS).as_nanos());
     };
     mean_of(&mut engine, "a ring");
     mean_of(&mut engine, "a ring");

@@ -203,7 +203,7 @@ pub fn create_directory(path: &Path) -> Result<(), FileError> {
     path.parent().map_or(Ok(()), sync_names)
 }
 
-/// A sentence for the operator if others than its owner may look into the data directory.
+/// A warning for the operator if accounts other than the owner may read the data directory.
 #[must_use]
 pub fn warn_of_mode(data: &Path) -> Option<String> {
     let mode = fs::metadata(data).ok()?.permissions().mode() & 0o777;

@@ -256,10 +256,10 @@ fn of_machines(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> 
             ),
         ),
         figure(
-            "shards, one a core",
+            "shards, one per core",
             f64::from(shards),
             Unit::Count,
-            format!("cores at most {} % busy, at least one a node", traffic.busy * 100.0),
+            format!("cores at most {} % busy, at least one per node", traffic.busy * 100.0),
         ),
         figure(
             "memory of all nodes",
@@ -294,7 +294,7 @@ fn of_disk(traffic: &Traffic, needs: &Needs, layout: Layout) -> Vec<Figure> {
             "history that is kept",
             HISTORY_AGE.min(kept / least),
             Unit::Seconds,
-            "8 GiB a shard (journal.history_bytes) of a busy journal, at most 30 days".to_owned(),
+            "8 GiB per shard (journal.history_bytes) of a busy journal, at most 30 days".to_owned(),
         ),
         figure("disk for journals", kept.min(least * HISTORY_AGE), Unit::Bytes, {
             "the history that is kept, without prepared segments and snapshots".to_owned()
@@ -311,13 +311,13 @@ fn of_network(traffic: &Traffic, layout: Layout) -> Vec<Figure> {
             "network, requests",
             rows * request,
             Unit::BytesPerSecond,
-            format!("{request:.0} bytes a row as in the API's examples, without TCP and TLS"),
+            format!("{request:.0} bytes per row as in the API's examples, without TCP and TLS"),
         ),
         figure(
             "network, answers",
             rows * ANSWER.value,
             Unit::BytesPerSecond,
-            format!("{:.0} bytes a row, without TCP and TLS", ANSWER.value),
+            format!("{:.0} bytes per row, without TCP and TLS", ANSWER.value),
         ),
         figure(
             "network, between nodes",

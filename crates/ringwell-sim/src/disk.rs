@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::fault::{Faults, Kind};
 use crate::random::Random;
 
-/// Written atomically, unless the power fails: then in sectors.
+/// The unit of a write; after a power failure, a write may end at any sector.
 pub(crate) const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 

@@ -57,7 +57,7 @@ pub struct LogReport {
     pub take_overs: u64,
     /// Take-overs while the previous owner still ran.
     pub from_the_living: u64,
-    /// How often each fault happened.
+    /// The count of each fault.
     pub faults: Vec<(LogFault, u64)>,
     /// A digest of all events: equal for equal runs.
     pub hash: u64,

@@ -30,7 +30,7 @@ struct Cli {
     /// With a shared log: faults that happen, at their highest rate.
     #[arg(long, value_delimiter = ',', value_parser = log_fault)]
     log_on: Vec<LogFault>,
-    /// With a shared log: faults that do not happen.
+    /// With a shared log: excludes these faults.
     #[arg(long, value_delimiter = ',', value_parser = log_fault)]
     log_off: Vec<LogFault>,
     /// Kinds of faults that happen, as often as possible

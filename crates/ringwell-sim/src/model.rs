@@ -136,7 +136,7 @@ pub(crate) struct Recovery {
     pub(crate) shard: u16,
     /// The group after the last that was read.
     pub(crate) next_n: u64,
-    /// Why groups may be missing.
+    /// The reason why groups may be missing.
     pub(crate) loss: Loss,
     /// The time from which on nothing is there, whatever its group.
     pub(crate) lost_since_us: u64,

@@ -12,7 +12,7 @@ pub(crate) struct Copied {
     /// Whether the operator marks the data.
     pub(crate) is_marked: bool,
     pub(crate) files: Copy,
-    /// When it was made.
+    /// The time at which it was made.
     pub(crate) at: u64,
     pub(crate) owners: Option<(Owners, Vec<Leaving>)>,
     pub(crate) map: u64,
@@ -27,7 +27,7 @@ pub(crate) struct Lost {
     /// Its name in `identity.json` at that time.
     pub(crate) name: Option<String>,
     pub(crate) files: Copy,
-    /// When it was lost.
+    /// The time at which it was lost.
     pub(crate) at: u64,
     /// The groups that the data lacked already.
     pub(crate) before: Option<Older>,

@@ -46,7 +46,7 @@ pub(crate) struct Running {
     pub(crate) is_unsaved: bool,
     /// Whether an operator has been called.
     pub(crate) is_failing: bool,
-    /// The shards whose data were older at startup than what they had answered.
+    /// The shards that started with data older than their answers.
     pub(crate) known: Vec<crate::older::Known>,
 }
 

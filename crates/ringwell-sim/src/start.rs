@@ -38,7 +38,7 @@ const LATE_US: u64 = 2 * SECOND;
 const SEGMENT_BYTES: u64 = 64 << 10;
 const SNAPSHOT_EVERY_BYTES: u64 = 12 << 10;
 
-/// How a process ends.
+/// The end of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Kill,
@@ -270,7 +270,7 @@ impl World {
         }
     }
 
-    /// Why a shard may have lost answered groups.
+    /// The reason why a shard may have lost answered groups.
     fn loss(&self, node: usize, read: &Read<SimFiles>) -> Loss {
         if self.durability == Durability::Memory {
             return Loss::All;
@@ -522,7 +522,7 @@ fn bury(running: Running) {
     running.end();
     for (id, thread) in running.threads {
         let others = Rc::strong_count(&thread.shard) - 1;
-        assert_eq!(others, 0, "something refers to shard {id} of a process that has ended");
+        assert_eq!(others, 0, "shard {id} is still referenced after the end of its process");
     }
 }
 

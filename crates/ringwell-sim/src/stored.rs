@@ -15,7 +15,7 @@ use crate::machine::Sim;
 
 /// The store of a shard.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one a shard")]
+#[expect(clippy::large_enum_variant, reason = "there is one per shard")]
 pub(crate) enum Stored {
     /// A frame is written, and flushed a while later, so that a kill may happen in between.
     Files { sim: Sim, journal: Journal<SimFiles>, frames: RefCell<Frames<SimFiles>> },

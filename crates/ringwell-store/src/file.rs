@@ -35,7 +35,7 @@ pub enum FileFault {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         what: String,
     },
     /// It cannot be read.

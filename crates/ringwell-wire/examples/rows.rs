@@ -43,7 +43,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let batches = std::env::args().nth(1).map_or(Ok(BATCHES), |count| count.parse())?;
     let measure = |name: &str, once: &mut dyn FnMut(&Bytes)| measure(name, batches, &bodies, once);
     let mut batch = Batch::default();
-    println!("{ROWS} rows over {POOLS} pools, {} bytes a batch", bodies[0].len());
+    println!("{ROWS} rows over {POOLS} pools, {} bytes per batch", bodies[0].len());
 
     measure("parse", &mut |body| {
         let parsed = batch.parse(body.clone(), &limits);

@@ -1,7 +1,7 @@
 //! National formats of numbers outside country code 1.
 //!
-//! Uses libphonenumber's data, which costs thousands of instructions a number. The format does not
-//! depend on a number's last two digits, so each thread caches the latest texts, one for each
+//! Uses libphonenumber's data, which costs thousands of instructions per number. The format does
+//! not depend on a number's last two digits, so each thread caches the latest texts, one for each
 //! hundred numbers: a pool of 500 numbers needs five. Numbers of country code 1 never come here.
 //! Invariant: the same number gives the same text, with any contents of the cache.
 

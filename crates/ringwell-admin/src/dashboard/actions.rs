@@ -340,5 +340,5 @@ async fn changes(asked: &Asked<'_>, store: &Store, is_of: impl Fn(&AuditLine) ->
         ]);
     }
     let lines = several(AUDIT_MAX.into(), "change");
-    table.or(html! { "No visitor, as far as the last " (lines) " of all objects say." }).html()
+    table.or(html! { "None among the last " (lines) " in the audit log." }).html()
 }

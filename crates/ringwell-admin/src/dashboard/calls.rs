@@ -107,7 +107,7 @@ pub(super) async fn one(asked: &Asked<'_>, service: &Service, id: &str) -> Resul
         let currency = row.currency.as_deref().unwrap_or_default();
         lines.push((row.at, format!("result: {}{value} {currency}", row.kind)));
     }
-    lines.extend(events.iter().map(|event| (event.at, format!("event {} is written", event.kind))));
+    lines.extend(events.iter().map(|event| (event.at, format!("event {} recorded", event.kind))));
     for sent in &deliveries {
         let status = sent.last_status.map(|status| format!(", it answered {status}"));
         let error = sent.last_error.as_ref().map(|error| format!(", {error}"));

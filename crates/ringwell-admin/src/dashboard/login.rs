@@ -93,7 +93,7 @@ pub(super) async fn link(State(ui): State<Ui>, headers: HeaderMap) -> Result<Res
     let token = bearer(&headers).and_then(|token| str::from_utf8(token).ok());
     let visitor = ui.door.enter(token, Role::Read, None).await?;
     if visitor.network().is_some() {
-        let detail = "the dashboard shows all networks, the token is for one";
+        let detail = "the dashboard shows all networks, but the token is for only one";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     let hash = TokenHash::of(token.unwrap_or_default().as_bytes());

@@ -189,9 +189,9 @@ fn fields(first: &Markup, text: &SiteText, has_edge_key: bool) -> Markup {
     };
     html! {
         (first)
-        (area("origins", "Origins of its pages, one a line: https://shop.example", text.origins.clone(), true))
+        (area("origins", "Origins of its pages, one per line: https://shop.example", text.origins.clone(), true))
         (area("swaps", "Numbers on the pages and ring pools: +18005550100=16", swaps.collect(), true))
-        (area("params", "More parameters to store, one a line", text.params.clone(), false))
+        (area("params", "More parameters to store, one per line", text.params.clone(), false))
         label { "The visitor's consent"
             select name="consent" { @for (value, words) in CONSENTS {
                 option value=(value) selected[value == text.consent] { (words) }

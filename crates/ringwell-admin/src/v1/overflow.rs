@@ -16,7 +16,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::problem::Problem;
 
-/// Pools that are listed unless asked otherwise, and that metrics name.
+/// The default count of pools in a list, and the count of pools in metrics.
 pub(crate) const TOP: usize = 10;
 
 /// More than a person reads; bounds the cost of an answer.

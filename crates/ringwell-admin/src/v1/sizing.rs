@@ -39,7 +39,7 @@ pub(crate) struct Wanted {
     together: u32,
 }
 
-/// Which numbers count as unused.
+/// The condition for unused numbers.
 #[derive(Debug, Deserialize, utoipa::IntoParams)]
 #[serde(deny_unknown_fields)]
 #[into_params(parameter_in = Query)]

@@ -70,7 +70,7 @@ pub(super) struct GroupCall {
     pub(super) row: CallRow,
     /// Whether the table has it, maybe in an earlier state.
     is_stored: bool,
-    /// Whether the table does not have this state of it.
+    /// Whether the table lacks this state of the call.
     is_changed: bool,
 }
 

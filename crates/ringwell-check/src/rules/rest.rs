@@ -112,7 +112,7 @@ impl Rest {
     }
 }
 
-/// An allocation whose number its row did not get, and that was not released.
+/// An allocation that was not released although its row did not get the number.
 fn kept(whole: &Whole, left: &Left, row: &Row<'_>, findings: &mut Findings) {
     if row.batch.key.is_some() {
         // It is not released, because the client may ask for it again.

@@ -17,7 +17,7 @@ use crate::api_client::{Access, ApiClient};
 use crate::progress::Progress;
 
 pub(crate) const HELP: &str = "\
-The newest calls come first. Formats: jsonl, one call a line as GET /v1/calls shows it; csv; \
+The newest calls come first. Formats: jsonl, one call per line as GET /v1/calls shows it; csv; \
 parquet, the columns of csv with their types, if the program was built with that feature; and \
 files for uploads to advertising systems: google-clicks, google-calls, microsoft, meta. Uploads \
 contain the recorded results (`ringwell calls outcomes`); with --conversion NAME each answered \

@@ -188,7 +188,7 @@ impl Shop {
 }
 
 impl Controls {
-    /// Makes the calling thread, a shard's, sleep as the slider demands, from now on.
+    /// Makes the calling thread of a shard sleep as the slider is set, from now on.
     pub(super) async fn slow_down(self: Arc<Self>) {
         loop {
             tokio::time::sleep(WORKS).await;

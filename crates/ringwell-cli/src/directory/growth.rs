@@ -91,7 +91,7 @@ impl Grower {
     /// Gives pools the initial numbers that the inventory lacked.
     async fn fill_short(&self, now: Millis) -> Result<(), StoreError> {
         let (_, resized) = self.store.fill_short(now, self.is_trial()).await?;
-        self.log("gets numbers that it lacked at its creation", &resized);
+        self.log("gets the numbers that it lacked when it was created", &resized);
         Ok(())
     }
 

@@ -34,7 +34,7 @@ pub(super) struct Args {
     /// Numbers of one pool
     #[arg(long, value_name = "N", default_value_t = 500)]
     pool_numbers: u32,
-    /// Overflow that is accepted
+    /// Accepted overflow
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = parse_share)]
     target: f64,
     /// Kept-alive connections of clients

@@ -45,7 +45,7 @@ pub(super) struct Create {
         requires = "id"
     )]
     numbers: Vec<NumberRange>,
-    /// Its id, which no pool has yet; with --size the server chooses one
+    /// Its id, which must be unused; with --size the server chooses one
     #[arg(long, conflicts_with = "size")]
     id: Option<u64>,
     /// The number for rows without a free number; without it they get errors

@@ -1,4 +1,5 @@
-//! A damaged call log, and files that are no database: the operator is told, callers are connected.
+//! A damaged call log, and files that are not a database: both are reported, and callers are
+//! connected.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -64,7 +64,7 @@ struct Seen {
     called: Vec<Caller>,
 }
 
-/// What visitors and providers connect to; it changes with each start.
+/// The addresses for visitors and providers; they change with each start.
 #[derive(Clone)]
 struct Addresses {
     pages: String,
@@ -88,7 +88,7 @@ impl DayClock {
 
 struct World {
     clock: Mutex<DayClock>,
-    /// How many times faster than real ones these days are.
+    /// The speed of these days relative to real ones.
     factor: u32,
     addresses: Mutex<Addresses>,
     pools: Vec<Pool>,

@@ -13,7 +13,7 @@ use super::trial::{Trial, wait_until, within};
 const DESCRIPTORS: usize = 160;
 const CROWD: usize = 300;
 
-/// A value of `/metrics` over a connection that is there already.
+/// A value of `/metrics` over an existing connection.
 fn figure(client: &mut Client, name: &str) -> f64 {
     let text = client.get("/metrics", &[]).unwrap().body;
     let of_name = |line: &&str| line.split([' ', '{']).next() == Some(name);

@@ -71,7 +71,7 @@ impl Drop for Callee {
 }
 
 /// A server, a Kamailio in the path of calls, and four pools: in one the destination answers, in
-/// one it is busy, in one it rings for ever, and in one the first destination is busy and the
+/// one it is busy, in one it rings forever, and in one the first destination is busy and the
 /// second answers.
 struct Switch {
     folder: tempfile::TempDir,

@@ -57,7 +57,7 @@ pub(super) fn parse_database(name: &str, base: &Path) -> Result<Database, ValueE
 fn parse_url(url: &str) -> Result<(Listen, (String, String)), ValueError> {
     let fault = |what: &str| {
         ValueError::new(what)
-            .hint("write e.g. \"http://127.0.0.1:3000/pools/{id}\"; TLS is a proxy's")
+            .hint("write e.g. \"http://127.0.0.1:3000/pools/{id}\"; for TLS use a proxy")
     };
     let rest = url.strip_prefix("http://").ok_or_else(|| fault("must start with http://"))?;
     let slash = rest.find('/').ok_or_else(|| fault("must have a path"))?;

@@ -322,7 +322,7 @@ fn read_account(mut section: Section<'_, '_>, base: &Path, accounts: &mut Vec<Ca
     section.miss("secret_files", "write e.g. [\"twilio.secret\"], the account's auth token");
     let unknown_number = section.take("unknown_number", text(parse_unknown)).unwrap_or_default();
     if name.as_ref().is_some_and(|name| accounts.iter().any(|other| other.name == *name)) {
-        section.fault("name", ValueError::new("is another account's too"));
+        section.fault("name", ValueError::new("is also another account's"));
     }
     section.finish();
     if let (Some(name), Some(provider), Some(public_url)) = (name, provider, public_url) {

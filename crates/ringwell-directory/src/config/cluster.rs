@@ -172,7 +172,7 @@ fn distinct_names(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
     let mut fits = true;
     for (section, name) in named {
         if let Some(line) = seen.insert(name, section.line_of("name")) {
-            let error = ValueError::new(format!("is that of the node on line {line} too"));
+            let error = ValueError::new(format!("is also that of the node on line {line}"));
             section.fault("name", error.hint("give each node a different name"));
             fits = false;
         }
@@ -189,7 +189,7 @@ fn distinct_addresses(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
         for (field, address) in links.chain(listens) {
             let line = section.line_of(field);
             if let Some(other) = seen.insert(address.to_string(), line) {
-                let message = format!("has {address}, which line {other} has too");
+                let message = format!("has {address}, which line {other} also has");
                 section.fault(field, ValueError::new(message).hint("use an address once"));
                 fits = false;
             }
@@ -207,8 +207,8 @@ fn complete_shards(sections: &[Section<'_, '_>], nodes: &[Fields]) -> bool {
         for shard in node.shards.iter().flatten() {
             if let Some(line) = lines.insert(*shard, section.line_of("shards")) {
                 let error = ValueError::new(format!(
-                    "has shard {shard}, which line {line} has \
-                    too"
+                    "has shard {shard}, which line {line} also \
+                    has"
                 ));
                 section.fault("shards", error.hint("a shard belongs to one node"));
                 fits = false;

@@ -167,7 +167,7 @@ fn overflow(section: &mut Section<'_, '_>) -> Option<PromoNumber> {
         section.fault("overflow_number", ValueError::new("is missing").hint(hint));
     }
     if !allowed && section.has("overflow_number") {
-        let error = ValueError::new("is there although allow_overflow is false");
+        let error = ValueError::new("is set although allow_overflow is false");
         section.fault("overflow_number", error.hint("remove one of them"));
     }
     number

@@ -83,7 +83,7 @@ fn the_sample_shows_every_setting_with_its_default() {
     let text = fs::read_to_string(sample).unwrap();
     let debug = format!("{config:?}");
     let fields = debug.split([' ', '{']).filter_map(|word| word.strip_suffix(':'));
-    // Settings of sections have other names here, or are in comments; one is determined, not set.
+    // Some settings have other names in their sections, or are in comments; one is not a setting.
     let others =
         ["management", "host", "port", "sites", "site_listen", "replicated", "token_variable_wins"];
     for field in fields.filter(|field| !others.contains(field)) {

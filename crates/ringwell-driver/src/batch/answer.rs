@@ -111,7 +111,7 @@ impl Answered<'_> {
         self.job.batch.text()
     }
 
-    /// Whether the batch failed by an internal fault.
+    /// Whether the batch failed because of an internal error.
     #[must_use]
     pub const fn is_failed(&self) -> bool {
         self.failed.is_some()

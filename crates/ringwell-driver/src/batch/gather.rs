@@ -462,7 +462,7 @@ impl Job {
         }
     }
 
-    /// Forgets the batch; keeps the room.
+    /// Clears the batch; keeps its memory.
     fn clear(&mut self) {
         self.batch.clear();
         self.plans.clear();

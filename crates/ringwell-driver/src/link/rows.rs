@@ -187,7 +187,10 @@ impl<P: Platform> Link<P> {
         let post = self.net.call(Path::Unanswered, body.into());
         if !matches!(self.platform.within(LATE_MAX, post).await, Some(Ok(_))) {
             let shard = self.neighbour.shard;
-            tracing::debug!(shard, "numbers could not be returned: their lockouts run out");
+            tracing::debug!(
+                shard,
+                "numbers could not be returned: they become free when their lockouts end"
+            );
         }
     }
 

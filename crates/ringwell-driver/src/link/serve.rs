@@ -297,8 +297,8 @@ fn unread(error: &dyn std::fmt::Display) -> Refused {
 /// Names the place but not the value, which may be a promo number, because the reason is logged.
 fn unread_json(error: &serde_json::Error) -> Refused {
     let what = match error.classify() {
-        Category::Data => "another content than is expected here",
-        Category::Syntax | Category::Eof | Category::Io => "no JSON",
+        Category::Data => "unexpected content",
+        Category::Syntax | Category::Eof | Category::Io => "not JSON",
     };
     (BAD_REQUEST, format!("{what}, at line {} column {}", error.line(), error.column()))
 }

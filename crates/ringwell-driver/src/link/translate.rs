@@ -154,7 +154,7 @@ pub(super) struct HeldJson {
     /// Only if they were asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     keep_alives: Option<KeepAlivesJson>,
-    /// Why it may be another one, or lacks its record.
+    /// The reason why it may be another one, or lacks its record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<MissingJson>,
 }

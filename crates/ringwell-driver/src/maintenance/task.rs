@@ -188,7 +188,7 @@ async fn drop_old<P: Platform>(
                 shard = thread.id,
                 bytes,
                 "most of the oldest history is still current: more than journal.history_bytes \
-                    is kept, because the newest allocation of each number must be"
+                    is kept, because the newest allocation of each number always is"
             );
         }
         store.drop_part(carry.part).await.map_err(|error| error.to_string())?;

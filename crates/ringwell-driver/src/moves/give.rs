@@ -76,8 +76,8 @@ pub async fn give<P: Platform>(
         let prepared = serde_json::from_slice::<Prepared>(&prepared).ok();
         let body_bytes = prepared.map(|prepared| prepared.body_bytes);
         if buckets.len() * BUCKET_BYTES + PIECE_BYTES_MIN > at_once(node, body_bytes) {
-            let reason = "it reads too little at once for this many buckets: move fewer, or raise \
-                          limits.body_bytes there";
+            let reason = "its limits.body_bytes is too small for this many buckets: move fewer, or \
+                          raise it";
             return Err(not_taken(reason.to_owned()));
         }
         let (holds, _) = holds(node, peers, &buckets).await?;

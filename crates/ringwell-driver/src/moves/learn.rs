@@ -169,9 +169,9 @@ async fn learn_now<P: Platform>(
     if !stale.is_empty() {
         tracing::error!(
             buckets = stale.len(),
-            "another node knows that these buckets of this one have become another's: this data \
-                directory is from before a move, or its cluster file is older. They are not served \
-                here any more"
+            "according to another node, these buckets have moved away from this one: this data \
+                directory is from before a move, or its cluster file is older. They are no longer \
+                served here"
         );
         node.add_stale(&stale);
         if let Err(error) = record(platform, node, received, is_own).await {

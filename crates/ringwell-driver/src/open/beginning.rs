@@ -169,7 +169,7 @@ async fn read_intact<P: Platform>(
     }
 }
 
-/// How often another server is made the leader of a stream because one has lost a message.
+/// The maximum number of leaders that are tried for a stream after one has lost a message.
 pub(super) fn changes_max() -> u32 {
     if planted(Bug::FewLeaders) { 1 } else { LEADERS }
 }

@@ -59,7 +59,7 @@ pub struct Read<F: Files> {
 
 /// The store of a shard's groups.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one a shard, at its start")]
+#[expect(clippy::large_enum_variant, reason = "there is one per shard, at its start")]
 pub(super) enum KeptIn<F: Files> {
     Files(ShardStore<F>),
     /// In a log; the files are open and match the log.

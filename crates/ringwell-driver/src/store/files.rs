@@ -292,7 +292,7 @@ pub(super) fn numbered(
     Ok(found)
 }
 
-/// What to do about a file that cannot be understood.
+/// The remedy for a file that cannot be read.
 fn remedy(path: &Path) -> String {
     let moved = format!("move it away (`mv {0} {0}.bad`), and start", path.display());
     let restored = "with `ringwell serve --restored`: all pools then answer with overflow numbers \

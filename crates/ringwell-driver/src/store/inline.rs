@@ -29,7 +29,7 @@ pub struct InlineJournal<F: Files> {
 
 /// A store that has been opened and has no threads yet.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one a shard, at its start")]
+#[expect(clippy::large_enum_variant, reason = "there is one per shard, at its start")]
 pub enum Inline<F: Files> {
     /// In files.
     Files(InlineJournal<F>),

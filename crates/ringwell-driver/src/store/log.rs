@@ -285,7 +285,7 @@ pub struct LogStore<L, M, P> {
     /// When a group was stored last, since the shard was opened.
     stored_at: Cell<Option<Moment>>,
     slowness: Cell<Slowness>,
-    /// The places of the snapshots that were read back last, and the time.
+    /// The places of the snapshots at the last check that they can be read back, and its time.
     read_back: RefCell<Option<(Vec<u64>, Moment)>>,
 }
 

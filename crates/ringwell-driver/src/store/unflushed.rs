@@ -39,7 +39,7 @@ impl Unflushed {
         Self { boot, mount: files.mount_of(data) }
     }
 
-    /// Why groups that were answered then may be missing now.
+    /// The reason why groups that were answered then may be missing now.
     fn lacks(self, now: Self) -> Option<Unkept> {
         let is_remounted = self.mount.is_some() && self.mount != now.mount;
         match self.boot {

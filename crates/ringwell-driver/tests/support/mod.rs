@@ -104,7 +104,7 @@ impl Virtual {
             if let Some(output) = self.0.run(work.as_mut()) {
                 return output;
             }
-            self.0.advance(self.0.next_timer().expect("it waits for ever"));
+            self.0.advance(self.0.next_timer().expect("it waits forever"));
         }
     }
 

@@ -151,7 +151,7 @@ pub enum Oldest {
     Frame(u64),
 }
 
-/// Why an intact frame or segment does not continue its predecessor.
+/// The reason why an intact frame or segment does not continue its predecessor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ChainFault {
     /// It has this number.

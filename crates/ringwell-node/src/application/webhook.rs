@@ -26,8 +26,8 @@ use ringwell_driver::moves::to_its_end;
 pub(super) const SECONDS_MAX: u64 = 300;
 
 /// The message for a sender that repeats an older push.
-const COPIED: &str = "a later change of this ring pool, or this one, has been taken already: send it \
-     with the time of now";
+const COPIED: &str = "this change of the ring pool, or a later one, has already been accepted: send \
+     it with the current time";
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

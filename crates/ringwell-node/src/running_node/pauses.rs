@@ -78,7 +78,7 @@ fn shard_threads(pools: &[RingPool]) -> (Arc<Node>, Peers, Threads) {
         directory = Directory::new(1, pools.to_vec(), SHARDS).ok();
     });
     let (directory, bytes) = (directory.unwrap(), used.bytes_current / count);
-    println!("DIRECTORY {bytes} bytes a pool of one range");
+    println!("DIRECTORY {bytes} bytes per pool of one range");
     assert!(bytes < 1024, "a pool takes {bytes} bytes of the directory");
     let ids: Vec<u16> = (0..SHARDS).collect();
     let config = Config::new("unused".into(), 1);

@@ -64,8 +64,8 @@ pub(super) const HOP: Measured = Measured {
     value: 65.0,
     unit: "us",
     command: "cargo xtask bench links",
-    conditions: "TCP, both nodes, less one shard, at 1,000 batches/s, where each batch wakes \
-                 threads: an upper bound; the clock's steps are 5 us",
+    conditions: "both nodes over TCP, minus one shard, at 1,000 batches/s; each batch wakes \
+                 threads, so this is an upper bound; resolution of the clock: 5 us",
 };
 
 /// Memory of a number with its share of a pool.

@@ -33,7 +33,7 @@ fn all_numbers_of_north_america_take_twelve_hours_and_one_core_is_hardly_busy() 
     assert_near(value(&figures, "cores that are busy"), 3_183.0 * 18.19e-6 * 1.43);
     assert_near(value(&figures, "memory of all nodes"), 5.5e9 * 45.5);
     assert_near(value(&figures, "nodes"), 1.0);
-    assert_near(value(&figures, "shards, one a core"), 1.0);
+    assert_near(value(&figures, "shards, one per core"), 1.0);
 }
 
 #[test]
@@ -69,7 +69,8 @@ fn more_traffic_never_costs_less() {
     let mut before: Option<Vec<Figure>> = None;
     for rate in [1.0, 1e3, 1e5, 1e6] {
         let figures = estimate(&traffic(rate)).unwrap();
-        for what in ["cores that are busy", "shards, one a core", "memory of all nodes", "nodes"] {
+        for what in ["cores that are busy", "shards, one per core", "memory of all nodes", "nodes"]
+        {
             let less = before.as_ref().map_or(0.0, |before| value(before, what));
             assert!(value(&figures, what) >= less, "{what} at {rate}");
         }

@@ -303,7 +303,7 @@ impl Judge {
         broken("held for too long", begun.shard, 0, text)
     }
 
-    /// How far the shard times of all starts are apart, relative to true time.
+    /// The spread of the shard times of all starts, relative to true time.
     pub(super) fn leapt_ms(&self) -> u64 {
         self.offset_range_ms.map_or(0, |(low, high)| high.abs_diff(low))
     }

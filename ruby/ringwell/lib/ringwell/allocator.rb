@@ -132,7 +132,7 @@ module Ringwell
       answer = exchange(body, deadline, idempotency_key, payload)
       Batch.read(answer, asked) { |row, outcome| instead_of(outcome, asked, row) }
     rescue TransportError, ServerError => error
-      # Overflow numbers would hide an invalid request for ever.
+      # Overflow numbers would hide an invalid request forever.
       raise if error.is_a?(ServerError) && error.status < 500
 
       instead(asked, error, payload)

@@ -83,7 +83,7 @@ impl Drop for Store {
     }
 }
 
-/// Where a store runs.
+/// The place at which a store runs.
 pub(super) struct StoreHome<'a> {
     /// Directory of data and logs.
     pub(super) work: &'a Path,

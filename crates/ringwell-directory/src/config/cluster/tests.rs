@@ -222,7 +222,7 @@ fn shards_are_numbered_from_0_without_gaps_and_each_has_one_node() {
     check_with(
         "[3, 2]",
         "[2, 1]",
-        "cluster.toml:10: node[1].shards: has shard 1, which line 5 has too; a shard belongs to one node\n",
+        "cluster.toml:10: node[1].shards: has shard 1, which line 5 also has; a shard belongs to one node\n",
     );
     check_with(
         "[3, 2]",
@@ -261,7 +261,7 @@ fn an_address_is_reachable_by_others_and_unique() {
     check_with(
         "10.0.0.2:9000",
         "10.0.0.1:8080",
-        "cluster.toml:11: node[1].link: has 10.0.0.1:8080, which line 7 has too; use an \
+        "cluster.toml:11: node[1].link: has 10.0.0.1:8080, which line 7 also has; use an \
          address once\n",
     );
 }

@@ -120,7 +120,7 @@ fn contradictory_fields_of_a_pool_are_refused() {
     );
     check_pool(
         "allow_overflow = false",
-        "ringwell.toml:8: ring_pool[0].overflow_number: is there although allow_overflow is false; remove one of them\n",
+        "ringwell.toml:8: ring_pool[0].overflow_number: is set although allow_overflow is false; remove one of them\n",
     );
 }
 

@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_mins(1);
 /// The speed of a log since its last fast group.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Slowness {
-    /// When the first slow group after the last fast one was sent.
+    /// The sending time of the first slow group after the last fast one.
     since: Option<Moment>,
     asked_at: Option<Moment>,
 }
