@@ -131,7 +131,7 @@ impl Leases {
         }
     }
 
-    /// Records that the visitor has shown it: the numbers are theirs for the whole lifetime.
+    /// Records that the visitor is a person, who keeps the numbers for the whole lifetime.
     /// Returns `false` if they are being released.
     pub(super) fn keep(&mut self, visitor: Visitor) -> bool {
         if let Some((end, _)) = self.waiting.remove(&visitor) {
