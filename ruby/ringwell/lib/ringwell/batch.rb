@@ -81,7 +81,7 @@ module Ringwell
         overflow ? yield(index, allocation) : allocation
       end
     rescue JSON::ParserError, KeyError, TypeError, NoMethodError, ArgumentError => error
-      raise ProtocolError, "the answer is not one to a batch: #{error.message}"
+      raise ProtocolError, "the answer is not that of a batch: #{error.message}"
     end
 
     # A server omits an id that it finds unfit.
