@@ -171,7 +171,7 @@ fn the_fuzzer_s_lock_file_has_our_crates_dependencies() {
         let built = dependencies.iter().filter(|dependency| dependency["kind"] != "dev");
         let name_of =
             |dependency: &serde_json::Value| dependency["name"].as_str().unwrap().to_owned();
-        // The lock file has an optional one only if the fuzzer enables it.
+        // An optional dependency is in the lock file only if the fuzzer enables it.
         let built = built.filter(|it| it["optional"] != true || known.contains(&*name_of(it)));
         let wanted: BTreeSet<String> = built.map(name_of).collect();
         let known: BTreeSet<String> = known.iter().map(|name| (*name).to_owned()).collect();

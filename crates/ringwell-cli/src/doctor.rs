@@ -64,13 +64,13 @@ const CLOCK_MIN: Duration = Duration::from_hours(482_136);
 /// A part that can be checked alone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 enum Part {
-    /// The servers that keep the journals: their settings, streams, clocks, and our permissions
+    /// The servers that keep the journals: their settings, streams and clocks, and this client's permissions
     Engine,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// Checks only this part
+    /// Check only this part
     #[arg(value_enum)]
     part: Option<Part>,
     /// The configuration, a TOML file

@@ -17,7 +17,7 @@ use crate::row::{Columns, digits, from_db, from_ms, key, ms, number, to_db};
 /// The owner of a pool, in the terms of the published API.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Scope {
-    /// The network: the tenant.
+    /// The network, which is the tenant.
     pub network: String,
     /// The advertiser's id in the network.
     pub advertiser: String,
