@@ -80,11 +80,12 @@ fn pages_and_comments_do_not_read_like_a_translation() {
     let sources = files(&root().join("crates"), "rs");
     let sources = sources.into_iter().chain(files(&root().join("xtask/src"), "rs"));
     let mut wrong = Vec::new();
-    let texts = pages.map(|page| (page, in_page as fn(&str) -> _));
-    for (path, lines) in texts.chain(sources.map(|source| (source, in_comments as _))) {
-        let found = lines(&fs::read_to_string(&path).unwrap());
+    let mut judge = |path: &Path, lines: &dyn Fn(&str) -> Vec<usize>| {
+        let found = lines(&fs::read_to_string(path).unwrap());
         wrong.extend(found.into_iter().map(|line| format!("{}:{line}", path.display())));
-    }
+    };
+    pages.for_each(|page| judge(&page, &in_page));
+    sources.for_each(|source| judge(&source, &in_comments));
     assert!(wrong.is_empty(), "{WORDS:?} or a clause:\n{}", wrong.join("\n"));
 }
 
