@@ -32,7 +32,9 @@ fn files(folder: &Path, kind: &str) -> Vec<PathBuf> {
     found
 }
 
-fn has_word(prose: &str) -> bool {
+/// Whether `text` has one of the words outside of code.
+fn has_word(text: &str) -> bool {
+    let prose: String = text.split('`').step_by(2).collect::<Vec<_>>().join(" ");
     prose.to_lowercase().split(|c: char| !c.is_alphabetic()).any(|word| WORDS.contains(&word))
 }
 
@@ -44,8 +46,7 @@ fn in_page(text: &str) -> Vec<usize> {
         if line.trim_start().starts_with("```") {
             is_code = !is_code;
         }
-        let prose: String = line.split('`').step_by(2).collect::<Vec<_>>().join(" ");
-        if !is_code && has_word(&prose) {
+        if !is_code && has_word(line) {
             found.push(at + 1);
         }
     }

@@ -167,7 +167,7 @@ impl World {
             let (now, then) = (now.get(bucket)?, then.get(bucket)?);
             if is_own(now) {
                 own.insert(bucket);
-                // Nobody would serve it until the next map.
+                // No node would serve it until the next map.
                 has_gained |= now != then;
             }
         }
