@@ -18,7 +18,7 @@ mod writer;
 use std::time::Duration;
 
 use ringwell_core::Millis;
-use ringwell_store::{Database, Location, Schema, Step, StoreError};
+use ringwell_store::{Database, FileFault, Location, Schema, Step, StoreError};
 
 pub use blocks::{BlockRow, Blocked};
 pub use change::{Applied, CallChange, ReportedEvent};
@@ -102,7 +102,7 @@ impl LogError {
 
     /// Whether the file of the log is damaged, or is no database.
     const fn is_damage(&self) -> bool {
-        matches!(self, Self::Open(StoreError::File(_)))
+        matches!(self, Self::Open(StoreError::File(fault)) if !matches!(fault, FileFault::Replaced(_)))
     }
 
     /// Whether a task in the background need not report it: at the start and by the writer damage is

@@ -39,7 +39,8 @@ Examples:
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
 
 /// Small files of a data directory that are copied if they exist.
-const SMALL: [&str; 4] = ["cluster-map.json", "gaps.json", "site-secret", "webhook-time"];
+const SMALL: [&str; 5] =
+    ["cluster-map.json", "gaps.json", "lifetimes.json", "site-secret", "webhook-time"];
 
 /// The format version of the list.
 const FORMAT: u32 = 1;

@@ -5,7 +5,7 @@
 //! both send the webhooks of one call log.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
@@ -90,9 +90,9 @@ pub(crate) fn claim_for_server(path: &Path, what: &str, is_own: bool) -> anyhow:
     claim(path, what)
 }
 
-/// The file that is locked for the database at `path`.
+/// The file that is locked for the database at `path`: beside its file, whatever links lead there.
 fn lock_of(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
+    let mut name = place(path).into_os_string();
     name.push(".lock");
     name.into()
 }
@@ -104,6 +104,13 @@ fn lock_of(path: &Path) -> PathBuf {
 /// # Errors
 /// If another process has it, or the lock's file cannot be used.
 pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
+    if fs::metadata(path).is_ok_and(|file| file.nlink() > 1) {
+        bail!(
+            "{} has another name (a hard link), by which another server could use it: remove the \
+                other name (`find -samefile` finds it)",
+            path.display()
+        );
+    }
     let name = lock_of(path);
     let mut options = OpenOptions::new();
     let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&name);

@@ -266,11 +266,16 @@ fn copy_all(from: &Path, to: &Path) -> anyhow::Result<u64> {
     for entry in fs::read_dir(from).with_context(|| format!("cannot read {}", from.display()))? {
         let entry = entry.with_context(|| format!("cannot read {}", from.display()))?;
         let (source, target) = (entry.path(), to.join(entry.file_name()));
-        let kind =
-            entry.file_type().with_context(|| format!("cannot read {}", source.display()))?;
+        // Parts of a copy may be on other volumes, behind symlinks.
+        let kind = fs::metadata(&source);
+        let kind = kind.with_context(|| format!("cannot read {}", source.display()))?;
+        if LEFT_OUT.iter().any(|name| entry.file_name() == *name) {
+            continue;
+        }
         if kind.is_dir() {
             files += copy_all(&source, &target)?;
-        } else if kind.is_file() && !LEFT_OUT.iter().any(|name| entry.file_name() == *name) {
+        } else {
+            ensure!(kind.is_file(), "{} is not a file: remove it from the copy", source.display());
             fs::copy(&source, &target)
                 .and_then(|_| File::open(&target)?.sync_all())
                 .with_context(|| format!("cannot copy {}", source.display()))?;

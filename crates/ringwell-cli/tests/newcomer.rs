@@ -259,7 +259,7 @@ fn serve_the_doctor_and_verify_name_an_unreadable_file_and_its_remedy() {
     let site = Site::new(vec![Pool::new(1, 5, LONG)], "shards = 1");
     Server::start(site.serve(&[])).stop();
     let (config, data) = (text(&site.config()), text(site.data()));
-    for name in ["identity.json", "unflushed.json", "gaps.json", "site-secret"] {
+    for name in ["identity.json", "unflushed.json", "gaps.json", "lifetimes.json", "site-secret"] {
         let path = site.data().join(name);
         let before = fs::read(&path).ok();
         for broken in ["", "{"] {

@@ -344,6 +344,27 @@ fn a_pool_that_appears_after_a_restored_start_is_held_for_its_own_lifetime() {
     assert!(is_overflow(&site.pools[1]));
 }
 
+/// A lost answer may have promised the lifetime that the pool had then, whether the list was changed
+/// by SIGHUP or while the server was off.
+#[test]
+fn a_hold_for_lost_answers_outlasts_lifetimes_from_before_they_were_shortened() {
+    let short = Duration::from_millis(300);
+    for is_reloaded in [true, false] {
+        let mut site = Site::new(vec![Pool::new(1, 3, LONG)], "shards = 1");
+        let server = Server::start(site.serve(&[]));
+        assert!(!is_overflow(&server, &site));
+        site.write(vec![Pool::new(1, 3, short)]);
+        if is_reloaded {
+            server.reload();
+        }
+        server.kill();
+        std::fs::remove_dir_all(site.data().join("journal")).unwrap();
+        let server = Server::start(site.serve(&[]));
+        std::thread::sleep(4 * short);
+        assert!(is_overflow(&server, &site), "{is_reloaded}");
+    }
+}
+
 /// The lockouts of both visitors from before the copy are over, so that only the lost interval is
 /// uncertain.
 #[test]

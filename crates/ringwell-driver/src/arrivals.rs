@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::canary::{Bug, planted};
 use crate::kept::keep;
-use crate::lifetimes::{self, Lifetimes};
+use crate::lifetimes::Lifetimes;
 use crate::lists::list;
 use crate::membership::Membership;
 use crate::message::{Message, Step, StepResult};
@@ -49,6 +49,10 @@ pub struct Wanted {
 pub struct Locked {
     /// In the order of the pools.
     pub pools: Vec<Option<u64>>,
+    /// The milliseconds for which lockouts that began under earlier lists may run. Zero from nodes
+    /// of older releases.
+    #[serde(default)]
+    pub earlier: u64,
 }
 
 /// A shard of each other node.
@@ -102,7 +106,28 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
         let left = of.map(|(_, left)| *left).fold(held, u64::max);
         (!ranges.iter().any(is_here)).then_some(left)
     };
-    Ok(Locked { pools: pools.iter().map(left).collect() })
+    let first = node.shards().next().ok_or("the node has no shard")?;
+    let now = now(peers, first).await.ok_or("the shard is stopping")?;
+    let earlier = node.lifetimes().earlier(now).0;
+    Ok(Locked { pools: pools.iter().map(left).collect(), earlier })
+}
+
+/// The time for which lockouts may run that began under lists from before this data, as far as
+/// other nodes answer.
+pub(crate) async fn earlier_elsewhere<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+) -> Millis {
+    let body = Bytes::from(serde_json::to_vec(&Wanted { pools: Vec::new() }).unwrap_or_default());
+    let until = platform.moment() + PATIENCE;
+    let asked: Vec<_> = others(node).into_iter().map(|to| post(peers, to, &body)).collect();
+    let mut earlier = Millis::ZERO;
+    for answer in asked {
+        let answer = read(platform.by(until, answer).await);
+        earlier = earlier.max(Millis(answer.map_or(0, |answer| answer.earlier)));
+    }
+    earlier
 }
 
 /// Makes a shard of this node take a step; `None` if it has ended.
@@ -115,7 +140,7 @@ async fn ask(peers: &Peers, shard: u16, step: Step) -> Option<StepResult> {
 }
 
 /// Shard time.
-async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
+pub(crate) async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
     let (reply, answer) = oneshot::channel();
     if !peers.send_when_there_is_room(shard, Message::Ping(reply)).await {
         return None;
@@ -405,18 +430,13 @@ pub(crate) async fn hold<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
-    (before, next): (&Directory, &Directory),
+    next: &Directory,
     found: &Arrivals,
 ) {
     let Some(owners) = node.owners() else { return };
     let Some(first) = node.shards().next() else { return };
     // The change itself detects that the shard has ended.
     let Some(now) = now(peers, first).await else { return };
-    let [before, after] = [before, next].map(lifetimes::longest);
-    // The longer one counts from now on: the change may fail.
-    let known = node.lifetimes();
-    let lifetimes = known.followed_by(before.max(after), now);
-    let is_longer = node.set_lifetimes(lifetimes);
     let changed: BTreeMap<_, _> =
         found.buckets.iter().map(|bucket| (*bucket, list(next, *bucket))).collect();
     // Pools that were unknown at startup return unchanged. Part of their allocations may be lost.
@@ -432,8 +452,7 @@ pub(crate) async fn hold<P: Platform>(
     let pools: Vec<_> = pools.cloned().collect();
     let rule = Rule { counts_silent: true, are_doubted: false };
     hold_pools(platform, node, peers, &pools, rule).await;
-    let is_other = node.set_lifetimes(lifetimes.followed_by(after, now)) || is_longer;
-    if !(node.set_lists(&changed) || is_other) || node.phase() != Phase::Serving {
+    if !node.set_lists(&changed) || node.phase() != Phase::Serving {
         // It is recorded at the end of the startup.
         return;
     }

@@ -33,6 +33,8 @@ bugs! {
     NoHoldAfterRot "no-hold-after-rot";
     /// A node starts without asking others whether its buckets have become theirs.
     OwnersNotAsked "owners-not-asked";
+    /// A hold for lost allocations lasts for the present lifetimes, even if they were longer before.
+    LifetimesNotKept "lifetimes-not-kept";
     /// With durability `os`, nothing is held after a power cut.
     PowerCutIgnored "power-cut-ignored";
     /// With durability `os`, nothing is held after the file system was mounted again.

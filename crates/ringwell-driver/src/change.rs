@@ -21,11 +21,13 @@ pub use self::known::{known, known_apart};
 pub use self::shard::{take, when_there_is_room};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
+use crate::lifetimes;
 use crate::message::{Known, Message, Step, StepResult};
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
+use crate::store::write_lifetimes;
 
 /// The reason why the directory does not change.
 #[derive(Debug, thiserror::Error)]
@@ -65,6 +67,18 @@ struct Prepared {
     overflow: Vec<(PromoNumber, PoolId)>,
     /// In a cluster: numbers that arrive from pools of other nodes, and numbers that leave them.
     arrivals: Option<Arrivals>,
+    lifetimes: ChangedLifetimes,
+}
+
+/// What a change does to lifetimes.
+#[derive(Clone, Copy)]
+struct ChangedLifetimes {
+    /// The longest lifetime before.
+    before: Millis,
+    /// The longest lifetime afterwards.
+    after: Millis,
+    /// See [`lifetimes::longest_shortened`].
+    shortened: Millis,
 }
 
 /// Brings all shards of this node from the directory's present state to the one that `make` derives
@@ -108,7 +122,40 @@ fn prepare(
     let changes = shards.iter().map(changes).collect();
     let is_own = |shard| shards.contains(&shard);
     let arrivals = is_member.then(|| Arrivals::between(&before, &next, is_own));
-    Ok(Prepared { before, next: Arc::new(next), changes, overflow, arrivals })
+    let lifetimes = ChangedLifetimes {
+        before: lifetimes::longest(&before),
+        after: lifetimes::longest(&next),
+        shortened: lifetimes::longest_shortened(&before, &next),
+    };
+    Ok(Prepared { before, next: Arc::new(next), changes, overflow, arrivals, lifetimes })
+}
+
+/// Records the lifetimes before they change: after a loss, the next start must hold pools for as
+/// long as lockouts from before the change may run.
+async fn keep_lifetimes<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    changed: ChangedLifetimes,
+) {
+    let Some(first) = node.shards().next() else { return };
+    // The change itself detects that the shard has ended.
+    let Some(now) = arrivals::now(peers, first).await else { return };
+    let ChangedLifetimes { before, after, shortened } = changed;
+    let known = node.lifetimes().followed_by(before.max(after), now);
+    let lifetimes = known.shortened(shortened, now).followed_by(after, now);
+    if !node.set_lifetimes(lifetimes) || !node.answers_wait() || planted(Bug::LifetimesNotKept) {
+        return;
+    }
+    let (files, data) = (platform.files(), node.config.data.clone());
+    let written = platform.offload(move || write_lifetimes(&files, &data, lifetimes)).await;
+    if let Some(Err(error)) = written {
+        tracing::warn!(
+            %error,
+            "if answered allocations are lost before the next change of ring pools, the pools may \
+                be held for their present lifetime only, not for the one before this change"
+        );
+    }
 }
 
 async fn take_steps<P: Platform>(
@@ -117,11 +164,12 @@ async fn take_steps<P: Platform>(
     peers: &Peers,
     prepared: &Prepared,
 ) -> Result<(), ChangeError> {
-    let Prepared { before, next, changes, overflow, arrivals } = prepared;
+    let Prepared { before, next, changes, overflow, arrivals, lifetimes } = prepared;
     let shards: Vec<u16> = changes.keys().copied().collect();
     check_overflow(peers, &shards, overflow).await?;
+    keep_lifetimes(platform, node, peers, *lifetimes).await;
     if let Some(arrivals) = arrivals {
-        arrivals::hold(platform, node, peers, (before, next), arrivals).await;
+        arrivals::hold(platform, node, peers, next, arrivals).await;
     }
     let held = held(peers, &shards, before).await?;
     let bucket_holds = node.bucket_holds();

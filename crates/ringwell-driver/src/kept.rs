@@ -16,7 +16,7 @@ pub async fn keep<P: Platform>(
     owners: &Owners,
     leaving: Vec<Leaving>,
 ) -> Result<(), FileError> {
-    let (holds, lists) = (node.bucket_holds(), (node.lists(), node.lifetimes()));
+    let (holds, lists) = (node.bucket_holds(), node.lists());
     let (is_own, stale) = (|shard| node.is_own(shard), node.stale().into_iter().collect());
     let map = ServedMap::of(owners.clone(), is_own, leaving, holds, stale, lists);
     let data = node.config.data.clone();

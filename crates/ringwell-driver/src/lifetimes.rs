@@ -1,12 +1,13 @@
 //! The longest lifetime that a number can have: lockouts outlast the lists under which they began.
 //!
-//! A number may leave a pool by one list and enter another pool by the next one. The hold of that
-//! pool must last as long as the lifetime under the list that was in force when the number was
-//! handed out, even after restarts. Invariant: [`Lifetimes::longest`] is at least the rest of any
-//! lockout that began under a list which this node has had.
+//! A pool's lifetime may be shortened, and a number may leave a pool by one list and enter another
+//! pool by the next one. A hold for allocations that are not known must last as long as the lifetime
+//! under the list that was in force when they were made, even after restarts. Invariant:
+//! [`Lifetimes::longest`] is at least the rest of any lockout that began under a list which this
+//! node has had.
 
 use ringwell_core::Millis;
-use ringwell_directory::{BUCKETS, Directory};
+use ringwell_directory::{BUCKETS, Directory, RingPool};
 use serde::{Deserialize, Serialize};
 
 use crate::arrivals::LIST_SPREAD;
@@ -27,15 +28,33 @@ impl Lifetimes {
     /// The longest lifetime that a lockout can have at `now`.
     #[must_use]
     pub fn longest(&self, now: Millis) -> Millis {
-        Millis(if self.until > now.0 { self.current.max(self.earlier) } else { self.current })
+        Millis(self.current).max(self.earlier(now))
+    }
+
+    /// The longest lifetime of earlier lists whose lockouts may still run at `now`; zero if there
+    /// is none.
+    #[must_use]
+    pub fn earlier(&self, now: Millis) -> Millis {
+        if self.until > now.0 { Millis(self.earlier) } else { Millis::ZERO }
+    }
+
+    /// Continues with a list in which pools whose lifetime was up to `before` have a shorter one,
+    /// or lack numbers.
+    #[must_use]
+    pub fn shortened(self, before: Millis, now: Millis) -> Self {
+        if before == Millis::ZERO {
+            return self;
+        }
+        let (earlier, ends) = (self.earlier(now).max(before), now + before + LIST_SPREAD);
+        Self { earlier: earlier.0, until: self.until.max(ends.0), ..self }
     }
 
     /// Continues with a list whose longest lifetime is `next`. Other nodes may give numbers by the
     /// former list for another [`LIST_SPREAD`].
     #[must_use]
     pub fn followed_by(self, next: Millis, now: Millis) -> Self {
-        let Self { current, earlier, until } = self;
-        let earlier = if until > now.0 { earlier } else { 0 };
+        let Self { current, until, .. } = self;
+        let earlier = self.earlier(now).0;
         if next.0 >= current {
             return Self { current: next.0, earlier, until };
         }
@@ -49,6 +68,24 @@ impl Lifetimes {
 pub fn longest(directory: &Directory) -> Millis {
     let pools = (0..BUCKETS).flat_map(|bucket| directory.pools_in(bucket));
     pools.map(|pool| pool.lifetime()).max().unwrap_or_default()
+}
+
+/// The longest lifetime of those pools of `before` that have a shorter one in `next`, or not all
+/// of their numbers; zero if there is no such pool.
+#[must_use]
+pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
+    let is_changed = |bucket: &u16| {
+        let [before, next] = [before, next].map(|list| list.pools_in(*bucket));
+        // Lists share their unchanged buckets.
+        !std::ptr::eq(before, next)
+    };
+    let pools = (0..BUCKETS).filter(is_changed).flat_map(|bucket| before.pools_in(bucket));
+    let is_shortened = |pool: &&std::sync::Arc<RingPool>| {
+        next.pool(pool.id()).is_none_or(|after| {
+            after.lifetime() < pool.lifetime() || after.numbers() != pool.numbers()
+        })
+    };
+    pools.filter(is_shortened).map(|pool| pool.lifetime()).max().unwrap_or_default()
 }
 
 #[cfg(test)]
@@ -73,5 +110,16 @@ mod tests {
         let last = longer.followed_by(Millis(1_000), now + Millis(10_000));
         assert_eq!(last.longest(now + Millis(79_999)), Millis(60_000));
         assert_eq!(last.longest(now + Millis(80_000)), Millis(1_000));
+    }
+
+    #[test]
+    fn a_lifetime_that_was_shortened_counts_beside_longer_ones() {
+        let now = Millis(1_000_000);
+        let hour = Millis(3_600_000);
+        let known = Lifetimes::default().followed_by(hour, now).shortened(Millis(40_000), now);
+        assert_eq!(known.longest(now), hour);
+        assert_eq!(known.earlier(now + Millis(49_999)), Millis(40_000));
+        assert_eq!(known.earlier(now + Millis(50_000)), Millis::ZERO);
+        assert_eq!(known.shortened(Millis::ZERO, now), known);
     }
 }

@@ -43,7 +43,7 @@ use crate::lists::{self, Lists};
 use crate::node;
 use crate::store::{
     FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, ServedMap, Settings,
-    note_unflushed,
+    note_unflushed, read_lifetimes, write_lifetimes,
 };
 
 /// The name of every data directory whose journals are copies of logs: only the log may have lost
@@ -227,8 +227,17 @@ pub fn begin<F: Files>(
     let stale = served.as_ref().filter(is_of_map).map(|it| it.stale.clone()).unwrap_or_default();
     // Like a change of the list: numbers allocated by other nodes under the former list may still
     // be locked.
-    let lifetimes = served.as_ref().and_then(|served| served.lifetimes).unwrap_or_default();
-    let lifetimes = lifetimes.followed_by(lifetimes::longest(directory), now);
+    let kept = if has_files { read_lifetimes(files, &settings.data)? } else { None };
+    let before = kept.or(served.as_ref().and_then(|served| served.lifetimes)).unwrap_or_default();
+    // Lost allocations may be as old as the newest that is known.
+    let known_at = recorded_at(&reads);
+    for read in reads.iter_mut().filter(|_| !planted(Bug::LifetimesNotKept)) {
+        read.restore.know_lockout(before.longest(known_at));
+    }
+    let lifetimes = before.followed_by(lifetimes::longest(directory), now);
+    if has_files && kept != Some(lifetimes) {
+        write_lifetimes(files, &settings.data, lifetimes)?;
+    }
     let mut new = match member {
         // The previous server of a shard left its lockouts in its log, which refuses another
         // placement.
@@ -267,6 +276,7 @@ pub fn begin<F: Files>(
         begun.unknown_until = arrivals::unknown_until(lifetimes, now);
     }
     let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
+    let new = hold::New { buckets: new, at_least: before.earlier(known_at) };
     begun.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     for Opened { shard, engine, .. } in &mut begun.shards {
         let held = hold_buckets(engine, *shard, directory, &begun.holds, now);
@@ -282,6 +292,11 @@ pub fn begin<F: Files>(
 fn is_last_owner<F: Files>(owner: &LastOwner, reads: &[Read<F>]) -> bool {
     let before = reads.iter().map(|read| read.recovered.tip.epoch.saturating_sub(1));
     before.eq(owner.epochs.iter().copied())
+}
+
+/// The newest time that a journal records.
+fn recorded_at<F: Files>(reads: &[Read<F>]) -> Millis {
+    reads.iter().map(|read| read.recorded().last_at).max().unwrap_or_default()
 }
 
 fn recorded_until<F: Files>(reads: &[Read<F>]) -> Millis {

@@ -267,7 +267,8 @@ async fn settle_now<P: Platform>(
     if !doubtful.is_empty() {
         // Holds come first: a disk that fails to record them must not let a number be handed out
         // twice.
-        hold(node, peers, doubtful).await.map_err(|error| error.to_string())?;
+        let earlier = arrivals::earlier_elsewhere(platform, node, peers).await;
+        hold(node, peers, doubtful, earlier).await.map_err(|error| error.to_string())?;
         note_gap(platform, node).await?;
     }
     let Some(owners) = node.owners() else { return Ok(()) };
@@ -294,7 +295,13 @@ async fn rename<P: Platform>(platform: &P, node: &Node) -> Result<(), String> {
     Ok(())
 }
 
-async fn hold(node: &Node, peers: &Peers, doubtful: &BTreeSet<u16>) -> Result<(), ChangeError> {
+/// Holds the buckets of these shards for the lifetimes of their pools, and at least for `earlier`.
+async fn hold(
+    node: &Node,
+    peers: &Peers,
+    doubtful: &BTreeSet<u16>,
+    earlier: Millis,
+) -> Result<(), ChangeError> {
     let directory = node.directory();
     let mut holds = node.bucket_holds();
     for shard in doubtful {
@@ -304,7 +311,8 @@ async fn hold(node: &Node, peers: &Peers, doubtful: &BTreeSet<u16>) -> Result<()
         }
         let since = answer.await.map_err(|_| ChangeError::Shard(*shard))?;
         for bucket in directory.placement().buckets_of(*shard) {
-            holds.add(bucket, BucketHold { since, until: Millis::ZERO });
+            let until = if earlier > Millis::ZERO { since + earlier } else { Millis::ZERO };
+            holds.add(bucket, BucketHold { since, until });
         }
     }
     node.set_bucket_holds(holds.clone());

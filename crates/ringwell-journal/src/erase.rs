@@ -9,8 +9,8 @@ use std::ops::Range;
 use crate::frame::{FrameHeader, place_in_frame};
 use crate::record::{DecodeError, Record, Records};
 
-/// Shorter parameters cannot keep their 32-bit checksum.
-pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES;
+/// Shorter parameters cannot be replaced: four bytes have only one value with a given checksum.
+pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES + 1;
 
 /// The prefix of erased parameters if there is room: a name that look-ups omit.
 const HEAD: &[u8] = b"ringwell_visitor=";
@@ -70,10 +70,15 @@ pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     let after = backward(!crc32c::crc32c(body), &body[range.end..]);
     let at = range.end - PATCH_BYTES;
     let fill = &mut body[range.start..at];
+    let before = fill.to_vec();
     fill.fill(b'&');
     if let Some((head, rest)) = fill.split_at_mut_checked(HEAD.len()) {
         head.copy_from_slice(HEAD);
         rest.fill(b'-');
+    }
+    if fill == before {
+        // The four bytes after them would stay the same, too.
+        fill[0] = if fill[0] == b'&' { b'-' } else { b'&' };
     }
     let before = !crc32c::crc32c(&body[..at]);
     body[at..range.end].copy_from_slice(&bridge(before, after));

@@ -15,8 +15,15 @@ use crate::random::Random;
 pub(crate) const DATA: &str = "";
 
 /// The node's own files, by their numbers.
-const OWN: [&str; 6] =
-    ["cluster-map.json", "identity.json", "peers.json", "RESTORED", "gaps.json", "unflushed.json"];
+const OWN: [&str; 7] = [
+    "cluster-map.json",
+    "identity.json",
+    "peers.json",
+    "RESTORED",
+    "gaps.json",
+    "unflushed.json",
+    "lifetimes.json",
+];
 
 /// The file that marks data as a copy.
 pub(crate) fn restored_mark() -> Option<Name> {

@@ -6,7 +6,7 @@
 
 use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -60,6 +60,8 @@ pub struct Database {
     short_reads: AnyPool,
     /// SQLite's file.
     file: Option<PathBuf>,
+    /// The device and the inode of the file that was opened.
+    opened: Arc<OnceCell<(u64, u64)>>,
     schema: &'static Schema,
     /// Set when the schema is up to date.
     is_ready: Arc<OnceCell<()>>,
@@ -137,6 +139,10 @@ fn of_damage(path: &Path, error: StoreError) -> StoreError {
     FileFault::Damaged { path: path.to_owned(), what: inner.message().to_owned() }.into()
 }
 
+fn inode(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+}
+
 /// The file at `path` as a URL for the driver, opened in `mode`.
 pub(crate) fn sqlite_url(path: &Path, mode: &str) -> String {
     let path = path.to_string_lossy();
@@ -192,12 +198,20 @@ impl Database {
             }
             Kind::Postgres => (pool.clone(), pool.clone()),
         };
-        Ok(Self { kind, pool, writers, short_reads, file, schema, is_ready: Arc::default() })
+        let (opened, is_ready) = (Arc::default(), Arc::default());
+        Ok(Self { kind, pool, writers, short_reads, file, opened, schema, is_ready })
     }
 
+    /// Connects at the first use. Afterwards a file that was removed or replaced is an error: SQLite
+    /// would go on with the old one, and its changes would be lost with the last connection.
     async fn ready(&self) -> Result<(), StoreError> {
         self.is_ready.get_or_try_init(|| self.prepare()).await?;
-        Ok(())
+        match (&self.file, self.opened.get()) {
+            (Some(path), Some(opened)) if inode(path) != Some(*opened) => {
+                Err(FileFault::Replaced(path.clone()).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Connects, and brings the schema up to date.
@@ -216,6 +230,9 @@ impl Database {
             Ok(first)
         };
         let first = first.await.map_err(|error| of_damage(path, error))?;
+        if let Some(opened) = inode(path) {
+            self.opened.get_or_init(async || opened).await;
+        }
         // The last connection that closes copies the log of changes, which may take long.
         let second = self.writers.acquire().await?;
         first.close().await?;

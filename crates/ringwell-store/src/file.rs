@@ -38,6 +38,13 @@ pub enum FileFault {
         /// The fault.
         what: String,
     },
+    /// It is not the file that was opened.
+    #[error(
+        "{} was removed or replaced while the server used it, and changes would be lost: put the \
+            file back, or restart the server",
+        .0.display()
+    )]
+    Replaced(PathBuf),
     /// It cannot be read.
     #[error("cannot read {}: {error}", .path.display())]
     Unreadable {

@@ -32,7 +32,7 @@ first. If the command is interrupted, run it again, or start the server: both co
 
 Backups still contain the parameters: delete them, and take new ones.
 
-Parameters shorter than four bytes cannot be overwritten. The command prints their count.
+Parameters of four bytes or fewer cannot be overwritten. The command prints their count.
 
 Examples:
   ringwell journal erase /var/lib/ringwell/data --list erase.list
@@ -261,12 +261,22 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
     }
     let sum = sha256_hex(text.as_bytes());
     text += &sum;
-    let mut options = OpenOptions::new();
-    let mut file =
-        options.write(true).create(true).truncate(true).mode(0o600).open(data.join(INTENT))?;
-    file.write_all(text.as_bytes())?;
-    file.sync_all()?;
-    Ok(File::open(data)?.sync_all()?)
+    let path = data.join(INTENT);
+    let write = || {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&path)?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()?;
+        File::open(data)?.sync_all()
+    };
+    write().with_context(|| {
+        let bytes = text.len();
+        format!(
+            "cannot write {}: segments before this one are erased, the rest is not. Make room for \
+                {bytes} bytes, and run the command again",
+            path.display()
+        )
+    })
 }
 
 /// Writes the planned bytes if they were stored completely; otherwise nothing has been written.

@@ -52,6 +52,13 @@ pub(super) fn new_buckets(
     })
 }
 
+/// Buckets that are held because they are new here.
+pub(super) struct New {
+    pub(super) buckets: BTreeSet<u16>,
+    /// The longest lifetime of an earlier list whose lockouts may still run.
+    pub(super) at_least: Millis,
+}
+
 /// The holds at a start at `now`: those from the last run of this data, whether or not they have
 /// ended, and those of buckets that are `new` here.
 ///
@@ -66,7 +73,7 @@ pub(super) fn known_holds(
     data: &Path,
     served: Option<ServedMap>,
     ahead: Option<Millis>,
-    new: BTreeSet<u16>,
+    new: New,
     now: Millis,
 ) -> Result<BucketHolds, FileError> {
     let mut holds = BucketHolds::default();
@@ -78,8 +85,9 @@ pub(super) fn known_holds(
         holds = served.holds;
     }
     if !planted(Bug::NoHoldAfterMove) {
-        for bucket in new {
-            holds.add(bucket, BucketHold { since: now, until: Millis::ZERO });
+        let until = if new.at_least > Millis::ZERO { now + new.at_least } else { Millis::ZERO };
+        for bucket in new.buckets {
+            holds.add(bucket, BucketHold { since: now, until });
         }
     }
     Ok(holds)

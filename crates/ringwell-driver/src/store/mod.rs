@@ -10,7 +10,8 @@
 //! DATA/cluster-map.json                     buckets served here, of a node of a cluster
 //! DATA/identity.json                        the name of this data directory
 //! DATA/peers.json                           what was seen of other nodes' journals
-//! DATA/gaps.json                             when answered allocations may be missing
+//! DATA/lifetimes.json                       the longest lifetimes of the lists of pools
+//! DATA/gaps.json                            when answered allocations may be missing
 //! DATA/RESTORED                             this is a copy: the next start holds all pools
 //! DATA/unflushed.json                       the boot and mount in which answers did not wait
 //! DATA/journal/<shard>/<segment:016>.rpj    segments; fixed size, used again under a new name
@@ -61,7 +62,7 @@ pub use memory::{Memory, MemoryReader};
 pub use ringwell_journal::Recovered;
 pub use seen::SeenJournals;
 pub use segments::{SegmentFiles, journal_id, segment_path};
-pub use served::{Leaving, ServedMap};
+pub use served::{Leaving, ServedMap, read_lifetimes, write_lifetimes};
 pub use shard::{OpenError, ShardStore};
 pub use snapshots::{
     SnapshotFile, SnapshotRef, SnapshotSource, list as list_snapshots, read as read_snapshot,

@@ -17,6 +17,9 @@ use super::files::{FileError, Files, read_json, write_json};
 
 const FILE: &str = "cluster-map.json";
 
+/// Has the [`Lifetimes`] of the lists that were served, of every node.
+const LIFETIMES: &str = "lifetimes.json";
+
 /// The buckets that a data directory has served, by which map.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -40,8 +43,8 @@ pub struct ServedMap {
     /// Digests of the lists of pools that were served; `None` in files of older releases.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lists: Option<Lists>,
-    /// The longest lifetimes of these lists and earlier ones; `None` in files of older releases.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    /// In files of older releases, which had no file of [`Lifetimes`].
+    #[serde(default, skip_serializing)]
     pub lifetimes: Option<Lifetimes>,
 }
 
@@ -72,7 +75,7 @@ impl ServedMap {
         leaving: Vec<Leaving>,
         mut holds: BucketHolds,
         stale: BTreeSet<u16>,
-        (lists, lifetimes): (Lists, Lifetimes),
+        lists: Lists,
     ) -> Self {
         let own = |bucket: &u16| owners.get(*bucket).is_some_and(|owner| is_own(owner.shard));
         let buckets: BTreeSet<u16> = (0..BUCKETS).filter(own).collect();
@@ -80,8 +83,8 @@ impl ServedMap {
             buckets.contains(&of) || leaving.iter().any(|it| it.buckets.contains(&of))
         });
         let version = owners.version();
-        let (owners, lists, lifetimes) = (Some(owners), Some(lists), Some(lifetimes));
-        Self { version, buckets, owners, leaving, holds, stale, lists, lifetimes }
+        let (owners, lists) = (Some(owners), Some(lists));
+        Self { version, buckets, owners, leaving, holds, stale, lists, lifetimes: None }
     }
 
     /// The state that `data` served last; `None` if it was never part of a cluster.
@@ -99,4 +102,25 @@ impl ServedMap {
     pub fn write(&self, files: &impl Files, data: &Path) -> Result<(), FileError> {
         write_json(files, data, FILE, self)
     }
+}
+
+/// The lifetimes of the lists that `data` has served; `None` if no release that keeps them has.
+///
+/// # Errors
+/// [`FileError`] if there is a file that cannot be read or understood.
+pub fn read_lifetimes(files: &impl Files, data: &Path) -> Result<Option<Lifetimes>, FileError> {
+    read_json(files, &data.join(LIFETIMES))
+}
+
+/// Durably records the lifetimes of the lists that `data` has served.
+///
+/// # Errors
+/// [`FileError`]; then the old file stays.
+pub fn write_lifetimes(
+    files: &impl Files,
+    data: &Path,
+    lifetimes: Lifetimes,
+) -> Result<(), FileError> {
+    files.make_directory(data)?;
+    write_json(files, data, LIFETIMES, &lifetimes)
 }

@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use super::files::{FileError, Files};
-use super::{Gaps, Identity, SeenJournals, ServedMap, unflushed};
+use super::{Gaps, Identity, SeenJournals, ServedMap, read_lifetimes, unflushed};
 
 /// The files in `data` that keep a server from starting.
 pub fn unreadable_files(files: &impl Files, data: &Path) -> Vec<FileError> {
@@ -12,6 +12,7 @@ pub fn unreadable_files(files: &impl Files, data: &Path) -> Vec<FileError> {
         Identity::read(files, data).err(),
         unflushed::read(files, data).err(),
         Gaps::read(files, data).err(),
+        read_lifetimes(files, data).err(),
         ServedMap::read(files, data).err(),
         SeenJournals::read(files, data).err(),
     ];

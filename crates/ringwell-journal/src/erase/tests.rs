@@ -7,28 +7,38 @@ use crate::{BLOCK_BYTES, Tip, Writer, decode_body, decode_header, encode_frame, 
 proptest! {
     #[test]
     fn erased_bytes_are_gone_and_the_checksum_stays(
-        mut body in prop::collection::vec(any::<u8>(), 4..3000),
+        mut body in prop::collection::vec(any::<u8>(), 5..3000),
         start in any::<prop::sample::Index>(),
-        len in 4_usize..300,
+        len in 5_usize..300,
+        is_filled in any::<bool>(),
     ) {
-        let start = start.index(body.len() - 3);
+        let start = start.index(body.len() - 4);
+        if is_filled {
+            // As after an erasure.
+            body[start] = b'&';
+        }
         let range = start..(start + len).min(body.len());
         let before = body.clone();
         prop_assert!(erase(&mut body, range.clone()));
         prop_assert_eq!(crc32c::crc32c(&body), crc32c::crc32c(&before));
         prop_assert_eq!(&body[..range.start], &before[..range.start]);
         prop_assert_eq!(&body[range.end..], &before[range.end..]);
+        prop_assert_ne!(&body[range.clone()], &before[range.clone()]);
+        prop_assert_ne!(&body[range.end - PATCH_BYTES..range.end], &before[range.end - PATCH_BYTES..range.end]);
         if range.len() >= HEAD.len() + PATCH_BYTES {
-            prop_assert!(body[range].starts_with(HEAD));
+            let is_new = !before[range.clone()].starts_with(HEAD);
+            prop_assert!(!is_new || body[range].starts_with(HEAD));
         }
     }
 }
 
 #[test]
-fn less_than_four_bytes_are_left_unchanged() {
-    let mut body = *b"0123456789";
-    assert!(!erase(&mut body, 3..6));
-    assert_eq!(&body, b"0123456789");
+fn four_bytes_and_fewer_are_left_unchanged() {
+    for end in [6, 7] {
+        let mut body = *b"0123456789";
+        assert!(!erase(&mut body, 3..end));
+        assert_eq!(&body, b"0123456789");
+    }
 }
 
 #[test]

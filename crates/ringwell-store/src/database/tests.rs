@@ -27,3 +27,21 @@ async fn a_transaction_that_the_database_has_ended_does_not_spoil_its_connection
     let row = tx.fetch_one("SELECT count(*), min(line) FROM lines").await.unwrap();
     assert_eq!((row.get::<i64, _>(0), row.get::<String, _>(1)), (3, "kept".to_owned()));
 }
+
+/// SQLite would go on with the file that no longer has a name.
+#[tokio::test]
+async fn a_file_that_was_removed_or_replaced_accepts_no_changes_until_it_is_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, aside) = (folder.path().join("test.sqlite"), folder.path().join("aside.sqlite"));
+    let database = Database::open(&Location::File(path.clone()), &SCHEMA).await.unwrap();
+    std::fs::rename(&path, &aside).unwrap();
+    for is_replaced in [false, true] {
+        if is_replaced {
+            std::fs::copy(&aside, &path).unwrap();
+        }
+        let error = database.write().await.unwrap_err();
+        assert!(error.to_string().contains("was removed or replaced"), "{error}");
+    }
+    std::fs::rename(&aside, &path).unwrap();
+    database.write().await.unwrap().commit().await.unwrap();
+}
