@@ -356,10 +356,20 @@ impl Service {
     /// # Errors
     /// [`NotStored`].
     pub async fn report(&self, call: IncomingCall) -> Result<String, NotStored> {
+        self.report_within(STORE_MAX, call).await
+    }
+
+    /// Logs the events of a call whose caller waits for the next destination: returns before the
+    /// deadline of calls, and the events are stored later if necessary.
+    pub async fn report_while_ringing(&self, call: IncomingCall) {
+        let _ = self.report_within(self.settings().deadline, call).await;
+    }
+
+    async fn report_within(&self, wait: Duration, call: IncomingCall) -> Result<String, NotStored> {
+        let until = Instant::now() + wait;
         let change = self.change(&call).await;
         let id = change.id();
         let _span = trace("a report about a call", Kind::Server, || Some(id.clone()));
-        let until = Instant::now() + STORE_MAX;
         if self.hand_over(change, until).await { Ok(id) } else { Err(NotStored) }
     }
 

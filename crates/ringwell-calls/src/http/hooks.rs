@@ -179,22 +179,23 @@ async fn answer(
                 call.events.iter().any(|it| matches!(it.kind, crate::EventKind::Ended(_)));
             let number = named.or(call.to.clone());
             let from = call.from.clone();
-            let stored = service.report(call).await;
             let next = plan_of(number.as_deref()).filter(|plan| leg.place + 1 < plan.to.len());
             match next.filter(|_| !is_over && !leg.is_last) {
-                // The caller is waiting; storing can happen later.
                 Some(plan) => {
+                    service.report_while_ringing(call).await;
                     let from = from
                         .and_then(|from| crate::Caller::read(&from).number().map(str::to_owned));
                     Ok(connect(&plan, leg.place + 1, id.clone(), &number.unwrap_or_default(), from))
                 }
-                None => stored.map(|_| Instruction::Nothing).map_err(|_| Refused::NotStored),
+                None => stored(service, call).await,
             }
         }
-        Hook::Status => {
-            service.report(call).await.map(|_| Instruction::Nothing).map_err(|_| Refused::NotStored)
-        }
+        Hook::Status => stored(service, call).await,
     }
+}
+
+async fn stored(service: &Service, call: IncomingCall) -> Result<Instruction, Refused> {
+    service.report(call).await.map(|_| Instruction::Nothing).map_err(|_| Refused::NotStored)
 }
 
 fn provider_id(call: &IncomingCall) -> String {

@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::LIFETIME;
 use super::Switchboard;
-use super::phone::{Phone, Provider};
+use super::phone::{self, Phone, Provider};
 use super::support::server::{Server, ringwell};
 use super::support::site::{Pool, Site};
 
@@ -27,7 +27,7 @@ fn doctor(site: &Site) -> (bool, String) {
 fn site(database: Option<&str>, more: &str) -> Site {
     let database = database.map(|name| format!("[calls]\ndatabase = \"{name}\"\n"));
     let calls = database.unwrap_or_else(|| "[calls]\n".to_owned());
-    let destination = "[[calls.destination]]\nto = [\"+18005550199\"]\n";
+    let destination = "[[calls.destination]]\nto = [\"+18005550199\", \"+18005550200\"]\n";
     let settings = Phone::settings().replace("[calls]\n", &calls);
     let site =
         Site::new(vec![Pool::new(16, 10, LIFETIME)], &format!("{more}{settings}{destination}"));
@@ -80,14 +80,34 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
     assert_eq!(mode & 0o777, 0o600);
 }
 
-#[test]
-fn a_server_with_a_damaged_call_log_stops_in_time() {
+/// A server whose call log is damaged from the start.
+fn damaged() -> Switchboard {
     let site = site(None, "");
     fs::create_dir(site.data()).unwrap();
     fs::write(site.data().join("calls.sqlite"), [0; 8192]).unwrap();
     let server = Server::start(site.serve(&[]));
     let phone = Phone::at(&server);
-    let board = Switchboard { site, server, phone };
+    Switchboard { site, server, phone }
+}
+
+#[test]
+fn the_next_destination_is_called_at_once_although_the_call_log_is_damaged() {
+    let board = damaged();
+    let number = board.visitor("17");
+    let twilio = Provider::twilio(&board.phone);
+    let ring = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
+    let first = twilio.post("/t/main/answer", &ring);
+    let dial = phone::urls(&first.body).into_iter().find(|url| url.contains("/dial")).unwrap();
+    let start = Instant::now();
+    let second = twilio.post(&dial, "CallSid=CA1&From=%2B14155551234&DialCallStatus=busy");
+    assert!(second.body.contains(">+18005550200</Number>"), "{}", second.body);
+    // The caller waits.
+    assert!(start.elapsed() < Duration::from_secs(2), "{:?}", start.elapsed());
+}
+
+#[test]
+fn a_server_with_a_damaged_call_log_stops_in_time() {
+    let board = damaged();
     let number = board.visitor("17");
     let form = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
     assert_eq!(Provider::twilio(&board.phone).post("/t/main/answer", &form).status, 200);
