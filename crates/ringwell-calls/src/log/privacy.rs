@@ -16,6 +16,9 @@ use crate::digest;
 
 /// The maximum number of calls that are redacted or removed in one transaction.
 const CALLS_MAX: u32 = 500;
+/// The bytes of a parameter by which its calls are searched. SQLite refuses patterns of more than
+/// 50,000 bytes.
+const PATTERN_BYTES_MAX: usize = 1_000;
 
 /// The person to erase.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -300,7 +303,8 @@ async fn calls_with(
     value: &str,
 ) -> Result<Vec<String>, LogError> {
     let pair = text(&(name, value))?;
-    let escaped: String = pair
+    let start = &pair[..pair.floor_char_boundary(PATTERN_BYTES_MAX)];
+    let escaped: String = start
         .chars()
         .flat_map(|c| matches!(c, '%' | '_' | '!').then_some('!').into_iter().chain([c]))
         .collect();
