@@ -31,9 +31,9 @@ use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use ringwell_core::Millis;
 use ringwell_directory::{Site, TokenHashes};
-use ringwell_store::Store;
+use ringwell_store::{Change, Store, StoreError};
 
-use access::Door;
+use access::{Door, Visitor};
 pub use dashboard::Dashboard;
 pub use data_port::{DatabaseTokens, data_port, whole_bodies};
 use gate::Gate;
@@ -92,6 +92,12 @@ pub(crate) struct Context {
 }
 
 impl Context {
+    /// Begins a change by `visitor`, within the network of its token.
+    async fn change(&self, visitor: &Visitor) -> Result<Change, StoreError> {
+        let change = self.store.change(&visitor.who, self.live.now()).await?;
+        Ok(change.limited_to(visitor.network()))
+    }
+
     /// The web site of the configuration with this key.
     fn configured_site(&self, key: &str) -> Option<Site> {
         self.live.configured_sites().into_iter().find(|site| site.key == key)

@@ -133,6 +133,8 @@ impl From<StoreError> for Problem {
                     | Refusal::TwoKeys(_)
                     | Refusal::IdTaken(_)
                     | Refusal::NumberTaken { .. }
+                    | Refusal::NumberUnusable(_)
+                    | Refusal::PoolIdUnusable(_)
                     | Refusal::OverflowIsFixed
                     | Refusal::NotEmpty => StatusCode::CONFLICT,
                     Refusal::Pool(_)

@@ -14,6 +14,7 @@ use ringwell_admin::{Entrance, Later, Management, PoolLoad, PoolState, RunningSe
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Site, Token};
 use ringwell_store::{Location, Role, Store};
+use serde_json::{Value, json};
 use tempfile::TempDir;
 use tower::ServiceExt;
 
@@ -120,6 +121,137 @@ async fn a_list_is_not_read_before_its_token_and_no_other_body_may_be_as_long() 
         let request = request.body(Body::from(vec![b' '; length])).unwrap();
         let response = router.clone().oneshot(request).await.unwrap();
         assert_eq!(response.status(), status, "{path} {length}");
+    }
+}
+
+/// The columns of the lists below.
+const COLUMNS: &str = "id,overflow_number,lifetime_seconds,first_number,numbers,network,\
+                       advertiser,campaign";
+
+/// A `write` token of `network`.
+async fn writer(router: &Router, network: &str) -> String {
+    let made = json!({ "name": network, "role": "write", "network": network });
+    let answer = send(router, ADMIN, "POST /v1/tokens", &made.to_string()).await;
+    let body: Value = serde_json::from_str(answer.split_once("\n\n").unwrap().1).unwrap();
+    body["token"].as_str().unwrap().to_owned()
+}
+
+async fn send(router: &Router, token: &str, line: &str, body: &str) -> String {
+    ask(router, &format!("{line}\nauthorization: Bearer {token}\n\n{body}")).await
+}
+
+/// Whether a request has this status.
+async fn gets(router: &Router, token: &str, line: &str, body: &str, status: u16) {
+    let answer = send(router, token, line, body).await;
+    assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{line} {body}: {answer}");
+}
+
+#[tokio::test]
+async fn neither_a_site_nor_the_id_of_a_pool_passes_to_another_network_when_the_pool_is_removed() {
+    let data = TempDir::new().unwrap();
+    let router = fresh(data.path()).await;
+    let [north, south] = [writer(&router, "north").await, writer(&router, "south").await];
+    let list = |network: &str, id: u32, first: u64| {
+        format!("{COLUMNS}\n{id},,1800,{first},5,{network},a,c\n")
+    };
+    let import = "POST /v1/pools.csv";
+    for (id, first) in [(21, 8_885_550_100), (31, 8_885_550_110)] {
+        gets(&router, &south, import, &list("south", id, first), 200).await;
+    }
+    let site = |origin: &str, pool: u32| {
+        let swaps = json!([{ "number": "+18005550100", "ring_pool": pool }]);
+        json!({ "origins": [origin], "swaps": swaps }).to_string()
+    };
+    let put = "PUT /v1/sites/pk_south";
+    gets(&router, &south, put, &site("https://south.example", 21), 201).await;
+    let path = "/api/2013-07-01/south/advertisers/a/advertiser_campaigns/c/ring_pools";
+    gets(&router, &south, &format!("DELETE {path}/21.json"), "", 200).await;
+    // A pool that still exists is refused in the same words.
+    let mut refused = Vec::new();
+    for id in [21, 31] {
+        let answer = send(&router, &north, import, &list("north", id, 8_885_550_120)).await;
+        assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
+        refused.push(answer.replace(&id.to_string(), "ID"));
+    }
+    assert_eq!(refused[0], refused[1]);
+    for (line, body, status) in [
+        ("GET /v1/sites/pk_south", "", 404),
+        (put, &*site("https://evil.example", 21), 409),
+        ("DELETE /v1/sites/pk_south", "", 404),
+    ] {
+        gets(&router, &north, line, body, status).await;
+    }
+    // Its own network still sees and changes it, and may use the id again.
+    gets(&router, &south, "GET /v1/sites/pk_south", "", 200).await;
+    gets(&router, &south, put, &site("https://south.example", 21), 422).await;
+    gets(&router, &south, put, &site("https://south.example", 31), 200).await;
+    gets(&router, &south, import, &list("south", 21, 8_885_550_120), 200).await;
+    gets(&router, &south, "DELETE /v1/sites/pk_south", "", 200).await;
+    // A token of all networks is not limited.
+    gets(&router, &south, &format!("DELETE {path}/21.json"), "", 200).await;
+    gets(&router, ADMIN, import, &list("north", 21, 8_885_550_130), 200).await;
+    gets(&router, &north, "GET /v1/pools/21", "", 200).await;
+}
+
+#[tokio::test]
+async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
+    let data = TempDir::new().unwrap();
+    let router = fresh(data.path()).await;
+    let north = writer(&router, "north").await;
+    let pools = format!(
+        "{COLUMNS}\n11,,1800,8885550100,5,north,a,c\n12,,1800,8885550105,5,north,a,c\n\
+         21,8885550120,1800,8885550110,10,south,a,c\n31,,1800,8885550121,5,south,a,c\n"
+    );
+    gets(&router, ADMIN, "POST /v1/pools.csv", &pools, 200).await;
+    let moves = "POST /v1/numbers/moves";
+    for (line, body) in [
+        ("POST /v1/numbers", r#"{"ranges":["8885550300-8885550309"],"network":"south"}"#),
+        (moves, r#"{"ranges":["8885550300"],"to":"retired"}"#),
+        (moves, r#"{"ranges":["8885550130"],"to":"retired"}"#),
+        (moves, r#"{"ranges":["8885550131"],"to":"quarantine"}"#),
+        (moves, r#"{"ranges":["8885550111"],"to":"quarantine"}"#),
+        (moves, r#"{"ranges":["8885550112"],"to":"inventory"}"#),
+        ("POST /v1/pools/31/numbers", r#"{"ranges":["8885550112"]}"#),
+    ] {
+        gets(&router, ADMIN, line, body, 200).await;
+    }
+    let add = "POST /v1/pools/11/numbers?dry_run=true";
+    let mut answers = std::collections::BTreeSet::new();
+    for number in [
+        "8885550110",
+        "8885550111",
+        "8885550112",
+        "8885550120",
+        "8885550121",
+        "8885550130",
+        "8885550131",
+        "8885550300",
+        "8885550301",
+    ] {
+        let ranges = json!({ "ranges": [number] }).to_string();
+        let overflow = json!({ "number": number }).to_string();
+        for (line, body) in [(add, ranges), ("PUT /v1/pools/11/overflow?dry_run=true", overflow)] {
+            let answer = send(&router, &north, line, &body).await;
+            // The pool was made without an overflow number.
+            if line == add || !answer.contains("allow_overflow") {
+                answers.insert(answer.replace(number, "NUMBER"));
+            }
+        }
+        let line = format!("{COLUMNS}\n11,,1800,{number},1,north,a,c\n");
+        let answer = send(&router, &north, "POST /v1/pools.csv?dry_run=true", &line).await;
+        assert!(answer.contains(&format!("{number} cannot be used by this network")), "{answer}");
+    }
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    let answer = answers.first().unwrap();
+    assert!(answer.starts_with("HTTP/1.1 409") && answer.contains("cannot be used"), "{answer}");
+    // It knows its own, and a token of all networks knows all.
+    for (token, number, holder) in [
+        (&*north, "8885550105", "in the rotation of ring pool 12"),
+        (ADMIN, "8885550110", "in the rotation of ring pool 21"),
+        (ADMIN, "8885550112", "promised to ring pool 31"),
+    ] {
+        let answer = send(&router, token, add, &json!({ "ranges": [number] }).to_string()).await;
+        assert!(answer.contains(&format!("{number} is {holder}")), "{answer}");
     }
 }
 

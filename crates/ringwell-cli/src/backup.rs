@@ -13,6 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, bail, ensure};
 use ringwell_directory::{Database, Overrides, load};
+use ringwell_node::disk::create_directory;
 use ringwell_store::{check_sqlite, copy_sqlite};
 use serde::{Deserialize, Serialize};
 
@@ -186,14 +187,8 @@ fn partial(to: &Path) -> anyhow::Result<PathBuf> {
     if partial.exists() {
         bail!("{} is left from an interrupted backup: remove it", partial.display());
     }
-    make_directory(&partial)?;
+    create_directory(&partial)?;
     Ok(partial)
-}
-
-fn make_directory(path: &Path) -> anyhow::Result<()> {
-    let made = fs::create_dir_all(path)
-        .and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o700)));
-    made.with_context(|| format!("cannot make {}", path.display()))
 }
 
 fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
@@ -255,7 +250,7 @@ fn copy_shard(from: &Path, to: &Path) -> anyhow::Result<()> {
     let mut trouble = String::new();
     for _ in 0..TRIES {
         let _ = fs::remove_dir_all(to);
-        make_directory(to)?;
+        create_directory(to)?;
         match copy_files(from, to) {
             Ok(()) => {}
             // The segment was dropped between listing and opening.

@@ -6,6 +6,7 @@
 mod support;
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
@@ -195,6 +196,32 @@ fn a_backup_of_the_data_directory_alone_says_what_it_lacks() {
     let copy = kept.folder.path().join("alone");
     let said = done(&["backup", "--data", text(kept.site.data()), "--to", text(&copy)]);
     assert!(said.contains("without a database of ring pools"), "{said}");
+}
+
+/// The paths below `path` to which others than the owner have access.
+fn open_to_others(path: &Path) -> Vec<PathBuf> {
+    let mode = fs::metadata(path).unwrap().permissions().mode();
+    let mut open = Vec::new();
+    open.extend((mode & 0o077 != 0).then(|| path.to_owned()));
+    if path.is_dir() {
+        for entry in fs::read_dir(path).unwrap() {
+            open.extend(open_to_others(&entry.unwrap().path()));
+        }
+    }
+    open
+}
+
+#[test]
+fn all_of_a_backup_is_private_whatever_the_umask() {
+    let kept = Kept::new();
+    let copy = kept.folder.path().join("copy");
+    let config = kept.site.config();
+    let program = ringwell(&["backup", "--config", text(&config), "--to", text(&copy)]);
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", "umask 0; exec \"$@\"", "sh"]).arg(program.get_program());
+    let output = shell.args(program.get_args()).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(open_to_others(&copy), [] as [&Path; 0]);
 }
 
 #[test]

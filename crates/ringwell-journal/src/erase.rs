@@ -14,6 +14,9 @@ pub const ERASABLE_BYTES_MIN: usize = PATCH_BYTES + 1;
 
 /// The prefix of erased parameters if there is room: a name that look-ups omit.
 const HEAD: &[u8] = b"ringwell_visitor=";
+/// The byte behind the prefix, or of shorter parameters the first: none of a request, so that
+/// look-ups recognize erased parameters whatever their last four bytes are.
+const ERASED: u8 = 0xFF;
 const PATCH_BYTES: usize = 4;
 /// CRC-32C, lowest bit first.
 const POLYNOMIAL: u32 = 0x82F6_3B78;
@@ -74,7 +77,9 @@ pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     fill.fill(b'&');
     if let Some((head, rest)) = fill.split_at_mut_checked(HEAD.len()) {
         head.copy_from_slice(HEAD);
-        rest.fill(b'-');
+        rest.fill(ERASED);
+    } else {
+        fill.fill(ERASED);
     }
     if fill == before {
         // The four bytes after them would stay the same, too.

@@ -37,6 +37,8 @@ pub struct Change {
     /// The room at the save point.
     saved_room: Option<Room>,
     who: String,
+    /// The network to which the author's token is limited.
+    pub(crate) only: Option<String>,
     touched: BTreeSet<PoolId>,
     /// Lines of the audit log so far.
     lines: i64,
@@ -64,9 +66,17 @@ impl Change {
             scope: None,
             saved_room: None,
             who: who.to_owned(),
+            only: None,
             touched: BTreeSet::new(),
             lines: 0,
         })
+    }
+
+    /// The same change by an author who has access to `network` only, if one is given: a pool
+    /// cannot get an id of another network's pool, and refusals do not describe its numbers.
+    #[must_use]
+    pub fn limited_to(self, network: Option<&str>) -> Self {
+        Self { only: network.map(str::to_owned), ..self }
     }
 
     /// The version that the directory will have.
@@ -175,7 +185,8 @@ impl Change {
     /// Without `id` it gets the next id that no pool ever had.
     ///
     /// # Errors
-    /// [`Refusal::PoolExists`], [`Refusal::IdTaken`], [`Refusal::PoolCeiling`].
+    /// [`Refusal::PoolExists`], [`Refusal::PoolIdUnusable`], [`Refusal::IdTaken`],
+    /// [`Refusal::PoolCeiling`].
     pub async fn create_pool(
         &mut self,
         settings: PoolSettings,
@@ -248,11 +259,11 @@ impl Change {
         let query = sqlx::query("DELETE FROM ring_pools WHERE id = $1");
         query.bind(db_id).execute(&mut *self.tx).await?;
         let query = sqlx::query(
-            "INSERT INTO removed_pools (id, version) VALUES ($1, $2) \
-             ON CONFLICT (id) DO UPDATE SET version = $2",
+            "INSERT INTO removed_pools (id, version, network) VALUES ($1, $2, $3) \
+             ON CONFLICT (id) DO UPDATE SET version = $2, network = $3",
         );
-        let version = to_db(self.version, "a version")?;
-        query.bind(db_id).bind(version).execute(&mut *self.tx).await?;
+        let query = query.bind(db_id).bind(to_db(self.version, "a version")?);
+        query.bind(pool.settings.scope.network.clone()).execute(&mut *self.tx).await?;
         self.touched.remove(&id);
         self.room = None;
         self.log("remove", &object(id), Some(pool.to_json()), None).await?;
@@ -413,14 +424,19 @@ impl Change {
     }
 
     /// A new pool with the id of a removed one does not have the lockouts of that pool, so numbers
-    /// must wait as with any other id.
+    /// must wait as with any other id. Sites may still name the removed pool, so an author limited
+    /// to a network gets only ids that were in that network.
     async fn forget_former_pool(&mut self, id: PoolId) -> Result<(), StoreError> {
-        let id = to_db(id.0, "a pool's id")?;
-        let query = sqlx::query("DELETE FROM removed_pools WHERE id = $1").bind(id);
-        if query.execute(&mut *self.tx).await?.rows_affected() > 0 {
-            let query = sqlx::query("UPDATE numbers SET left_pool = NULL WHERE left_pool = $1");
-            query.bind(id).execute(&mut *self.tx).await?;
+        let db_id = to_db(id.0, "a pool's id")?;
+        let query = sqlx::query("DELETE FROM removed_pools WHERE id = $1 RETURNING network");
+        let removed = query.bind(db_id).fetch_optional(&mut *self.tx).await?;
+        let Some(removed) = removed else { return Ok(()) };
+        let network: Option<String> = removed.try_get(0)?;
+        if self.only.is_some() && self.only != network {
+            return Err(Refusal::PoolIdUnusable(id).into());
         }
+        let query = sqlx::query("UPDATE numbers SET left_pool = NULL WHERE left_pool = $1");
+        query.bind(db_id).execute(&mut *self.tx).await?;
         Ok(())
     }
 

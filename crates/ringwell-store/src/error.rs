@@ -66,6 +66,12 @@ pub enum Refusal {
         /// Its state, as in `in the rotation of ring pool 7`.
         holder: String,
     },
+    /// The number is not free, and the author may not learn why: it is not in the author's network.
+    #[error("{0} cannot be used by this network")]
+    NumberUnusable(PromoNumber),
+    /// The id is or was another network's.
+    #[error("the ring pool id {0} cannot be used by this network")]
+    PoolIdUnusable(PoolId),
     /// The number was never added to the inventory.
     #[error("{0} is not known: add it to the inventory first")]
     UnknownNumber(PromoNumber),

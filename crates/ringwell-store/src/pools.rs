@@ -278,6 +278,21 @@ pub(crate) async fn by_network_id(
     row.map(|row| Pool::from_row(&row)).transpose()
 }
 
+/// The network of the pool `id`, also if the pool was removed. `None` if it never existed, or was
+/// removed before schema 6.
+pub(crate) async fn network_of(
+    db: &mut AnyConnection,
+    id: PoolId,
+) -> Result<Option<String>, StoreError> {
+    let Ok(id) = i64::try_from(id.0) else { return Ok(None) };
+    let query = sqlx::query(
+        "SELECT network FROM ring_pools WHERE id = $1 \
+         UNION ALL SELECT network FROM removed_pools WHERE id = $1",
+    );
+    let row = query.bind(id).fetch_optional(db).await?;
+    row.map_or(Ok(None), |row| Columns::of(&row).take())
+}
+
 /// The pools of one campaign, by id.
 pub(crate) async fn of_scope(
     db: &mut AnyConnection,

@@ -10,7 +10,7 @@ use serde_json::json;
 
 use crate::change::{Change, object};
 use crate::numbers::{self, Goal, Left, NumberState, Run};
-use crate::pools::Pool;
+use crate::pools::{self, Pool};
 use crate::row::{digits, to_db};
 use crate::{Refusal, StoreError};
 
@@ -83,7 +83,7 @@ impl Change {
     /// numbers are added to the inventory; those already in the rotation stay.
     ///
     /// # Errors
-    /// [`Refusal::NumberTaken`] for the first number that is used elsewhere,
+    /// [`Refusal::NumberTaken`] or [`Refusal::NumberUnusable`] for the first that is used elsewhere,
     /// [`Refusal::UnknownPool`], [`Refusal::NetworkCeiling`].
     pub async fn add_numbers(
         &mut self,
@@ -137,7 +137,7 @@ impl Change {
             }
             for run in runs {
                 if run.state == NumberState::Overflow {
-                    return Err(Refusal::from(&run).into());
+                    return Err(self.taken(&run).await?.into());
                 }
                 count += run.count();
                 self.leave(run, to).await?;
@@ -173,7 +173,7 @@ impl Change {
             }
             for mut run in runs {
                 if run.state != NumberState::Quarantined {
-                    return Err(Refusal::from(&run).into());
+                    return Err(self.taken(&run).await?.into());
                 }
                 run.state = NumberState::Free;
                 if cooldown > Millis::ZERO {
@@ -200,8 +200,8 @@ impl Change {
     /// the previous one stays until then. Returns `true` if the change took effect at once.
     ///
     /// # Errors
-    /// [`Refusal::NumberTaken`], [`Refusal::OverflowIsFixed`] if the pool allows no overflow,
-    /// [`Refusal::NetworkCeiling`].
+    /// [`Refusal::NumberTaken`], [`Refusal::NumberUnusable`], [`Refusal::OverflowIsFixed`] if the
+    /// pool allows no overflow, [`Refusal::NetworkCeiling`].
     pub async fn set_overflow(
         &mut self,
         id: PoolId,
@@ -326,7 +326,7 @@ impl Change {
         }
         let is_ours = run.network.as_deref().is_none_or(|owner| owner == network);
         if run.state != NumberState::Free || !is_ours {
-            return Err(Refusal::from(&run).into());
+            return Err(self.taken(&run).await?.into());
         }
         // A pool knows its own lockouts, so numbers that return to it need not wait.
         let returns = goal == Goal::Rotation && run.left.pool == Some(pool);
@@ -342,6 +342,17 @@ impl Change {
             (run.state, run.pool, run.goal) = (NumberState::Waiting, Some(pool), Some(goal));
         }
         run.insert(&mut self.tx).await
+    }
+
+    /// The refusal of `run`. An author limited to a network learns nothing about numbers of others.
+    async fn taken(&mut self, run: &Run) -> Result<Refusal, StoreError> {
+        let Some(own) = self.only.clone() else { return Ok(Refusal::from(run)) };
+        let of_pool = match run.pool {
+            Some(pool) => pools::network_of(&mut self.tx, pool).await?,
+            None => None,
+        };
+        let is_own = [&run.network, &of_pool].into_iter().flatten().any(|network| *network == own);
+        Ok(if is_own { Refusal::from(run) } else { Refusal::NumberUnusable(run.first) })
     }
 
     /// Records how long visitors may still hold `run`, when it leaves the rotation of its pool.

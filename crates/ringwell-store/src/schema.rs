@@ -31,7 +31,7 @@ pub struct Step {
 /// The directory.
 pub(crate) const DIRECTORY: Schema = Schema { version_table: "schema_version", steps: &STEPS };
 
-const STEPS: [Step; 5] = [
+const STEPS: [Step; 6] = [
     Step {
         both: include_str!("schema/1.sql"),
         sqlite: include_str!("schema/1.sqlite.sql"),
@@ -46,6 +46,7 @@ const STEPS: [Step; 5] = [
         postgres: include_str!("schema/1.postgres.sql"),
     },
     Step { both: include_str!("schema/5.sql"), sqlite: "", postgres: "" },
+    Step { both: include_str!("schema/6.sql"), sqlite: "", postgres: "" },
 ];
 
 /// Upgrades the database to this program's schema, in one transaction.

@@ -148,6 +148,15 @@ impl Store {
         Change::begin(self.database.write().await?, who, now, rules).await
     }
 
+    /// The network of a pool, also if the pool was removed. `None` if it never existed, or was
+    /// removed before schema 6.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn network_of(&self, pool: PoolId) -> Result<Option<String>, StoreError> {
+        pools::network_of(&mut *self.database.read().await?, pool).await
+    }
+
     /// The version of the last change.
     ///
     /// # Errors

@@ -11,7 +11,7 @@ use std::path::Path;
 use rig::Rig;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::RingPoolKey;
-use ringwell_store::{Location, Store};
+use ringwell_store::{Location, Refusal, Store, StoreError};
 
 const NOW: Millis = Millis(1_700_000_100_000);
 
@@ -55,6 +55,32 @@ async fn a_database_of_schema_5_opens_and_works(rig: Rig) {
     store.confirm("n2", 9, NOW).await.unwrap();
     assert_eq!(store.journal("n2").await.unwrap().as_deref(), Some("another"));
     assert_eq!(store.journal("n1").await.unwrap().as_deref(), Some(name));
+    // The network of a pool that an earlier program has removed is not known.
+    assert!(!takes_id_2(&store, Some("7")).await);
+    assert!(takes_id_2(&store, None).await);
+}
+
+async fn a_database_of_schema_6_opens_and_works(rig: Rig) {
+    make(&rig, "v6").await;
+    opens(&rig, Some(20)).await;
+    let store = Store::open(&rig.location).await.unwrap();
+    assert_eq!(store.network_of(PoolId(2)).await.unwrap().as_deref(), Some("7"));
+    assert!(takes_id_2(&store, Some("7")).await);
+    assert!(!takes_id_2(&store, Some("8")).await);
+    assert!(takes_id_2(&store, None).await);
+}
+
+/// Whether a token of `network` may give the id of the removed pool 2 to a pool of network 7.
+async fn takes_id_2(store: &Store, network: Option<&str>) -> bool {
+    let mut change = store.change("ann", NOW).await.unwrap().limited_to(network);
+    let mut settings = change.pool(PoolId(1)).await.unwrap().settings;
+    settings.id_from_network = "18".into();
+    let key = RingPoolKey::parse("KEY45678").unwrap();
+    match change.create_pool(settings, Some(PoolId(2)), key).await {
+        Ok(_) => true,
+        Err(StoreError::Refused(Refusal::PoolIdUnusable(PoolId(2)))) => false,
+        Err(other) => panic!("{other}"),
+    }
 }
 
 /// Runs only the scripts of `version`, without today's program.
@@ -125,4 +151,5 @@ on_both_databases! {
     a_database_of_schema_3_opens_and_works
     a_database_of_schema_4_opens_and_works
     a_database_of_schema_5_opens_and_works
+    a_database_of_schema_6_opens_and_works
 }

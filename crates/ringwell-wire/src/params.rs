@@ -6,25 +6,46 @@ use percent_encoding::percent_decode;
 
 use crate::ask::{KEY_NAME, VISITOR_NAME};
 
+/// Names of parameters that are never shown: our own, and the key, which may be a secret.
+const HIDDEN: [&[u8]; 2] = [KEY_NAME, VISITOR_NAME];
+
+/// A byte that no request contains, because requests are UTF-8: erased parameters begin with it, or
+/// have it behind `ringwell_visitor=`. Source: docs/spec/journal.md, "Erasure".
+const ERASED: u8 = 0xFF;
+
 /// Decodes a query, including `%20` and `+`, into parameters in their order; of equal names the
 /// last one counts. Invalid UTF-8 becomes replacement characters; broken escapes stay unchanged.
 /// Omits our own `ringwell_visitor`, and a `ring_pool_key` that occurred twice, because it may be a
-/// secret.
+/// secret. Erased parameters are none.
 #[must_use]
 pub fn decode(raw: &[u8]) -> Vec<(String, String)> {
+    if is_erased(raw) {
+        return Vec::new();
+    }
     let mut seen = BTreeSet::new();
-    let mut parameters: Vec<_> = raw
-        .rsplit(|byte| *byte == b'&')
+    let mut parameters: Vec<_> = decode_all(raw).collect();
+    parameters.reverse();
+    parameters.retain(|(name, _)| seen.insert(name.clone()));
+    parameters.reverse();
+    parameters
+}
+
+/// Like [`decode`], with all parameters of equal names, and whatever is left of erased ones.
+pub fn decode_all(raw: &[u8]) -> impl Iterator<Item = (String, String)> {
+    raw.split(|byte| *byte == b'&')
         .filter(|pair| !pair.is_empty())
         .map(|pair| {
             let cut = memchr::memchr(b'=', pair).unwrap_or(pair.len());
             (decode_text(&pair[..cut]), decode_text(pair.get(cut + 1..).unwrap_or_default()))
         })
-        .filter(|(name, _)| ![KEY_NAME, VISITOR_NAME].contains(&name.as_bytes()))
-        .filter(|(name, _)| seen.insert(name.clone()))
-        .collect();
-    parameters.reverse();
-    parameters
+        .filter(|(name, _)| !HIDDEN.contains(&name.as_bytes()))
+}
+
+/// Whether an erasure has overwritten these parameters.
+#[must_use]
+pub fn is_erased(raw: &[u8]) -> bool {
+    let value = raw.strip_prefix(VISITOR_NAME).and_then(|rest| rest.strip_prefix(b"="));
+    value.unwrap_or(raw).first() == Some(&ERASED)
 }
 
 /// The decoded form of an escaped text. Broken escapes stay unchanged.

@@ -147,8 +147,7 @@ async fn put(
     id: Option<String>,
     method: &Method,
 ) -> Result<Response, Fault> {
-    let now = context.live.now();
-    let mut change = context.store.change(&asked.visitor.who, now).await?;
+    let mut change = context.change(&asked.visitor).await?;
     let before = match &id {
         Some(id) => change.pool_of_network(&asked.scope.network, id).await?,
         None => None,
@@ -223,7 +222,7 @@ pub(crate) fn new_key() -> Result<RingPoolKey, StoreError> {
 }
 
 async fn remove(context: &Context, asked: &Asked, id: &str) -> Result<Response, Fault> {
-    let mut change = context.store.change(&asked.visitor.who, context.live.now()).await?;
+    let mut change = context.change(&asked.visitor).await?;
     let pool = change.pool_of_network(&asked.scope.network, id).await?;
     if let Some(pool) = pool.filter(|pool| pool.settings.scope == asked.scope) {
         change.remove_pool(pool.id).await?;

@@ -80,7 +80,7 @@ pub(crate) async fn create(
         .ok_or_else(|| Problem::bad_request("role must be lookup, read, write or admin"))?;
     let mut random = [0; 40];
     getrandom::fill(&mut random).map_err(|error| StoreError::Damaged(error.to_string()))?;
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = context.change(&visitor).await?;
     let (grant, token) = change.create_token(&name, role, network.as_deref(), random).await?;
     change.commit().await?;
     let made = MadeToken { token: token.reveal().to_owned(), view: TokenView::of(grant) };
@@ -96,7 +96,7 @@ pub(crate) async fn revoke(
     headers: HeaderMap,
 ) -> Result<StatusCode, Problem> {
     let visitor = administrator(&context, &headers).await?;
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = context.change(&visitor).await?;
     if !change.revoke_token(&id).await? {
         return Err(Problem::not_found("there is no such token"));
     }

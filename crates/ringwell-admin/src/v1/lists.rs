@@ -151,7 +151,7 @@ pub(crate) async fn import(
         inventory: context.store.inventory(),
         new: create_only.then(BTreeSet::new),
     };
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = context.change(&visitor).await?;
     let mut pace = Pace::begin();
     let mut record = csv::StringRecord::new();
     loop {
@@ -303,7 +303,10 @@ impl List<'_> {
         let scope =
             before.as_ref().map_or_else(|| scope(&line), |pool| pool.settings.scope.clone());
         if !self.visitor.may_in(&scope.network) {
-            return Err(wrong("network", "is not the token's"));
+            return Err(match before {
+                Some(_) => StoreError::from(Refusal::PoolIdUnusable(id)).into(),
+                None => wrong("network", "is not the token's"),
+            });
         }
         if before.is_some() && self.new.as_ref().is_some_and(|new| !new.contains(&id)) {
             return Err(StoreError::from(Refusal::PoolExists(id)).into());

@@ -114,7 +114,7 @@ async fn change_with(
     visitor: &Visitor,
     ranges: &[NumberRange],
 ) -> Result<Change, Problem> {
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = context.change(visitor).await?;
     match numbering::refused(&mut change, context.store.inventory(), ranges).await? {
         None => Ok(change),
         Some(detail) => Err(Problem::new(StatusCode::UNPROCESSABLE_ENTITY, detail)),

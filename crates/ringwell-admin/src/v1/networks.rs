@@ -97,7 +97,7 @@ pub(crate) async fn set(
     }
     let SetCeiling { numbers_max } = body(&bytes)?;
     let trial = query(&uri)?;
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = context.change(&visitor).await?;
     change.set_ceiling(&network, numbers_max).await?;
     Ok(Json(finish(&context, change, &trial).await?))
 }

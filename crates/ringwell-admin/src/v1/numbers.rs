@@ -175,7 +175,7 @@ pub(crate) async fn move_to(
     let visitor = of_all_networks(enter(&context, &headers, Role::Write).await?)?;
     let Move { ranges: texts, to, cooldown_seconds } = body(&bytes)?;
     let (ranges, trial) = (ranges(&texts)?, query(&uri)?);
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = context.change(&visitor).await?;
     let leave = match to {
         Target::Inventory => Some(Leave::Inventory),
         Target::Quarantine => Some(Leave::Quarantine),

@@ -238,7 +238,7 @@ pub(crate) async fn rotate_key(
     let visitor = enter(&context, &headers, Role::Write).await?;
     let pool = pool(&context, &visitor, &id).await?;
     let (key, Rotation { dry_run, replace }) = (new_key()?, query(&uri)?);
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = context.change(&visitor).await?;
     if replace {
         change.replace_key(pool.id, key).await?;
     } else {
@@ -260,7 +260,7 @@ pub(crate) async fn end_key_overlap(
     let visitor = enter(&context, &headers, Role::Write).await?;
     let pool = pool(&context, &visitor, &id).await?;
     let trial = query(&uri)?;
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = context.change(&visitor).await?;
     change.end_key_overlap(pool.id).await?;
     Ok(Json(finish(&context, change, &trial).await?))
 }

@@ -105,7 +105,7 @@ pub(crate) async fn buy(
     let visitor = of_all_networks(enter(&context, &headers, Role::Write).await?)?;
     let Order { network, numbers: count, area_code } = body(&bytes)?;
     let (wanted, trial) = (numbers(area_code)?, query(&uri)?);
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = context.change(&visitor).await?;
     let bought = change.buy(&network, wanted, count.into()).await?;
     let done = finish(&context, change, &trial).await?;
     let price_cents = bought.iter().map(|offer| offer.price_cents).sum();

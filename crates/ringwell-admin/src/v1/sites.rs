@@ -1,6 +1,7 @@
 //! Web sites whose pages show each visitor a number.
 //!
-//! A token of one network may only see and change sites all of whose pools are in that network.
+//! A token of one network may only see and change sites all of whose pools are in that network. A
+//! removed pool counts as in the network that it was in.
 
 use std::collections::BTreeMap;
 
@@ -134,7 +135,7 @@ pub(crate) async fn put(
     let visitor = enter(&context, &headers, Role::Write).await?;
     let wanted: PutSite = body(&bytes)?;
     let trial = query(&uri)?;
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
+    let mut change = context.change(&visitor).await?;
     let before = change.site(&key).await?;
     // The pages of a configured site would use the directory's settings from then on.
     let owned = before.clone().or_else(|| context.configured_site(&key));
@@ -167,8 +168,8 @@ pub(crate) async fn remove(
 ) -> Result<Json<Done>, Problem> {
     let visitor = enter(&context, &headers, Role::Write).await?;
     let trial = query(&uri)?;
+    let mut change = context.change(&visitor).await?;
     find(&context, &visitor, &key).await?.ok_or_else(no_site)?;
-    let mut change = context.store.change(&visitor.who, context.live.now()).await?;
     if !change.remove_site(&key).await? {
         return Err(no_site());
     }
@@ -184,13 +185,11 @@ async fn find(context: &Context, visitor: &Visitor, key: &str) -> Result<Option<
     Ok(may_see(context, visitor, &site).await?.then_some(site))
 }
 
-/// Whether all pools of `site` are in the visitor's network.
+/// Whether all pools of `site` are or were in the visitor's network.
 async fn may_see(context: &Context, visitor: &Visitor, site: &Site) -> Result<bool, Problem> {
-    if visitor.network().is_none() {
-        return Ok(true);
-    }
+    let Some(own) = visitor.network() else { return Ok(true) };
     for swap in &site.swaps {
-        if !may_use(context, visitor, swap.pool).await? {
+        if context.store.network_of(swap.pool).await?.as_deref() != Some(own) {
             return Ok(false);
         }
     }

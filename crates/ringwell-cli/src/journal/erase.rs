@@ -20,6 +20,7 @@ use ringwell_journal::{
     Step, Walk, encode_end, has_stamp, parameters_in, pieces,
 };
 use ringwell_node::disk::DataLock;
+use ringwell_wire::params;
 use serde::{Deserialize, Serialize};
 
 use super::{BACKUP_LIST, ShardFiles, shards_in};
@@ -150,16 +151,18 @@ impl<'a> Wanted<'a> {
     }
 
     fn has(&self, record: &Record<'_>, raw: &[u8]) -> bool {
-        let parameters = ringwell_wire::params::decode(raw);
         let number = match record {
             Record::Allocate { number, .. } | Record::Carry { number, .. } => *number,
             _ => return false,
         };
-        self.parameters.iter().any(|wanted| parameters.contains(wanted))
-            || self
-                .listed
-                .iter()
-                .any(|(listed, print)| *listed == number && *print == fingerprint(&parameters))
+        // Every one counts, also those that look-ups do not show.
+        if params::decode_all(raw).any(|parameter| self.parameters.contains(&parameter)) {
+            return true;
+        }
+        let mut listed = self.listed.iter().filter(|(listed, _)| *listed == number).peekable();
+        let is_listed = !params::is_erased(raw) && listed.peek().is_some();
+        let print = is_listed.then(|| fingerprint(&params::decode(raw)));
+        listed.any(|(_, wanted)| print.as_ref() == Some(wanted))
     }
 }
 

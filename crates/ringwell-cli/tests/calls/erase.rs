@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::Switchboard;
 use super::phone::Phone;
+use super::support::batch::{self, BULK};
 use super::support::server::{Server, ringwell};
 use super::support::site::TOKEN;
 
@@ -199,4 +200,42 @@ fn an_erasure_erases_nothing_if_its_list_cannot_be_written() {
     assert!(erase(&list).status.success());
     let lines = fs::read_to_string(&list).unwrap();
     assert!(lines.starts_with("{\"a line\"") && lines.lines().count() == 3, "{lines}");
+}
+
+/// Look-ups show only the last of several parameters with one name.
+#[test]
+fn hidden_parameters_are_erased_too_and_short_ones_leave_no_trace() {
+    let board = Switchboard::new("[journal]\nsegment_bytes = \"1MiB\"\n");
+    let pool = &board.site.pools[0];
+    let given = |parameters: &str| {
+        let row = serde_json::json!({ "api_suffix": pool.suffix(parameters) });
+        let body = serde_json::json!({ "requests": [row] }).to_string();
+        batch::rows(&board.server.client().post(BULK, &[], &body).unwrap())[0].number
+    };
+    let hidden = given(&format!("gclid={SECRET}&gclid=x"));
+    // Of every length from five bytes on, with and without room for a name that look-ups omit.
+    let short: Vec<u64> =
+        (3..9).map(|length| given(&format!("m={}", "x".repeat(length)))).collect();
+    assert!(board.holder(hidden)["parameters"]["gclid"] == "x");
+    let data = board.site.data().to_owned();
+    let erase = |parameters: &[String]| {
+        let mut command = ringwell(&["journal", "erase"]);
+        for parameter in parameters {
+            command.args(["--parameter", parameter]);
+        }
+        command.arg(&data);
+        say(command)
+    };
+    let Switchboard { site, server, .. } = board;
+    server.stop();
+    assert_eq!(erase(&[format!("gclid={SECRET}")]), "1 allocation erased\n");
+    assert!(found(&data, SECRET).is_empty(), "{:?}", found(&data, SECRET));
+    let all: Vec<String> = (3..9).map(|length| format!("m={}", "x".repeat(length))).collect();
+    assert_eq!(erase(&all), "6 allocations erased\n");
+    let server = Server::start(site.serve(&[]));
+    let board = Switchboard { phone: Phone::at(&server), site, server };
+    for number in short.into_iter().chain([hidden]) {
+        let held = board.holder(number);
+        assert_eq!(held["parameters"], serde_json::json!({}), "{held}");
+    }
 }

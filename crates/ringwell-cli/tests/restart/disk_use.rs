@@ -41,7 +41,7 @@ fn many(client: &mut Client, pool: &Pool, rows: usize, parameters: &str) -> Vec<
 /// kilobytes, and directories.
 const BESIDE: u64 = 5 * MIB + 256 * 1024;
 
-/// Ten times the kept size is written to the journal.
+/// A hundred times the kept size is written to the journal, as fast as it can be.
 #[test]
 fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_nothing() {
     let configured = "shards = 1\n[journal]\nsegment_bytes = \"1MiB\"\nhistory_bytes = \"4MiB\"\n\
@@ -51,22 +51,29 @@ fn the_disk_holds_no_more_history_than_configured_and_an_idle_server_writes_noth
     let mut client = server.client();
     let parameters = format!("utm={}", "x".repeat(1_000));
     let journal = site.data().join("journal");
-    let before = written(&server);
-    let mut most = 0;
-    while written(&server) - before < 40 * MIB {
+    let (before, start) = (written(&server), Instant::now());
+    // The most bytes on the disk, and in the second before they were measured.
+    let (mut most, mut fastest, mut second) = (0, 0, (start, before));
+    while written(&server) - before < 400 * MIB {
         many(&mut client, &site.pools[0], 100, &parameters);
-        thread::sleep(Duration::from_millis(10));
         most = most.max(on_disk(&journal));
+        if second.0.elapsed() >= Duration::from_secs(1) {
+            let now = written(&server);
+            fastest = fastest.max(now - second.1);
+            second = (Instant::now(), now);
+        }
     }
+    let took = start.elapsed();
     let until = Instant::now() + Duration::from_secs(20);
     while on_disk(&journal) > 4 * MIB + BESIDE {
         assert!(Instant::now() < until, "{} bytes", on_disk(&journal));
         thread::sleep(Duration::from_millis(50));
     }
-    println!("most on the disk while 40 MiB were written: {most} bytes");
+    println!("400 MiB in {took:?}, at most {fastest} bytes in a second: {most} bytes on the disk");
     println!("afterwards: {} bytes", on_disk(&journal));
-    // Old segments are dropped once a second.
-    assert!(most < 30 * MIB, "{most} bytes");
+    // Old segments are dropped once a second, up to the older of two snapshots. Twice the time,
+    // for a busy machine.
+    assert!(most < 4 * MIB + BESIDE + 4 * fastest, "{most} bytes");
     server.stop();
     let server = Server::start(site.serve(&[]));
     // A segment was begun at startup, so the oldest one is dropped once new snapshots begin after

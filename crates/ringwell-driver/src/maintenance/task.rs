@@ -15,10 +15,6 @@ use crate::platform::Platform;
 use crate::shard::Shard;
 use crate::store::{Reader, Store};
 
-/// The maximum number of old segments that are dropped in a round. If most of their contents must
-/// be kept, dropping them frees nothing; the limit prevents a shard from doing only that.
-const SEGMENTS_A_ROUND: usize = 4;
-
 /// The interval between reports of a failure that repeats in every round.
 const REPORT_EVERY: Duration = Duration::from_mins(1);
 
@@ -175,13 +171,18 @@ async fn blocking<P: Platform, T: Send + 'static, E: Display + Send + 'static>(
 }
 
 /// Drops segments beyond the limits of age and size, after copying the records that still matter.
+/// Ends at the kept snapshots, which are not taken meanwhile; or as soon as dropping frees nothing.
 async fn drop_old<P: Platform>(
     thread: &Shard<P>,
     store: &impl Store,
     rounds: &mut Rounds,
 ) -> Result<(), Trouble> {
-    for _ in 0..SEGMENTS_A_ROUND {
-        let Some(mut carry) = rounds.expired(store, thread.now(), thread.clocks()) else { break };
+    let mut dropped_n = 0;
+    while let Some(mut carry) = rounds.expired(store, thread.now(), thread.clocks())
+        // A log that could not be trimmed has the same part again.
+        && carry.part.next_n > dropped_n
+    {
+        dropped_n = carry.part.next_n;
         carry_part(thread, store, &mut carry).await?;
         if let Some(bytes) = rounds.carried(store, &carry) {
             tracing::warn!(
@@ -192,6 +193,7 @@ async fn drop_old<P: Platform>(
             );
         }
         store.drop_part(carry.part).await.map_err(|error| error.to_string())?;
+        thread.platform.turn().await;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 use proptest::prelude::*;
 
-use super::decode;
+use super::{decode, decode_all};
 
 #[track_caller]
 fn check(raw: &str, wanted: &[(&str, &str)]) {
@@ -35,6 +35,21 @@ fn broken_escapes_stay_and_invalid_text_is_replaced() {
 #[test]
 fn our_own_parameters_and_keys_are_omitted() {
     check("ringwell_visitor=v7&a=1&ring_pool_key=L", &[("a", "1")]);
+}
+
+#[test]
+fn every_occurrence_is_decoded_if_all_are_asked_for() {
+    let all: Vec<_> = decode_all(b"a=1&ring_pool_key=L&b&a=2&%61=3").collect();
+    let wanted = [("a", "1"), ("b", ""), ("a", "2"), ("a", "3")];
+    assert_eq!(all, wanted.map(|(name, value)| (name.to_owned(), value.to_owned())));
+}
+
+#[test]
+fn erased_parameters_are_omitted_whatever_their_last_bytes_are() {
+    for raw in [&b"\xFFa=&b"[..], b"\xFF&m=x", b"\xFF\xFF&a&b", b"ringwell_visitor=\xFF&a=b"] {
+        assert_eq!(decode(raw), []);
+    }
+    check("ringwell_visitor=&a=b", &[("a", "b")]);
 }
 
 proptest! {
