@@ -73,17 +73,9 @@ pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     let after = backward(!crc32c::crc32c(body), &body[range.end..]);
     let at = range.end - PATCH_BYTES;
     let fill = &mut body[range.start..at];
-    let before = fill.to_vec();
-    fill.fill(b'&');
-    if let Some((head, rest)) = fill.split_at_mut_checked(HEAD.len()) {
-        head.copy_from_slice(HEAD);
-        rest.fill(ERASED);
-    } else {
-        fill.fill(ERASED);
-    }
-    if fill == before {
-        // The four bytes after them would stay the same, too.
-        fill[0] = if fill[0] == b'&' { b'-' } else { b'&' };
+    fill.fill(ERASED);
+    if fill.len() > HEAD.len() {
+        fill[..HEAD.len()].copy_from_slice(HEAD);
     }
     let before = !crc32c::crc32c(&body[..at]);
     body[at..range.end].copy_from_slice(&bridge(before, after));

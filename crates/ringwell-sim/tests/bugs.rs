@@ -34,12 +34,13 @@ const ELSEWHERE: [Bug; 14] = [
 
 /// Planted, but not found in the tried seeds, because the required coincidence is too rare. Copies
 /// that keep their name were found until all buckets of data in doubt were held.
-const MISSED: [Bug; 5] = [
+const MISSED: [Bug; 6] = [
     Bug::SnapshotMissesMoved,
     Bug::UndoneReplaces,
     Bug::RotationIgnored,
     Bug::DoubtsIgnored,
     Bug::CopyKeepsName,
+    Bug::LifetimesNotKept,
 ];
 
 /// A bug that is found only with several kinds of faults at their highest rates and none disabled,
