@@ -70,7 +70,7 @@ struct Prepared {
     lifetimes: ChangedLifetimes,
 }
 
-/// What a change does to lifetimes.
+/// The effect of a change on lifetimes.
 #[derive(Clone, Copy)]
 struct ChangedLifetimes {
     /// The longest lifetime before.
@@ -138,10 +138,15 @@ async fn keep_lifetimes<P: Platform>(
     peers: &Peers,
     changed: ChangedLifetimes,
 ) {
-    let Some(first) = node.shards().next() else { return };
-    // The change itself detects that the shard has ended.
-    let Some(now) = arrivals::now(peers, first).await else { return };
     let ChangedLifetimes { before, after, shortened } = changed;
+    let is_shorter = shortened > Millis::ZERO || after < before;
+    // Nothing ends if no lifetime gets shorter, so the time does not matter.
+    let now = match node.shards().next() {
+        Some(first) if is_shorter => arrivals::now(peers, first).await,
+        _ => Some(Millis::ZERO),
+    };
+    // The change itself detects that the shard has ended.
+    let Some(now) = now else { return };
     let known = node.lifetimes().followed_by(before.max(after), now);
     let lifetimes = known.shortened(shortened, now).followed_by(after, now);
     if !node.set_lifetimes(lifetimes) || !node.answers_wait() || planted(Bug::LifetimesNotKept) {

@@ -227,17 +227,7 @@ pub fn begin<F: Files>(
     let stale = served.as_ref().filter(is_of_map).map(|it| it.stale.clone()).unwrap_or_default();
     // Like a change of the list: numbers allocated by other nodes under the former list may still
     // be locked.
-    let kept = if has_files { read_lifetimes(files, &settings.data)? } else { None };
-    let before = kept.or(served.as_ref().and_then(|served| served.lifetimes)).unwrap_or_default();
-    // Lost allocations may be as old as the newest that is known.
-    let known_at = recorded_at(&reads);
-    for read in reads.iter_mut().filter(|_| !planted(Bug::LifetimesNotKept)) {
-        read.restore.know_lockout(before.longest(known_at));
-    }
-    let lifetimes = before.followed_by(lifetimes::longest(directory), now);
-    if has_files && kept != Some(lifetimes) {
-        write_lifetimes(files, &settings.data, lifetimes)?;
-    }
+    let (lifetimes, earlier) = follow_lists(&mut reads, start, served.as_ref(), now)?;
     let mut new = match member {
         // The previous server of a shard left its lockouts in its log, which refuses another
         // placement.
@@ -276,7 +266,7 @@ pub fn begin<F: Files>(
         begun.unknown_until = arrivals::unknown_until(lifetimes, now);
     }
     let ahead = begun.shards.iter().filter_map(|shard| shard.doubts.lengthened).max();
-    let new = hold::New { buckets: new, at_least: before.earlier(known_at) };
+    let new = hold::New { buckets: new, at_least: earlier };
     begun.holds = hold::known_holds(files, &settings.data, served, ahead, new, now)?;
     for Opened { shard, engine, .. } in &mut begun.shards {
         let held = hold_buckets(engine, *shard, directory, &begun.holds, now);
@@ -285,6 +275,30 @@ pub fn begin<F: Files>(
         }
     }
     Ok(begun)
+}
+
+/// The lifetimes of this list and of earlier ones, which are recorded, and the longest one of
+/// earlier lists whose lockouts may still run. Shards in doubt are held for the longest of them.
+fn follow_lists<F: Files>(
+    reads: &mut [Read<F>],
+    start: &Start<'_, F>,
+    served: Option<&ServedMap>,
+    now: Millis,
+) -> Result<(Lifetimes, Millis), FileError> {
+    let Start { files, settings, directory, .. } = *start;
+    let has_files = settings.durability != Durability::Memory;
+    let kept = if has_files { read_lifetimes(files, &settings.data)? } else { None };
+    let before = kept.or(served.and_then(|served| served.lifetimes)).unwrap_or_default();
+    // Lost allocations may be as old as the newest that is known.
+    let known_at = recorded_at(reads);
+    for read in reads.iter_mut().filter(|_| !planted(Bug::LifetimesNotKept)) {
+        read.restore.know_lockout(before.longest(known_at));
+    }
+    let lifetimes = before.followed_by(lifetimes::longest(directory), now);
+    if has_files && kept != Some(lifetimes) {
+        write_lifetimes(files, &settings.data, lifetimes)?;
+    }
+    Ok((lifetimes, before.earlier(known_at)))
 }
 
 /// Whether the shards were taken over from this process: each take-over raises the epoch by one. A

@@ -20,7 +20,7 @@ use ringwell_driver::membership::Membership;
 use ringwell_driver::message::Message;
 use ringwell_driver::node::{Begun, Node, Phase};
 use ringwell_driver::queue::Peers;
-use ringwell_driver::store::{Memory, ServedMap};
+use ringwell_driver::store::{Memory, read_lifetimes};
 use ringwell_driver::witness::{self, JournalWord};
 use ringwell_driver::{Path, Platform, Shard, rows, serve};
 use ringwell_engine::Restore;
@@ -215,8 +215,8 @@ fn a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last() {
         let shorter = |before: &Directory| before.change(demo_pools(10, 20, SHORT).unwrap(), &[]);
         change::apply(&platform, &own, &shard.peers, shorter).await.unwrap();
         let since = shard.now();
-        let kept = ServedMap::read(&OsFiles, &folder.path().join("a")).unwrap().unwrap();
-        assert_eq!(kept.lifetimes.unwrap().longest(since), LIFETIME);
+        let kept = read_lifetimes(&OsFiles, &folder.path().join("a")).unwrap().unwrap();
+        assert_eq!(kept.longest(since), LIFETIME);
         platform.sleep_until(platform.moment() + Duration::from_secs(1)).await;
         let more = |before: &Directory| {
             before.change(demo_pools(40, 20, SHORT).unwrap().split_off(10), &[])

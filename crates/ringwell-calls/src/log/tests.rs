@@ -333,19 +333,19 @@ async fn an_erased_visitor_is_also_removed_where_others_may_have_called() {
 #[tokio::test]
 async fn a_visitor_with_a_long_parameter_is_erased_and_no_one_else() {
     let (log, _folder) = log().await;
-    let long = |end: &str| ("gclid".to_owned(), format!("{}{end}", "x%".repeat(30_000)));
+    let parameter = |end: &str| ("gclid".to_owned(), format!("{}{end}", "x%".repeat(30_000)));
     let calls = ["1", "2"].map(|end| {
         let mut call = complete(end.parse().unwrap());
         let attribution = call.attribution.as_mut().unwrap();
-        attribution.allocation.as_mut().unwrap().parameters = vec![long(end)];
+        attribution.allocation.as_mut().unwrap().parameters = vec![parameter(end)];
         call
     });
     writer::together(&log, Millis(50_000), calls.iter()).await.unwrap();
-    let (name, value) = long("1");
+    let (name, value) = parameter("1");
     let erased = log.erase(&Whom::Parameter { name, value }, Millis(60_000)).await.unwrap();
     assert_eq!((erased.calls, erased.allocations.len()), (1, 1));
     let other = log.call(&calls[1].id()).await.unwrap().unwrap().call;
-    assert_eq!(other.attribution.allocation.unwrap().parameters, [long("2")]);
+    assert_eq!(other.attribution.allocation.unwrap().parameters, [parameter("2")]);
 }
 
 #[tokio::test]

@@ -212,7 +212,7 @@ fn a_name_is_simple_and_belongs_to_one_node() {
     check_with(
         "name = \"b\"",
         "name = \"a\"",
-        "cluster.toml:9: node[1].name: is that of the node on line 4 too; give each node a \
+        "cluster.toml:9: node[1].name: is also that of the node on line 4; give each node a \
          different name\n",
     );
 }
