@@ -71,6 +71,7 @@ pub async fn save<P: Platform>(shard: &Shard<P>, store: &impl Store) -> bool {
         Ok(()) => true,
         Err(trouble) => {
             tracing::error!(shard = shard.id, trouble, "no snapshot could be taken");
+            shard.note_failure(format!("no snapshot: {trouble}"));
             shard.is_stored() && shard.node.durability == Durability::Disk
         }
     }

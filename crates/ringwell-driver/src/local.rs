@@ -5,7 +5,7 @@
 //! which they were woken, unless the caller draws another; the same calls in the same order give
 //! the same run.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::btree_map::OccupiedEntry;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -30,6 +30,8 @@ struct Inner {
     ready: Arc<Ready>,
     timers: RefCell<BTreeMap<(Moment, u64), Waker>>,
     timers_made: Cell<u64>,
+    /// Wakes the work of [`Executor::run`].
+    work: OnceCell<(Arc<Signal>, Waker)>,
     now: Cell<Moment>,
     is_ended: Cell<bool>,
 }
@@ -173,18 +175,16 @@ impl Executor {
     /// ready before that: only a timer or another thread could then make progress.
     pub fn run<T>(&self, work: impl Future<Output = T>) -> Option<T> {
         let mut work = pin!(work);
-        let signal = Arc::new(Signal {
-            slot: usize::MAX,
-            task: u64::MAX,
-            is_queued: AtomicBool::new(true),
-            ready: Arc::clone(&self.0.ready),
+        let (signal, waker) = self.0.work.get_or_init(|| {
+            let (is_queued, ready) = (AtomicBool::new(false), Arc::clone(&self.0.ready));
+            let signal = Arc::new(Signal { slot: usize::MAX, task: u64::MAX, is_queued, ready });
+            (Arc::clone(&signal), signal.into())
         });
-        let waker = Waker::from(Arc::clone(&signal));
-        let mut next = Some(Arc::clone(&signal));
+        let mut next = Some(Arc::clone(signal));
         while let Some(woken) = next {
-            if Arc::ptr_eq(&woken, &signal) {
+            if Arc::ptr_eq(&woken, signal) {
                 signal.is_queued.store(false, Ordering::Release);
-                if let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(&waker)) {
+                if let Poll::Ready(output) = work.as_mut().poll(&mut Context::from_waker(waker)) {
                     return Some(output);
                 }
             } else {

@@ -16,9 +16,6 @@ use ringwell_journal::{SnapshotHeader, SnapshotWriter};
 use crate::canary::{Bug, planted};
 use crate::store::{Draft, FileError, Part, Store};
 
-/// The interval between two checks of the schedule.
-pub const ROUND: Millis = Millis(1_000);
-
 /// A shard that has been quiet for this long records the time; after that, the interval doubles
 /// each time.
 const TICK: Millis = Millis(5_000);

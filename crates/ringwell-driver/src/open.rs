@@ -27,7 +27,7 @@ pub use read::{
     shards_on_disk, specs,
 };
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
 
 use read::KeptIn;
@@ -71,6 +71,8 @@ pub struct Start<'a, F> {
     pub last_owner: Option<&'a LastOwner>,
     /// In a cluster: the shards of this node, and the version of the cluster file.
     pub member: Option<(&'a [u16], u64)>,
+    /// Opens only this shard: it takes over the lockouts of the others, whose files stay unchanged.
+    pub only: Option<u16>,
 }
 
 /// Shards that can serve, and the facts that concern all of them.
@@ -112,18 +114,27 @@ pub struct Begun<F: Files> {
 }
 
 impl<F: Files> Begun<F> {
-    /// Records what must be durable before an answer: the boot, the name of the data directory, and
-    /// `gap_until`, the end of the time in which answered allocations may be missing.
-    fn note(&mut self, start: &Start<'_, F>, gap_until: Option<Millis>) -> Result<(), FileError> {
+    /// Records what must be durable before an answer: the boot, the name of the data directory with
+    /// its `journals`, and `gap_until`, the end of the time in which answered allocations may be
+    /// missing.
+    fn note(
+        &mut self,
+        start: &Start<'_, F>,
+        mut journals: BTreeMap<u16, String>,
+        gap_until: Option<Millis>,
+    ) -> Result<(), FileError> {
         let Start { files, settings: Settings { data, durability, .. }, has_log, .. } = *start;
         if !has_log {
             note_unflushed(files, data, *durability, self.boot)?;
         }
         let is_copy = self.copied.is_some() && !planted(Bug::CopyKeepsName);
         let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
-        // A log has its own record of the shards.
-        let journals = if has_log { &[][..] } else { &self.shards };
-        let identity = draw(files, data, journals.iter().map(Opened::journal).collect())?.id;
+        journals.extend(self.shards.iter().map(Opened::journal));
+        if has_log {
+            // A log has its own record of the shards.
+            journals.clear();
+        }
+        let identity = draw(files, data, journals)?.id;
         self.identity = if has_log { IN_LOG.to_owned() } else { identity };
         self.gaps = Gaps::read(files, data)?;
         // Another machine may have noticed a loss.
@@ -239,7 +250,9 @@ pub fn begin<F: Files>(
     // Pools that are not in the list yet will be held for their own lifetimes, which may be longer
     // than all known ones.
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
-    let shards = reads.into_iter().map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
+    let journals = reads.iter().filter_map(Read::journal).collect();
+    let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
+    let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
     let mut begun = Begun {
         shards,
         clocks,
@@ -259,7 +272,7 @@ pub fn begin<F: Files>(
     };
     if has_files {
         begun.recorded_until = recorded_until;
-        begun.note(start, Some(clocks.wall(now)).filter(|_| !doubtful.is_empty()))?;
+        begun.note(start, journals, Some(clocks.wall(now)).filter(|_| !doubtful.is_empty()))?;
     }
     begun.served_lists = served_lists;
     if member.is_some() && !new.is_empty() {

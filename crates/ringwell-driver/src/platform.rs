@@ -5,6 +5,7 @@
 //! messages, the state of a process and loops over rows do not depend on it, so they are compiled
 //! only once.
 
+use std::convert::Infallible;
 use std::fmt;
 use std::future::Future;
 use std::ops::{Add, Sub};
@@ -61,6 +62,13 @@ pub trait Platform: Clone + fmt::Debug + 'static {
 
     /// Entries in one piece of a snapshot: other tasks run between two pieces.
     const SNAPSHOT_ENTRIES: u32 = ringwell_engine::PIECE_ENTRIES;
+
+    /// The interval between two rounds of maintenance.
+    const ROUND: Duration = Duration::from_secs(1);
+
+    /// Whether a batch may have waited past its deadline before [`crate::batch::answer`] gets it. Its
+    /// rows then overflow at once.
+    const STARTS_LATE: bool = false;
 
     /// Files of this process.
     type Files: Files;
@@ -252,6 +260,22 @@ pub trait Net: fmt::Debug + 'static {
 
     /// Counts, for metrics.
     fn stats(&self) -> NetStats;
+}
+
+/// There is no other process.
+impl Net for Infallible {
+    fn call(&self, _: Path, _: Bytes) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
+        let never = *self;
+        async move { match never {} }
+    }
+
+    fn close(&self) {
+        match *self {}
+    }
+
+    fn stats(&self) -> NetStats {
+        match *self {}
+    }
 }
 
 /// Counts of a connection to another process.

@@ -74,6 +74,10 @@ pub struct Shard<P> {
     pub snapshots: tokio::sync::Mutex<()>,
     /// Notified when a full group has been sealed and the next one accepts records.
     pub room: Notify,
+    /// Notified to try a group again at once that had no room on the disk.
+    pub retry: Notify,
+    /// The last failure that the shard has survived, as text.
+    last_failure: RefCell<Option<String>>,
     /// The time at which another node was last asked for its owners.
     learnt_at: Cell<Option<Moment>>,
     jobs: RefCell<Vec<Job>>,
@@ -117,6 +121,8 @@ impl<P: Platform> Shard<P> {
             pending: Notify::new(),
             snapshots: tokio::sync::Mutex::default(),
             room: Notify::new(),
+            retry: Notify::new(),
+            last_failure: RefCell::default(),
             learnt_at: Cell::default(),
             jobs: RefCell::default(),
             held_answers: Cell::default(),
@@ -208,7 +214,7 @@ impl<P: Platform> Shard<P> {
             Ok(answer) => answer,
             Err(panic) => {
                 // Without an answer the rows overflow at the batch's deadline.
-                self.report_panic(&panic);
+                self.report_panic(&*panic);
                 return;
             }
         };
@@ -328,8 +334,19 @@ impl<P: Platform> Shard<P> {
     }
 
     /// Records that nothing more is stored until a restart.
-    pub(crate) fn journal_failed(&self, reason: &str) {
+    pub fn journal_failed(&self, reason: &str) {
         self.hold_up(JournalState::Failed, Refusal::JournalFailed, reason);
+    }
+
+    /// Records a failure that the shard survives.
+    pub(crate) fn note_failure(&self, failure: String) {
+        *self.last_failure.borrow_mut() = Some(failure);
+    }
+
+    /// The last failure that the shard has survived, if there was one.
+    #[must_use]
+    pub fn last_failure(&self) -> Option<String> {
+        self.last_failure.borrow().clone()
     }
 
     /// Whether all records are stored.
@@ -360,17 +377,14 @@ impl<P: Platform> Shard<P> {
         // Unique enough to be found in a log, and an integer as the API requires.
         let handle =
             self.clock.now(self.platform.boot_time()).0 * 1000 + self.stats.panics.get() % 1000;
-        let message = panic
-            .downcast_ref::<&str>()
-            .copied()
-            .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-            .unwrap_or("no message");
+        let message = panic_text(panic);
         tracing::error!(
             shard = self.id,
             handle,
             message,
             "a request failed because of an internal error"
         );
+        self.note_failure(format!("error handle {handle}: {message}"));
         handle
     }
 
@@ -426,4 +440,11 @@ pub fn unanswered(answer: &PeerAnswer) -> Vec<Unanswered> {
     let numbers = answer.outcomes.iter();
     let numbers = numbers.filter_map(|outcome| Unanswered::new(outcome, allocated_at));
     numbers.collect()
+}
+
+/// The message of a panic that was caught: `&*caught`, because `&caught` is another value.
+#[must_use]
+pub fn panic_text(panic: &(dyn Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
 }

@@ -115,7 +115,7 @@ async fn stored<P: Platform>(
             }
             Appended::Full { group: again, error } => {
                 shard.hold_up(JournalState::Full, Refusal::JournalFull, &error);
-                shard.platform.sleep_until(shard.platform.moment() + RETRY).await;
+                shard.platform.within(RETRY, shard.retry.notified()).await;
                 group = again;
             }
             Appended::Taken { epoch } => {

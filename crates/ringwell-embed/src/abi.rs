@@ -8,11 +8,14 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
 
+use ringwell_driver::Moment;
+use ringwell_driver::shard::panic_text;
+use ringwell_driver::store::Files;
+use ringwell_os::OsFiles;
 use ringwell_wire::RequestError;
 
-use crate::engine::{Embedded, text_of};
+use crate::engine::Embedded;
 use crate::slots::{self, ENGINES_MAX, NoEngine};
 
 /// Increased with each change that older callers would not understand.
@@ -56,6 +59,12 @@ impl Bytes {
         Self { at: bytes.as_mut_ptr(), len: bytes.len(), room: bytes.capacity() }
     }
 }
+
+// SAFETY: an engine may move to another thread although it has `Rc`s and cells. All that refer to
+// one another are parts of the same engine and of its tasks, which no function of it returns; the
+// table of engines locks it for each call; and wakers, which tasks keep, are atomic. It keeps
+// nothing in the storage of a thread.
+unsafe impl Send for Embedded {}
 
 /// A status with its bytes.
 type Reply = (i32, Vec<u8>);
@@ -227,9 +236,8 @@ fn invalid() -> Reply {
     (INVALID, b"a pointer is null, or a length is more than there can be".to_vec())
 }
 
-/// The text of a panic's message.
 fn reason(panic: &(dyn Any + Send)) -> Vec<u8> {
-    let text = text_of(panic);
+    let text = panic_text(panic);
     format!("a fault of the engine's: {text}; close it and open it again").into_bytes()
 }
 
@@ -252,13 +260,11 @@ fn open(options: &[u8], handle: &mut u64) -> Reply {
 
 fn bulk(handle: u64, body: &[u8], key: Option<&[u8]>, deadline_ms: u64) -> Reply {
     // Another thread's call may be in progress, so waiting for it matters.
-    let started = Instant::now();
+    let started = Moment(OsFiles.moment());
     with(handle, |engine| {
-        let configured = engine.deadline_ms();
-        let ms = if deadline_ms == 0 { configured } else { deadline_ms.min(configured) };
-        let deadline = started + Duration::from_millis(ms);
-        match engine.read(body, key) {
-            Ok(()) => (OK, engine.answer(body.len(), deadline)),
+        let deadline = engine.deadline(started, deadline_ms);
+        match engine.answer(body, key, deadline) {
+            Ok(answer) => (OK, answer),
             Err(error) => refused(&error),
         }
     })

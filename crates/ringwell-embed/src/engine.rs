@@ -1,64 +1,64 @@
 //! The engine of one data directory: opening, answering, closing.
 //!
-//! The calling thread waits for the disk. Invariant: the answer of a batch is made after its
-//! records are as durable as configured; rows whose records were not taken are overflow, and their
-//! numbers are free again.
+//! The driver does the work, on the calling thread. Invariant: nothing that an engine consists of
+//! is referred to from outside it.
 
-use std::any::Any;
-use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::Instant;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_core::Millis;
-use ringwell_directory::{Config, Directory};
-use ringwell_driver::rows::{self, Planned, RowPlan};
-use ringwell_driver::store::{end_unflushed, settle_unflushed, unmark_restored};
-use ringwell_engine::{Doubts, Outcome, Refusal};
+use ringwell_directory::Directory;
+use ringwell_driver::batch::{self, Answered, Terms};
+use ringwell_driver::clock::{Clock, WALL_APART_WARNED};
+use ringwell_driver::maintenance::task as maintenance;
+use ringwell_driver::node::{Drills, Node};
+use ringwell_driver::open::{self, Begun, Believed, Opened, Start, shards_on_disk};
+use ringwell_driver::queue::Peers;
+use ringwell_driver::stats::Kind;
+use ringwell_driver::store::{Gaps, Inline, InlineJournal, Memory, Settings, Store};
+use ringwell_driver::{Moment, Platform, life, rows, writer};
+use ringwell_engine::{Doubts, Reading, Refusal};
 use ringwell_journal::Durability;
+use ringwell_os::clock::reading;
 use ringwell_os::{DataLock, OsFiles};
-use ringwell_wire::{Batch, BulkResponse, Limits, RequestError, ResponseRow, RowError};
+use ringwell_wire::{Batch, RequestError};
 use serde::Serialize;
 
-use crate::open::open_alone;
+use crate::caller::Caller;
 use crate::options::Options;
-use crate::shard::{NO_WRITES, Shard};
-use crate::upkeep::Upkeep;
-
-/// The approximate bytes of a row's answer, for which memory is reserved at once.
-const ROW_ANSWER_BYTES: usize = 160;
 
 /// As in the server: a batch that contains this text fails by a panic.
 const DRILL: &str = "RINGWELL_DRILL_PANIC_ON";
 
+/// The interval at which a serving engine checks whether the data directory is still its own.
+const LOCK_LOOK: Duration = Duration::from_secs(1);
+
+/// The number of the only shard.
+const SHARD: u16 = 0;
+
+type Shard = ringwell_driver::Shard<Caller>;
+
 /// An engine with its files.
 #[derive(Debug)]
 pub(crate) struct Embedded {
-    config: Config,
-    limits: Limits,
-    directory: Directory,
-    durability: Durability,
-    shard: Shard,
-    upkeep: Upkeep,
-    /// Memory for one batch, reused for the next.
-    batch: Batch,
-    plans: Vec<RowPlan>,
-    outcomes: Vec<Outcome>,
-    /// The digest of the current batch, if it is repeatable.
-    retry: Option<[u8; 16]>,
+    caller: Caller,
+    shard: Rc<Shard>,
+    store: Kept,
     /// The corrections of time or damage at startup.
     notes: Vec<String>,
-    batches: u64,
-    rows: u64,
-    faults: u64,
-    pub(crate) drill: Option<Vec<u8>>,
     /// Locked until the engine is closed.
     lock: Option<DataLock>,
     /// The time of the last check.
-    lock_seen: Millis,
+    lock_seen: Moment,
 }
 
-/// The interval at which a serving engine checks whether the data directory is still its own.
-const LOCK_LOOK: Millis = Millis(1_000);
+/// The shard's groups.
+#[derive(Debug)]
+enum Kept {
+    Files(Rc<InlineJournal<OsFiles>>),
+    Memory(Rc<Memory>),
+}
 
 /// The engine's description of itself.
 #[derive(Serialize)]
@@ -76,7 +76,7 @@ struct Status<'a> {
     journal: &'static str,
     groups: u64,
     segment_bytes: u64,
-    trouble: Option<&'a str>,
+    trouble: Option<String>,
     notes: &'a [String],
 }
 
@@ -84,157 +84,86 @@ impl Embedded {
     /// Locks the data directory, reads its files, and continues from them.
     ///
     /// # Errors
-    /// The error, as text. Nothing has been changed then.
+    /// The error, as text. Nothing has been changed then, unless a snapshot is the reason.
     pub(crate) fn open(options: &[u8]) -> Result<Self, String> {
+        let panic_on = std::env::var_os(DRILL).map(std::ffi::OsString::into_encoded_bytes);
+        Self::open_with(options, panic_on)
+    }
+
+    /// Like [`Self::open`]; a batch that contains `panic_on` fails by a panic.
+    pub(crate) fn open_with(options: &[u8], panic_on: Option<Vec<u8>>) -> Result<Self, String> {
         let Options { config, directory, durability } = Options::read(options)?;
         let has_files = durability != Durability::Memory;
         let lock = has_files.then(|| DataLock::acquire(&config.data)).transpose();
         let lock = lock.map_err(|error| error.to_string())?;
-        let alone = open_alone(&config, &directory, durability).map_err(|e| e.to_string())?;
-        let (doubts, boot) = (alone.doubts, alone.boot);
-        let shard = Shard::new(alone, durability);
-        let mut engine = Self {
-            limits: rows::limits(&config),
-            upkeep: Upkeep::new(config.journal.snapshot_every_bytes, &shard),
-            shard,
-            config,
-            directory,
-            durability,
-            batch: Batch::default(),
-            plans: Vec::new(),
-            outcomes: Vec::new(),
-            retry: None,
-            notes: notes(&doubts),
-            batches: 0,
-            rows: 0,
-            faults: 0,
-            drill: std::env::var_os(DRILL).map(std::ffi::OsString::into_encoded_bytes),
-            lock,
-            lock_seen: Millis::ZERO,
+        let settings = Settings::of(&config, &directory, durability);
+        let (reading, believed) = (reading(), Believed::of(&config));
+        let (mut begun, is_first) = begin(&settings, &directory, reading, believed)?;
+        let findings = begun.findings(is_first, Vec::new());
+        let clock = Clock::going_on(begun.clocks, reading.since_boot);
+        let Opened { engine, store, doubts, .. } = begun.shards.pop().ok_or("there is no shard")?;
+        let node = Node::new(config, directory, durability, &[SHARD], None, (None, findings));
+        let (node, caller) = (
+            Arc::new(node.with_drills(Drills { panic_on, ..Drills::default() })),
+            Caller::default(),
+        );
+        let shard = Shard::new(SHARD, node, caller.clone(), engine, clock, Peers::default());
+        let shard = Rc::new(shard);
+        let is_lengthened = doubts.lengthened.is_some();
+        let store = match store {
+            Inline::Files(journal) => Kept::Files(start(&shard, journal, is_lengthened)?),
+            Inline::Memory(memory) => Kept::Memory(start(&shard, memory, is_lengthened)?),
         };
-        // Holds because of doubts are in the open group.
-        let _ = engine.shard.commit();
-        match engine.upkeep.snapshot(&mut engine.shard) {
-            // No record shows that lockouts were lengthened, so the snapshot must.
-            Err(error) if doubts.lengthened.is_some() => {
-                return Err(format!("the snapshot with the extended lockouts: {error}"));
-            }
-            Err(error) => engine.notes.push(format!("no snapshot: {error}")),
-            // The hold is stored by now.
-            Ok(()) if durability != Durability::Memory => {
-                let data = &engine.config.data;
-                unmark_restored(&OsFiles, data)
-                    .and_then(|()| settle_unflushed(&OsFiles, data, durability, boot))
-                    .map_err(|error| error.to_string())?;
-            }
-            Ok(()) => {}
-        }
-        Ok(engine)
+        life::unmark(&OsFiles, &shard.node);
+        let notes = notes(&doubts).chain(shard.last_failure()).collect();
+        let lock_seen = caller.moment();
+        Ok(Self { caller, shard, store, notes, lock, lock_seen })
     }
 
-    /// The deadline of a batch without its own, in milliseconds.
-    pub(crate) fn deadline_ms(&self) -> u64 {
-        u64::try_from(self.config.deadline.as_millis()).unwrap_or(u64::MAX)
+    /// The time by which a batch that came at `from` must be answered, unless it has its own
+    /// deadline, which is sooner.
+    pub(crate) fn deadline(&self, from: Moment, own_ms: u64) -> Moment {
+        let configured = self.shard.node.config.deadline;
+        let own = Some(own_ms).filter(|ms| *ms > 0).map(Duration::from_millis);
+        from + own.map_or(configured, |own| own.min(configured))
     }
 
-    /// Reads a batch without changing anything. With `key` the batch is repeatable.
+    /// Answers a batch. With `key` it is repeatable.
     ///
     /// # Errors
-    /// [`RequestError`] if it is not a batch, or the key is too long.
-    pub(crate) fn read(&mut self, body: &[u8], key: Option<&[u8]>) -> Result<(), RequestError> {
-        self.retry = key.map_or(Ok(None), |key| rows::batch_digest(key, body))?;
-        let limit = self.config.limits.body_bytes;
+    /// [`RequestError`] if it is not a batch, or the key is too long. Nothing has been changed then.
+    pub(crate) fn answer(
+        &mut self,
+        body: &[u8],
+        key: Option<&[u8]>,
+        deadline: Moment,
+    ) -> Result<Vec<u8>, RequestError> {
+        self.check_lock();
+        let retry = key.map_or(Ok(None), |key| rows::batch_digest(key, body))?;
+        let node = &self.shard.node;
+        let limit = node.config.limits.body_bytes;
         if body.len() > limit {
             return Err(RequestError::TooLarge { limit });
         }
-        self.batch.parse(Bytes::copy_from_slice(body), &self.limits)?;
-        self.plans.clear();
-        let (text, rows) = (self.batch.text(), self.batch.rows());
-        self.plans.extend(rows::plans(&self.directory, &self.shard.engine, 0, text, rows));
-        Ok(())
-    }
-
-    /// Answers the current batch, of `body_bytes` bytes. A batch that waits past its deadline gets
-    /// overflow numbers.
-    pub(crate) fn answer(&mut self, body_bytes: usize, deadline: Instant) -> Vec<u8> {
-        let is_late = Instant::now() > deadline;
-        let now = self.shard.now();
-        self.check_lock(now);
-        self.shard.retry();
-        self.shard.make_room(body_bytes);
-        self.outcomes.clear();
-        self.outcomes.resize(self.plans.len(), Outcome::Refused(Refusal::Late));
-        let served = catch_unwind(AssertUnwindSafe(|| is_late || self.serve(now)));
-        let fault = served.err().map(|panic| self.report(panic.as_ref()));
-        if fault.is_some() {
-            // As in the server: the batch may be half applied.
-            self.shard.give_up(now, Refusal::Late, &mut self.outcomes);
-        }
-        let stored = self.shard.commit();
-        let is_too_late = Instant::now() > deadline + rows::LATE_MAX;
-        let stored = if is_too_late { stored.and(Err(Refusal::Late)) } else { stored };
-        if let Err(refusal) = stored {
-            self.shard.give_up(now, refusal, &mut self.outcomes);
-        }
-        let out = self.render(fault);
-        self.batches += 1;
-        self.rows += self.plans.len() as u64;
-        self.batch.clear();
-        if let Err(trouble) = self.upkeep.step(&mut self.shard) {
-            self.shard.trouble = Some(trouble);
-        }
-        out
+        let terms = Terms { retry, deadline, traced: None };
+        let read = |batch: &mut Batch| batch.parse(Bytes::copy_from_slice(body), &node.wire_limits);
+        let render = |answered: &Answered<'_>| answered.bulk();
+        self.caller.run(batch::answer(&self.shard, Kind::Bulk, &terms, read, render))
     }
 
     /// Ends the journal if another process may be using the data directory by now.
-    fn check_lock(&mut self, now: Millis) {
-        let Some(lock) = self.lock.as_ref().filter(|_| now.since(self.lock_seen) >= LOCK_LOOK)
-        else {
-            return;
-        };
+    fn check_lock(&mut self) {
+        let now = self.caller.moment();
+        let is_due = now.since(self.lock_seen) >= LOCK_LOOK;
+        let Some(lock) = self.lock.as_ref().filter(|_| is_due) else { return };
         self.lock_seen = now;
         if !lock.is_held() {
             let path = lock.path().display();
-            self.shard.fail(format!("{path} was removed or replaced: another process may serve"));
+            self.shard.journal_failed(&format!(
+                "{path} was removed or replaced: another process may serve"
+            ));
+            self.caller.end();
         }
-    }
-
-    /// Serves the rows; always returns `true`.
-    fn serve(&mut self, now: Millis) -> bool {
-        let retry = self.retry;
-        let text = self.batch.text();
-        if let Some(drill) = self.drill.as_deref().filter(|drill| !drill.is_empty()) {
-            let is_chosen = text.windows(drill.len()).any(|part| part == drill);
-            assert!(!is_chosen, "a drill: {DRILL} is in this batch");
-        }
-        let planned = Planned { text, rows: self.batch.rows(), plans: &self.plans, retry };
-        rows::serve(&mut self.shard.engine, 0, now, &planned, &mut self.outcomes);
-        true
-    }
-
-    /// Records an internal panic; the handle is in the answer and in [`Self::status`].
-    fn report(&mut self, panic: &(dyn Any + Send)) -> u64 {
-        self.faults += 1;
-        // Unique enough to be found, and an integer as the API requires.
-        let handle = self.shard.now().0 * 1000 + self.faults % 1000;
-        self.shard.trouble = Some(format!("error handle {handle}: {}", text_of(panic)));
-        handle
-    }
-
-    /// After an internal fault, every row names it.
-    fn render(&mut self, fault: Option<u64>) -> Vec<u8> {
-        let mut out = Vec::with_capacity(32 + ROW_ANSWER_BYTES * self.plans.len());
-        let mut writer = BulkResponse::new(&mut out, self.batch.text());
-        let rows = self.batch.rows().iter().zip(&self.plans).zip(&self.outcomes);
-        for ((row, plan), outcome) in rows {
-            let now = || self.shard.now();
-            let (answer, _) = rows::answer(&self.directory, row, plan, *outcome, now);
-            let of_fault =
-                fault.map(|handle| ResponseRow::Error(RowError::InternalServiceError { handle }));
-            writer.row(row.request_id, &of_fault.unwrap_or(answer));
-        }
-        writer.finish();
-        out
     }
 
     /// Stores the groups that wait for room on the disk.
@@ -242,10 +171,16 @@ impl Embedded {
     /// # Errors
     /// The error.
     pub(crate) fn flush(&mut self) -> Result<(), String> {
-        if !self.shard.has_files() {
+        self.shard.retry.notify_waiters();
+        if self.shard.node.answers_wait() {
+            self.shard.commit_soon();
+        }
+        self.caller.settle();
+        let refusal = self.shard.engine.borrow().refusal();
+        if refusal.is_none() && (self.shard.is_stored() || !self.shard.node.answers_wait()) {
             return Ok(());
         }
-        self.shard.store_pending().map_err(|_| self.trouble())
+        Err(self.trouble().unwrap_or_else(|| "the journal accepts no writes".to_owned()))
     }
 
     /// Takes a snapshot, so that the next start reads little.
@@ -253,7 +188,11 @@ impl Embedded {
     /// # Errors
     /// The file that could not be written. Then the previous one stays.
     pub(crate) fn snapshot(&mut self) -> Result<(), String> {
-        self.upkeep.snapshot(&mut self.shard)
+        self.flush()?;
+        match &self.store {
+            Kept::Files(journal) => self.caller.run(maintenance::snapshot(&self.shard, &**journal)),
+            Kept::Memory(_) => Ok(()),
+        }
     }
 
     /// Stores the open group, takes a snapshot and unlocks the data directory.
@@ -262,62 +201,121 @@ impl Embedded {
     /// Some records are not stored. No answer depended on them.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.flush()?;
-        // Without it the next start only reads more of the journal, unless that was not flushed.
-        let is_flushed = self.snapshot().is_ok() || self.durability == Durability::Disk;
-        if is_flushed && self.durability != Durability::Memory {
-            end_unflushed(&OsFiles, &self.config.data).map_err(|error| error.to_string())?;
+        if let Kept::Files(journal) = &self.store
+            && self.caller.run(life::save(&self.shard, &**journal))
+        {
+            life::end(&OsFiles, &self.shard.node);
         }
         Ok(())
     }
 
-    /// In a forked child: releases memory and files, and changes nothing, because everything
-    /// belongs to the parent.
-    pub(crate) fn abandon(self) {
-        self.upkeep.abandon();
+    /// In a forked child: releases its copy of the lock and forgets everything else, because
+    /// tasks would remove their unfinished files, which belong to the parent.
+    pub(crate) fn abandon(mut self) {
+        drop(self.lock.take());
+        std::mem::forget(self);
     }
 
     /// Its description and counts, as JSON.
     pub(crate) fn status(&self) -> Vec<u8> {
-        let (counts, journal) = (self.shard.engine.counts(), self.shard.store.stats());
+        let Shard { node, stats, engine, .. } = &*self.shard;
+        let (directory, counts) = (node.directory(), engine.borrow().counts());
+        let journal = match &self.store {
+            Kept::Files(journal) => journal.stats(),
+            Kept::Memory(memory) => memory.stats(),
+        };
         let status = Status {
             version: env!("CARGO_PKG_VERSION"),
-            durability: self.durability.to_string(),
-            deadline_ms: self.deadline_ms(),
-            ring_pools: self.directory.pool_count(),
-            numbers: self.directory.number_count(),
-            batches: self.batches,
-            rows: self.rows,
+            durability: node.durability.to_string(),
+            deadline_ms: u64::try_from(node.config.deadline.as_millis()).unwrap_or(u64::MAX),
+            ring_pools: directory.pool_count(),
+            numbers: directory.number_count(),
+            batches: stats.batches.get(),
+            rows: stats.rows.get(),
             allocated: counts.allocated,
             exhausted: counts.exhausted,
             carried: counts.carried,
-            journal: match self.shard.engine.refusal() {
+            journal: match engine.borrow().refusal() {
                 None => "writing",
                 Some(Refusal::JournalFull) => "full",
                 Some(_) => "failed",
             },
             groups: journal.frames,
             segment_bytes: journal.segment_bytes,
-            trouble: self.shard.trouble.as_deref(),
+            trouble: self.trouble(),
             notes: &self.notes,
         };
         // It contains only text and numbers, so it is always valid JSON.
         serde_json::to_vec(&status).unwrap_or_default()
     }
 
-    fn trouble(&self) -> String {
-        self.shard.trouble.clone().unwrap_or_else(|| NO_WRITES.to_owned())
+    /// The reason why the journal stores nothing, or else the last failure.
+    fn trouble(&self) -> Option<String> {
+        let trouble = self.shard.node.troubles().next();
+        trouble.map(|(.., trouble)| trouble.reason).or_else(|| self.shard.last_failure())
     }
 }
 
-/// The text of a panic.
-pub(crate) fn text_of(panic: &(dyn Any + Send)) -> &str {
-    let text = panic.downcast_ref::<&str>().copied();
-    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message")
+impl Drop for Embedded {
+    fn drop(&mut self) {
+        // Tasks refer to the shard, and the shard to the tasks.
+        self.caller.end();
+    }
+}
+
+/// Opens the directory's only shard. Other shards in the journals pass it their lockouts, and their
+/// files stay unchanged. Returns whether nothing had been served from the data before.
+fn begin(
+    settings: &Settings,
+    directory: &Directory,
+    reading: Reading,
+    believed: Believed,
+) -> Result<(Begun<OsFiles>, bool), String> {
+    let has_files = settings.durability != Durability::Memory;
+    let on_disk = has_files.then(|| shards_on_disk(&OsFiles, &settings.data)).transpose();
+    let on_disk = on_disk.map_err(|error| error.to_string())?.unwrap_or_default();
+    let read = |shard| {
+        let specs = open::specs(directory.pools_of(shard));
+        open::read(&OsFiles, settings, shard, &specs, believed)
+    };
+    let reads = (0..=on_disk.iter().copied().max().unwrap_or_default()).map(read);
+    let reads = reads.collect::<Result<Vec<_>, _>>().map_err(|error| error.to_string())?;
+    let start = Start {
+        files: &OsFiles,
+        settings,
+        directory,
+        reading,
+        on_disk: &on_disk,
+        has_log: false,
+        noted_gaps: &Gaps::default(),
+        last_owner: None,
+        member: None,
+        only: Some(SHARD),
+    };
+    let begun = open::begin(reads, &start).map_err(|error| error.to_string())?;
+    open::report_copied(settings, begun.copied);
+    Ok((begun, has_files && on_disk.is_empty()))
+}
+
+/// Starts the shard's tasks; takes a snapshot in between, as every start does.
+///
+/// # Errors
+/// The shard must not continue without a snapshot, and there is none.
+fn start<S: Store>(shard: &Rc<Shard>, store: S, is_lengthened: bool) -> Result<Rc<S>, String> {
+    let (caller, store) = (&shard.platform, Rc::new(store));
+    caller.spawn(writer::run(Rc::clone(shard), Rc::clone(&store)));
+    let begun = caller.run(life::begin_shard(shard, &*store, is_lengthened));
+    if let Err(error) = begun {
+        caller.end();
+        return Err(format!("the snapshot with the extended lockouts: {error}"));
+    }
+    caller.spawn(maintenance::run(Rc::clone(shard), Rc::clone(&store)));
+    Ok(store)
 }
 
 /// The operator's notes on the start.
-fn notes(doubts: &Doubts) -> Vec<String> {
-    let Doubts { lengthened, wall_less_shard, held_until } = doubts;
+fn notes(doubts: &Doubts) -> impl Iterator<Item = String> + use<> {
+    let Doubts { lengthened, wall_less_shard, held_until } = *doubts;
     let ahead = lengthened.map(|by| {
         format!(
             "the machine was booted since: lockouts from before last {} ms longer, because only \
@@ -325,7 +323,7 @@ fn notes(doubts: &Doubts) -> Vec<String> {
             by.0
         )
     });
-    let is_apart = wall_less_shard.unsigned_abs() > 1_000;
+    let is_apart = wall_less_shard.unsigned_abs() > WALL_APART_WARNED.0;
     let behind = is_apart.then(|| {
         format!("the wall clock is {wall_less_shard} ms ahead of this engine's time: it was set")
     });
@@ -334,5 +332,5 @@ fn notes(doubts: &Doubts) -> Vec<String> {
             lockout"
             .to_owned()
     });
-    [ahead, behind, held].into_iter().flatten().collect()
+    [ahead, behind, held].into_iter().flatten()
 }

@@ -102,6 +102,7 @@ pub(crate) fn start(
         noted_gaps: &noted_gaps,
         last_owner,
         member: membership.map(|it| (&*it.own().shards, it.cluster().version())),
+        only: None,
     };
     let mut begun = open::begin(reads, &start)?;
     let is_first = settings.durability != Durability::Memory && on_disk.is_empty();

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ringwell_driver::Bug;
+use ringwell_driver::shard::panic_text;
 
 use crate::fault::Kind;
 use crate::files::lock;
@@ -71,8 +72,7 @@ pub fn run(options: &Options) -> Report {
     let mut world = World::new(options);
     // Production code asserts its assumptions: a failed assertion is a finding like any other.
     let judged = catch_unwind(AssertUnwindSafe(|| world.run())).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        let text = panic_text(&*panic).to_owned();
         Err(Violation { rule: "panic", text, number: 0, shard: 0 })
     });
     let call_faults = lock(&world.shared.call_faults);

@@ -164,6 +164,7 @@ impl World {
             noted_gaps: &Gaps::default(),
             last_owner: None,
             member: Some((&own, membership.cluster().version())),
+            only: None,
         };
         let mut begun = open::begin(reads, &start)?;
         let is_first = durability != Durability::Memory && on_disk.is_empty();

@@ -47,7 +47,7 @@ pub async fn answer<P: Platform, T, E>(
         flight.job().plan(&shard.directory(), &shard.engine.borrow(), shard.id, has_source);
         flight.start(terms);
     }));
-    let failed = started.err().map(|panic| shard.report_panic(&panic));
+    let failed = started.err().map(|panic| shard.report_panic(&*panic));
     let has_waited = failed.is_none() && flight.finish(terms).await;
     let (own, served_at) = (shard.id, flight.served_at());
     let out = {

@@ -84,6 +84,9 @@ impl<P: Platform> InFlight<P> {
         let shard = Rc::clone(&self.shard);
         let job = self.job();
         job.outcomes.resize(job.plans.len(), Outcome::Refused(Refusal::Late));
+        if P::STARTS_LATE && shard.platform.moment() > terms.deadline {
+            return;
+        }
         if shard.peers.are_several() {
             let shards = shard.directory().shards();
             job.ask_others(&shard.peers, shard.id, shards, terms);

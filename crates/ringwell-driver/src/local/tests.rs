@@ -4,6 +4,7 @@ use proptest::prelude::*;
 use tokio::sync::{mpsc, oneshot};
 
 use super::*;
+use crate::commit::Commit;
 
 fn at(ms: u64) -> Moment {
     Moment(Duration::from_millis(ms))
@@ -89,6 +90,18 @@ fn run_shares_turns_with_the_tasks_that_it_waits_for() {
     });
     assert_eq!(answer, Some(Some(7)));
     assert_eq!(executor.run(std::future::pending::<()>()), None);
+}
+
+/// It keeps the waker of the first poll, as a task does that waits for a group.
+#[test]
+fn work_that_goes_on_in_another_run_is_still_woken() {
+    let executor = Executor::new();
+    let commit = Rc::new(Commit::new(0));
+    let mut work = pin!(commit.wait(1));
+    assert_eq!(executor.run(work.as_mut()), None);
+    let stored = Rc::clone(&commit);
+    executor.spawn(async move { stored.advance(1) });
+    assert_eq!(executor.run(work), Some(Ok(())));
 }
 
 /// When dropped, it sends, spawns and wakes, like destructors of batches.

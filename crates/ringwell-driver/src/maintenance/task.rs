@@ -8,7 +8,7 @@ use ringwell_core::{Millis, Throttle};
 use ringwell_engine::Refusal;
 use ringwell_journal::Group;
 
-use super::{Carry, ROUND, Rounds, Snapshot};
+use super::{Carry, Rounds, Snapshot};
 use crate::canary::{Bug, planted};
 use crate::clock::WALL_APART_WARNED;
 use crate::platform::Platform;
@@ -40,7 +40,7 @@ pub async fn run<P: Platform, S: Store>(thread: Rc<Shard<P>>, store: Rc<S>) {
     let mut round = thread.platform.moment();
     loop {
         thread.platform.sleep_until(round).await;
-        round = thread.platform.moment() + Duration::from_millis(ROUND.0);
+        round = thread.platform.moment() + P::ROUND;
         let (now, clocks) = (thread.now(), thread.clocks());
         if rounds.tick(&mut thread.engine.borrow_mut(), now, clocks) {
             thread.commit_soon();
@@ -102,11 +102,11 @@ fn report<P: Platform>(
     outcome: Result<(), Trouble>,
     throttle: &Throttle,
 ) {
-    if let Err(trouble) = outcome
-        && let Some(left_out) = throttle.pass(thread.platform.moment().0)
-    {
+    let Err(trouble) = outcome else { return };
+    if let Some(left_out) = throttle.pass(thread.platform.moment().0) {
         tracing::warn!(shard = thread.id, trouble, left_out, "{what}: will be tried again");
     }
+    thread.note_failure(trouble);
 }
 
 /// Takes a snapshot, piece by piece between batches.

@@ -138,45 +138,4 @@ impl<F: Files> Inline<F> {
             Self::Memory(memory) => memory.identity(),
         }
     }
-
-    /// Stores a group synchronously.
-    ///
-    /// # Errors
-    /// The same as for [`InlineJournal::store`].
-    pub fn store(&self, group: Group) -> Result<Vec<u8>, Box<Unstored>> {
-        match self {
-            Self::Files(journal) => journal.store(group),
-            Self::Memory(memory) => {
-                memory.store(group);
-                Ok(Vec::new())
-            }
-        }
-    }
-
-    /// The journal in files, if there is one.
-    #[must_use]
-    pub fn files(&self) -> Option<&InlineJournal<F>> {
-        match self {
-            Self::Files(journal) => Some(journal),
-            Self::Memory(_) => None,
-        }
-    }
-
-    /// The groups in memory, if there are no files.
-    #[must_use]
-    pub fn memory(&self) -> Option<&Memory> {
-        match self {
-            Self::Files(_) => None,
-            Self::Memory(memory) => Some(memory),
-        }
-    }
-
-    /// The store's counts since it was opened.
-    #[must_use]
-    pub fn stats(&self) -> Stats {
-        match self {
-            Self::Files(journal) => journal.stats(),
-            Self::Memory(memory) => memory.stats(),
-        }
-    }
 }

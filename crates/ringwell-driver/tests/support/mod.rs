@@ -1,5 +1,6 @@
 //! A platform in virtual time, for tests: nothing sleeps, and every run is the same.
 
+use std::convert::Infallible;
 use std::future::{Future, ready};
 use std::pin::pin;
 use std::rc::Rc;
@@ -7,7 +8,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use hdrhistogram::Histogram;
 use ringwell_core::Millis;
 use ringwell_directory::{Config, Directory, RingPool, demo_pools};
 use ringwell_driver::batch::{self, Answered, Terms};
@@ -15,10 +15,9 @@ use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::local::{Executor, turn};
 use ringwell_driver::message::Message;
 use ringwell_driver::node::{Begun, Node};
-use ringwell_driver::platform::NetStats;
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::Kind;
-use ringwell_driver::{Moment, Net, Path, Platform, Shard, Trouble};
+use ringwell_driver::{Moment, Platform, Shard};
 use ringwell_engine::Restore;
 use ringwell_journal::{Durability, Tip};
 use ringwell_os::OsFiles;
@@ -35,27 +34,11 @@ const WALL: Duration = Duration::from_secs(1_700_000_000);
 #[derive(Clone, Debug, Default)]
 pub struct Virtual(pub Executor);
 
-/// There is no other process.
-#[derive(Debug)]
-pub struct Alone;
-
-impl Net for Alone {
-    fn call(&self, _: Path, _: Bytes) -> impl Future<Output = Result<Bytes, Trouble>> + 'static {
-        ready(Err(Trouble::Lost("there is no other node".to_owned())))
-    }
-
-    fn close(&self) {}
-
-    fn stats(&self) -> NetStats {
-        NetStats { connections: 0, connects: 0, latency: Histogram::new(2).unwrap() }
-    }
-}
-
 impl Platform for Virtual {
     const TURNS_TO_READ: usize = 1;
 
     type Files = OsFiles;
-    type Net = Alone;
+    type Net = Infallible;
 
     fn files(&self) -> OsFiles {
         OsFiles

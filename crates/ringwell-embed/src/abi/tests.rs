@@ -5,6 +5,7 @@ mod durability;
 mod misuse;
 
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use super::*;
 

@@ -200,6 +200,7 @@ impl Start {
             noted_gaps: &Gaps::default(),
             last_owner: self.last_owner.as_ref(),
             member: None,
+            only: None,
         };
         // The judge's own rule for heartbeats: they count if all epochs are those of the previous
         // owner.

@@ -110,15 +110,16 @@ fn a_panic_is_a_status_and_breaks_its_engine_alone() {
 
 #[test]
 fn a_panic_during_a_batch_costs_that_batch_and_returns_its_numbers() {
-    let engine = memory(9);
-    slots::with(engine.0, |engine| engine.drill = Some(b"autos".to_vec())).unwrap();
+    let options = options(Path::new(""), "memory", 9);
+    let drilled = Embedded::open_with(options.as_bytes(), Some(b"autos".to_vec())).unwrap();
+    let engine = Opened(slots::put(drilled).unwrap());
     let (status, text) = engine.bulk(&batch(2));
     assert_eq!((status, text.matches("InternalServiceError").count()), (OK, 2), "{text}");
     let handle = text.split("error handle ").nth(1).unwrap().split('"').next().unwrap();
     let trouble = engine.status()["trouble"].as_str().unwrap().to_owned();
     assert!(trouble.contains(handle) && trouble.contains("a drill"), "{trouble}");
-    slots::with(engine.0, |engine| engine.drill = None).unwrap();
-    assert_eq!(engine.numbers(1), ["8885550101"]);
+    let (_, text) = engine.bulk(&batch(1).replace("autos", "boats"));
+    assert_eq!(numbers_of(&text), ["8885550101"]);
 }
 
 #[test]
