@@ -243,6 +243,44 @@ fn a_clippy_toml_of_a_crate_repeats_the_root_s_which_it_replaces() {
     });
 }
 
+/// The crates whose own invariants are asserted, and how many assertions each has for 100
+/// functions at least, without its tests. Decoders have none: they refuse input with an error.
+const ASSERTIONS: [(&str, usize); 3] =
+    [("ringwell-core", 37), ("ringwell-journal", 18), ("ringwell-engine", 20)];
+
+#[test]
+fn crates_assert_their_invariants_as_often_as_before() {
+    for (name, least) in ASSERTIONS {
+        let folder = Path::new("crates").join(name).join("src");
+        let is_code = |file: &PathBuf| {
+            let is_test = |part| part == Component::Normal("tests".as_ref());
+            let is_tests = file.components().any(is_test) || file.ends_with("tests.rs");
+            file.starts_with(&folder) && is_source(file) && !is_tests
+        };
+        let (mut functions, mut assertions) = (0, 0);
+        for file in files().into_iter().filter(is_code) {
+            let Ok(text) = std::fs::read_to_string(root().join(&file)) else { continue };
+            // Tests within a file are at its end.
+            let code = text.split("#[cfg(test)]\n#[test]").next().unwrap_or_default();
+            let lines = code.lines().filter(|line| !line.trim_start().starts_with("//"));
+            for line in lines {
+                functions += usize::from(line.contains("fn ") && line.contains('('));
+                assertions += line.matches("assert!(").count();
+            }
+        }
+        let share = 100 * assertions / functions;
+        assert!(
+            share >= least,
+            "{name} has {assertions} assertions in {functions} functions, {share} for 100 and not \
+             {least}: which invariants does the new code rely on?"
+        );
+        assert!(
+            share < least + 5,
+            "{name} has {share} assertions for 100 functions: raise {least}"
+        );
+    }
+}
+
 #[test]
 fn the_list_of_exceptions_only_shrinks() {
     for (rule, file) in EXCEPTIONS {

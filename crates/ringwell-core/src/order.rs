@@ -39,7 +39,9 @@ impl Order {
     pub(crate) fn changed(&mut self, slots: &[Slot], slot: u32) {
         let at = self.place[slot as usize] as usize;
         assert!(self.heap[at] == slot, "the order has a number elsewhere");
+        assert!(self.heap.len() == slots.len(), "the order is of another pool");
         let at = self.rise(slots, at);
+        assert!(self.heap[at] == slot, "another number has risen");
         self.sink(slots, at);
     }
 
@@ -57,6 +59,8 @@ impl Order {
     }
 
     fn sink(&mut self, slots: &[Slot], mut at: usize) {
+        let is_below = at == 0 || !self.comes_before(slots, at, (at - 1) / 2);
+        assert!(is_below, "a number is above one that comes before it");
         loop {
             let left = 2 * at + 1;
             if left >= self.heap.len() {
@@ -75,7 +79,9 @@ impl Order {
 
     fn swap(&mut self, a: usize, b: usize) {
         self.heap.swap(a, b);
-        self.place.swap(self.heap[a] as usize, self.heap[b] as usize);
+        let [a_slot, b_slot] = [a, b].map(|at| self.heap[at] as usize);
+        self.place.swap(a_slot, b_slot);
+        assert!(self.place[a_slot] as usize == a, "the order and its inverse differ");
     }
 }
 

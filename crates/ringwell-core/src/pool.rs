@@ -84,6 +84,8 @@ impl Pool {
                 // The slot before the head becomes free last.
                 let last = head.checked_sub(1).unwrap_or(count - 1);
                 (pool.head, pool.last_until) = (head, slots[last as usize].locked_until);
+                let first = slots[head as usize].locked_until;
+                assert!(first <= pool.last_until, "the ring begins with a later number");
             }
             None => pool.order = Some(Box::new(Order::new(slots))),
         }
@@ -147,6 +149,8 @@ impl Pool {
             // allocated earlier.
             None if until < self.last_until => self.changed(all, slot),
             None => {
+                // Debug builds only: it takes two instructions a row.
+                debug_assert!(place == self.head, "the ring hands out another than its head");
                 self.head = if place + 1 == self.count { 0 } else { place + 1 };
                 self.last_until = until;
             }
@@ -166,6 +170,7 @@ impl Pool {
 
     /// Follows a change of the position of `slot`, which decides among equals only.
     pub(crate) fn reposition(&mut self, all: &[Slot], slot: u32) {
+        assert!(self.slot_range().contains(&slot), "the number is in another pool");
         if let Some(order) = &mut self.order {
             order.changed(run(all, self.base, self.count), slot - self.base);
         }

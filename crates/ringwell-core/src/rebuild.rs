@@ -68,6 +68,7 @@ impl Rebuild {
                 slots.extend(range.iter().map(Slot::new));
             }
         }
+        assert!(slots.len() == count, "a pool has another count of numbers than its list");
         Self {
             specs,
             slots,
@@ -285,6 +286,7 @@ impl Rebuild {
             base += count;
         }
         assert!(base as usize == shard.slots.len(), "a slot is in no pool");
+        assert!(shard.places.len() == shard.pools.len(), "a pool is at two indices");
         shard.has_orders = shard.pools.iter().any(Pool::has_order);
         // A visitor whose lockout ended may have got another number later; the later number counts.
         let mut visitors: Vec<(u32, VisitorId)> = visitors.into_iter().collect();
@@ -326,7 +328,10 @@ impl Rebuild {
         if self.slots.get(hint as usize).is_some_and(|slot| slot.number == number) {
             return Some(hint);
         }
-        self.runs.find(number).map(|place| place.slot)
+        let slot = self.runs.find(number).map(|place| place.slot);
+        let is_its = |slot: u32| self.slots[slot as usize].number == number;
+        assert!(slot.is_none_or(is_its), "a slot has another number than its run");
+        slot
     }
 }
 
@@ -337,6 +342,7 @@ fn with_room<T>(count: usize, spare: usize) -> Vec<T> {
     if list.try_reserve_exact(2 * count + spare).is_err() {
         list.reserve_exact(count);
     }
+    assert!(list.capacity() >= count, "the list has no room");
     list
 }
 

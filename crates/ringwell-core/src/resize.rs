@@ -36,12 +36,16 @@ impl Shard {
 
     /// Makes part of the room that a pool of `spec` will take, because the first use of memory
     /// takes longest and a large pool has megabytes. Returns `false` if there is enough.
+    ///
+    /// # Panics
+    /// Only if an invariant of the shard is broken.
     pub fn make_room(&mut self, spec: &PoolSpec) -> bool {
         let (count, end) = (count_of(spec), u32::try_from(self.slots.len()).unwrap_or(u32::MAX));
         if count <= ROOM_PIECE || self.vacant.has(count) {
             return false;
         }
         let more = ROOM_PIECE.min(count - self.vacant.before(end));
+        assert!(more > 0, "a room that is missing is there");
         self.slots.resize(self.slots.len() + more as usize, Slot::VACANT);
         self.vacant.give(end, more);
         true
@@ -72,7 +76,8 @@ impl Shard {
         }
         let before = &mut self.pools[pool as usize];
         assert!(before.is(spec.id) || before.is_vacant(), "two pools at one index");
-        self.places.insert(spec.id, pool);
+        let place = self.places.insert(spec.id, pool);
+        assert!(place.is_none_or(|place| place == pool), "a pool is at two indices");
         let (mut held_until, is_sticky) = (before.held_until, before.sticky);
         held_until = held_until.max(self.held_all);
         let counts = (before.allocated, before.exhausted);
@@ -95,6 +100,7 @@ impl Shard {
         put.sticky = is_sticky || !visitors.is_empty();
         self.has_orders |= put.has_order();
         self.pools[pool as usize] = put;
+        assert!(self.ranges(pool) == spec.numbers, "the pool has other numbers than its list");
         // A visitor whose lockout ended may have got another number later; the later number counts.
         visitors.sort_by_key(|(slot, _)| {
             let state = &self.slots[*slot as usize];
@@ -157,6 +163,8 @@ impl Shard {
             from.local_at.min(now - Millis(1)).max(before)
         };
         assert!(merged.slot.locked_until >= slot.locked_until, "a lockout was shortened");
+        assert!(merged.local_at >= before, "an older allocation counts as the newest");
+        assert!(merged.slot.position >= slot.position, "a record is earlier than an older one");
         let keeps_visitor = is_older || (is_same && from.visitor.is_none());
         let Some(place) = self.runs.find(number) else {
             if let Some(own) = self.retired.get(&number).filter(|_| keeps_visitor) {
@@ -165,7 +173,8 @@ impl Shard {
             self.retired.insert(number, merged);
             return Some(merged);
         };
-        self.slots[place.slot as usize] = merged.slot;
+        let known = core::mem::replace(&mut self.slots[place.slot as usize], merged.slot);
+        assert!(known.number == number, "a slot has another number than its run");
         self.foreign_times.note(number, merged.slot.allocated_at, merged.local_at);
         let owner = &mut self.pools[place.pool as usize];
         if keeps_visitor {
@@ -204,6 +213,10 @@ impl Shard {
     /// Returns the first of `count` consecutive vacant slots.
     fn room(&mut self, count: u32) -> u32 {
         if let Some(base) = self.vacant.take(count) {
+            // Not all of them: reading a large pool's slots would take milliseconds.
+            let room = &self.slots[base as usize..(base + count) as usize];
+            let ends = [room.first(), room.last()].into_iter().flatten();
+            assert!({ ends }.all(|slot| *slot == Slot::VACANT), "a vacant slot has a number");
             return base;
         }
         let base = u32::try_from(self.slots.len()).ok();
@@ -229,7 +242,8 @@ impl Shard {
                 for i in 0..shared.count() {
                     let old = &mut self.slots[(from + i) as usize];
                     let state = core::mem::replace(old, Slot::VACANT);
-                    self.slots[(to + i) as usize] = state;
+                    let new = core::mem::replace(&mut self.slots[(to + i) as usize], state);
+                    assert!(new.number == state.number, "a number got the state of another");
                     if is_sticky && let Some(visitor) = self.visitors.visitor(from + i) {
                         visitors.push((to + i, visitor));
                     }
@@ -287,7 +301,8 @@ impl Shard {
             for number in back {
                 let Some(retired) = self.retired.remove(&number) else { continue };
                 let slot = next + offset(*range, number);
-                self.slots[slot as usize] = retired.slot;
+                let known = core::mem::replace(&mut self.slots[slot as usize], retired.slot);
+                assert!(known == Slot::new(number), "a number was in rotation and retired");
                 self.foreign_times.note(number, retired.slot.allocated_at, retired.local_at);
                 note(&mut moved, number);
                 if let Some(visitor) = retired.visitor.filter(|_| retired.pool == spec.id) {
@@ -307,6 +322,7 @@ fn note(moved: &mut Option<&mut Vec<PromoNumber>>, number: PromoNumber) {
 
 /// The place of `number` in `range`, which contains it.
 fn offset(range: NumberRange, number: PromoNumber) -> u32 {
+    assert!(range.contains(number), "the number is outside of its range");
     u32::try_from(number.to_e164() - range.first().to_e164()).unwrap_or_default()
 }
 

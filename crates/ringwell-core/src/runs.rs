@@ -63,7 +63,9 @@ impl Runs {
         let within = self.0.range(range.first()..=range.last());
         let mut runs = before.into_iter().chain(within).map(|(_, run)| run);
         let run = runs.find(|run| run.pool != pool && run.range.last() >= range.first())?;
-        Some(run.range.first().max(range.first()))
+        let number = run.range.first().max(range.first());
+        assert!(range.contains(number) && run.range.contains(number), "a run lacks its number");
+        Some(number)
     }
 
     /// Adds a run: the numbers of `range` have consecutive slots starting at `slot`, and belong to

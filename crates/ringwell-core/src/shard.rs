@@ -202,7 +202,9 @@ impl Shard {
         position: Position,
     ) -> Option<Grant> {
         let kept = self.visitors.slot(pool, visitor)?;
-        let is_held = self.pools[pool as usize].held_until > now;
+        let owner = &self.pools[pool as usize];
+        assert!(owner.slot_range().contains(&kept), "the visitor's number is in another pool");
+        let is_held = owner.held_until > now;
         if is_held || self.slots[kept as usize].is_free(now) {
             return None;
         }
@@ -217,11 +219,15 @@ impl Shard {
 
     /// Locks the number of `slot` for a lifetime from `now`, as part of its newest allocation, even
     /// if its lockout is over. `None` if there is no such slot.
+    ///
+    /// # Panics
+    /// Only if an invariant of the shard is broken.
     pub fn extend(&mut self, now: Millis, slot: u32, position: Position) -> Option<Grant> {
         let pool = self.pool_of(slot)?;
         let owner = &mut self.pools[pool as usize];
         let held = self.slots.get_mut(slot as usize)?;
         let previous = held.position;
+        assert!(previous < position, "a record is earlier than an older one");
         held.locked_until = held.locked_until.max(now + owner.lifetime);
         held.position = position;
         let (number, locked_until) = (held.number, held.locked_until);
@@ -241,6 +247,9 @@ impl Shard {
     /// Ends the lockout of the allocation that was made at `allocated_at`, if it is still the
     /// newest of `slot` and still locked; `None` otherwise. The number is free from the next
     /// millisecond on, so that number and time of an allocation identify it.
+    ///
+    /// # Panics
+    /// Only if an invariant of the shard is broken.
     pub fn release(
         &mut self,
         now: Millis,
@@ -255,6 +264,7 @@ impl Shard {
             return None;
         }
         let previous = held.position;
+        assert!(previous < position, "a record is earlier than an older one");
         held.locked_until = until;
         held.position = position;
         let number = held.number;
@@ -268,6 +278,9 @@ impl Shard {
     /// becomes the number's newest again and is returned as well. Also `None` if the number has
     /// been kept in between or too many allocations have followed; the lockout then runs to its
     /// end.
+    ///
+    /// # Panics
+    /// Only if an invariant of the shard is broken.
     pub fn withdraw(
         &mut self,
         now: Millis,
@@ -278,6 +291,7 @@ impl Shard {
         let newest = self.slots.get(slot as usize)?;
         let before = self.recent.before(newest.position, newest.allocated_at)?;
         let grant = self.release(now, slot, allocated_at, position)?;
+        assert!(before.position < grant.previous, "an allocation replaced a later one");
         self.slots[slot as usize].allocated_at = before.allocated_at;
         self.foreign_times.note(grant.number, before.allocated_at, before.local_at);
         Some((grant, before))
@@ -305,12 +319,16 @@ impl Shard {
     /// Forgets holds of removed pools that are over at `now`, once there are more than this many,
     /// so that removed pools do not fill memory. Allocations older than those holds may then be
     /// sent to the next owner, as for a pool that was never held.
+    ///
+    /// # Panics
+    /// Only if an invariant of the shard is broken.
     pub fn forget_holds(&mut self, now: Millis) {
         if self.holds_elsewhere.len() > self.holds_kept {
             self.holds_elsewhere.retain(|_, until| *until > now);
             // Running holds are kept, in any number; checked again when they have doubled.
             self.holds_kept = HOLDS_KEPT_MIN.max(2 * self.holds_elsewhere.len());
         }
+        assert!(self.holds_elsewhere.len() <= self.holds_kept, "more holds than are kept");
     }
 
     /// Whether the pool of `slot` is held at `now` because part of its history is in doubt.
@@ -343,9 +361,15 @@ impl Shard {
     }
 
     /// The slot of a number in rotation.
+    ///
+    /// # Panics
+    /// Only if an invariant of the shard is broken.
     #[must_use]
     pub fn find(&self, number: PromoNumber) -> Option<u32> {
-        self.runs.find(number).map(|place| place.slot)
+        let slot = self.runs.find(number).map(|place| place.slot);
+        let is_its = |slot: u32| self.slots[slot as usize].number == number;
+        assert!(slot.is_none_or(is_its), "a slot has another number than its run");
+        slot
     }
 
     /// A number's newest allocation, whether it is in rotation or retired.

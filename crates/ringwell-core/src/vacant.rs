@@ -47,11 +47,12 @@ impl Vacant {
     pub(crate) fn give(&mut self, mut base: u32, mut count: u32) {
         let next = self.lengths.range(base..).next();
         assert!(next.is_none_or(|(next, _)| *next >= base + count), "slots were returned twice");
-        if let Some((&before, &length)) = self.lengths.range(..base).next_back()
-            && before + length == base
-        {
-            self.remove(before);
-            (base, count) = (before, count + length);
+        if let Some((&before, &length)) = self.lengths.range(..base).next_back() {
+            assert!(before + length <= base, "slots were returned twice");
+            if before + length == base {
+                self.remove(before);
+                (base, count) = (before, count + length);
+            }
         }
         if let Some(length) = self.remove(base + count) {
             count += length;
@@ -63,6 +64,7 @@ impl Vacant {
         assert!(length > 0, "a run has a slot at least");
         let is_new = self.lengths.insert(base, length).is_none();
         assert!(self.by_length.insert((length, base)) && is_new, "a run is vacant twice");
+        assert!(self.lengths.len() == self.by_length.len(), "the two orders differ");
         self.count += length as usize;
     }
 

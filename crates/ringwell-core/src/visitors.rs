@@ -35,7 +35,9 @@ impl Visitors {
             let back = self.visitors.remove(&before);
             assert!(back == Some((pool, visitor)), "a number was held by another visitor");
         }
-        self.visitors.insert(slot, (pool, visitor));
+        let other = self.visitors.insert(slot, (pool, visitor));
+        assert!(other.is_none(), "a number has two visitors");
+        assert!(self.visitors.len() == self.slots.len(), "the two maps differ");
     }
 }
 

@@ -27,13 +27,13 @@ impl Commit {
         Self { durable: Cell::new(durable), ..Self::default() }
     }
 
-    /// Records that everything up to this group is durable.
+    /// The last durable group.
     #[must_use]
     pub fn durable(&self) -> u64 {
         self.durable.get()
     }
 
-    /// Whether everything up to `group` is durable.
+    /// Records that everything up to `group` is durable.
     pub fn advance(&self, group: u64) {
         self.refusals.set((self.refusals.get().0, None));
         self.durable.set(self.durable.get().max(group));

@@ -161,6 +161,7 @@ impl Answers {
         row: RowKey,
         answer: RecordedAnswer,
     ) {
+        assert!(answer != RecordedAnswer::Overflow, "it would count as forgotten");
         let Remembered { at, number } = Remembered::new(now, answer);
         self.insert(pool, row, Remembered { at, number: number | NEW });
     }
@@ -180,6 +181,8 @@ impl Answers {
 
     /// Records that the allocation for `row` has its record at `position`.
     pub(crate) fn allocated(&mut self, position: Position, row: RowKey) {
+        let last = self.allocated.back().map(|(last, _)| *last);
+        assert!(last < Some(position), "rows of allocations are out of order");
         if self.allocated.len() == RECENT_MAX {
             self.allocated.pop_front();
         }
@@ -226,15 +229,17 @@ impl Answers {
             let is_new = |of: &PoolId| *of == pool && self.len_of(pool) == 1;
             let mut longest = self.by_length.iter().rev().map(|(_, pool)| *pool);
             let other = { longest.clone() }.find(|pool| !is_new(pool));
-            let Some(most) = other.or_else(|| longest.next()) else { return };
+            let Some(most) = other.or_else(|| longest.next()) else { break };
             self.drop_oldest(most);
         }
+        assert!(self.queued <= self.rows_max, "more answers are remembered than may be");
     }
 
     /// Updates the class of `pool`, whose queue length changes from `before` to `now`.
     fn reclass(&mut self, pool: PoolId, before: usize, now: usize) {
         if class(before) != class(now) {
-            self.by_length.remove(&(class(before), pool));
+            let is_known = self.by_length.remove(&(class(before), pool));
+            assert!(is_known == (before > 0), "a pool has another class");
             if now > 0 {
                 self.by_length.insert((class(now), pool));
             }
@@ -260,6 +265,7 @@ impl Answers {
             part.remove(&row);
             self.remembered -= usize::from(!newest.is_forgotten());
         }
+        assert!(self.remembered <= self.queued, "an answer is in no queue");
     }
 
     fn place(&self, row: RowKey) -> usize {
@@ -308,6 +314,7 @@ impl Answers {
         let mut place = place;
         while left > 0 {
             let AnswersPlace { pool, from, end } = place;
+            assert!(from <= end, "a walk has passed its end");
             let to = end.min(from + left);
             if let Some(queue) = self.by_pool.get(&pool) {
                 let count = to - from.max(queue.range().0).min(to);

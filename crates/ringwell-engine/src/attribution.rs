@@ -305,6 +305,7 @@ impl Walk<'_> {
         let Some(collected) = &mut self.collected else { return passed };
         if is_from && collected.found.at.len() < KEEP_ALIVES_MAX {
             collected.found.at.push(wall);
+            assert!(collected.found.at.len() <= KEEP_ALIVES_MAX, "more keep-alives than may be");
             return previous;
         }
         if !is_from && collected.later.is_none() {

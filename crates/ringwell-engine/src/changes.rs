@@ -39,7 +39,9 @@ impl Engine {
     /// # Panics
     /// If another pool is at this index; the directory excludes this.
     pub fn put_pool(&mut self, pool: u32, spec: &PoolSpec) -> Result<(), InRotation> {
-        self.shard.put_pool(pool, spec, self.moved.as_mut())
+        self.shard.put_pool(pool, spec, self.moved.as_mut())?;
+        assert!(self.shard.is_pool(pool, spec.id), "the pool is elsewhere");
+        Ok(())
     }
 
     /// Removes the pool from this shard: its rows are refused as moved. The state of its numbers

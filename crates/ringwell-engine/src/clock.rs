@@ -63,6 +63,9 @@ impl Reading {
     /// Shard time continues by the time since boot from the newest record of it in this boot;
     /// otherwise by the wall clock's time since the newest record. It never falls. A journal of
     /// format 1 recorded no clocks; then the wall clock counts, unless the journal is ahead of it.
+    ///
+    /// # Panics
+    /// Only if an invariant of the engine is broken.
     #[must_use]
     pub fn resume(&self, recorded: &[Recorded]) -> Clocks {
         let newest = recorded.iter().map(|it| it.last_at).max().unwrap_or_default();
@@ -78,12 +81,15 @@ impl Reading {
             Some((last_at, clocks)) => last_at + self.wall.since(clocks.wall(last_at)),
             None => self.wall,
         };
-        let now = now.max(newest);
+        // A file may name any time; no clock comes near the limit.
+        let now = now.max(newest).min(Millis(i64::MAX.cast_unsigned()));
         let shard_offset = now.0.cast_signed() - self.since_boot.0.cast_signed();
         let seen = self.wall.0.cast_signed() - self.since_boot.0.cast_signed();
         let noted = last.filter(|(_, clocks)| clocks.boot == self.boot);
         let wall_offset = noted.map_or(shard_offset, |(_, clocks)| clocks.wall_offset);
-        observed(Clocks { boot: self.boot, shard_offset, wall_offset }, seen)
+        let clocks = Clocks { boot: self.boot, shard_offset, wall_offset };
+        assert!(clocks.shard(self.since_boot) == now, "shard time continues elsewhere");
+        observed(clocks, seen)
     }
 }
 
@@ -130,7 +136,7 @@ pub(crate) fn doubtful(
     skew_max: Millis,
 ) -> Millis {
     let ahead = at.since(before.last_at);
-    match (before.clocks, clocks) {
+    let by = match (before.clocks, clocks) {
         _ if before.last_at == Millis::ZERO => Millis::ZERO,
         (Some(then), Some(now)) if then.boot == now.boot => {
             let passed = now.since_boot(at).since(then.since_boot(before.last_at));
@@ -139,7 +145,9 @@ pub(crate) fn doubtful(
         _ if ahead > CLOCK_GAP_MAX => ahead,
         (_, Some(_)) => ahead.min(skew_max),
         (_, None) => Millis::ZERO,
-    }
+    };
+    assert!(by <= ahead, "more time is in doubt than there was");
+    by
 }
 
 #[cfg(test)]

@@ -233,6 +233,8 @@ impl Engine {
             return false;
         }
         self.sealed.extend(self.writer.seal(Vec::new()));
+        let last = self.sealed.back().map(|group| group.header.n + 1);
+        assert!(last == Some(self.group()), "sealed groups are not dense");
         assert!(self.writer.has_room(ROW_BYTES_MAX), "an empty group has no room for a row");
         true
     }
@@ -359,6 +361,7 @@ impl Engine {
         if self.shard.slots()[slot as usize].is_free(now + LEAVES_WITHIN) {
             let position = self.next_position();
             let grant = self.shard.extend(now, slot, position);
+            assert!(grant.is_some(), "the number is in no slot");
             grant.inspect(|grant| self.extended(now, grant));
         }
         Outcome::Kept { number }
@@ -561,6 +564,8 @@ impl Engine {
         let group = self.sealed.pop_front().or_else(|| self.writer.seal(spare));
         let is_older = |group: &Group| group.header.n < self.group();
         assert!(group.as_ref().is_none_or(is_older), "a group was sealed and still gathers");
+        let is_past = |group: &Group| group.header.last_at <= self.now;
+        assert!(group.as_ref().is_none_or(is_past), "a record is of a time to come");
         group
     }
 

@@ -33,6 +33,9 @@ pub struct Facts {
 
 impl Facts {
     /// Adds one shard's state of numbers, and its answers to repeatable batches.
+    ///
+    /// # Panics
+    /// Only if an invariant of the engine is broken.
     pub fn add(&mut self, numbers: Vec<Retired>, answers: Vec<AnswerEntry>) {
         for retired in numbers {
             let newest = self.numbers.entry(retired.slot.number).or_insert(retired);
@@ -51,6 +54,7 @@ impl Facts {
             }
             newest.slot.locked_until = locked_until;
             newest.local_at = local_at;
+            assert!(locked_until >= retired.slot.locked_until, "a lockout was shortened");
         }
         for entry in answers {
             let newest = self.answers.entry(entry.row).or_insert(entry);
@@ -84,6 +88,9 @@ impl Facts {
     ///
     /// The next owner may have an even older allocation of an omitted number, and would report it
     /// as the newest once the number has returned. [`Apart::doubts`] prevents that.
+    ///
+    /// # Panics
+    /// Only if an invariant of the engine is broken.
     #[must_use]
     pub fn settle_apart(
         mut self,
@@ -102,6 +109,7 @@ impl Facts {
         };
         let (mut numbers, mut answers) = self.settle();
         let outlasted: Vec<Retired> = numbers.extract_if(.., |known| is_outlasted(known)).collect();
+        assert!(outlasted.is_sorted_by_key(|known| known.slot.number), "they cannot be searched");
         let mut doubts = BTreeMap::new();
         for known in &outlasted {
             let pool = pool_of(known.slot.number).unwrap_or(known.pool);
@@ -157,5 +165,7 @@ fn with_visitors_at_their_newest(mut numbers: Vec<Retired>) -> Vec<Retired> {
             retired.visitor = None;
         }
     }
+    let kept = numbers.iter().filter(|retired| retired.visitor.is_some()).count();
+    assert!(kept == newest.len(), "a visitor has two numbers of a pool");
     numbers
 }

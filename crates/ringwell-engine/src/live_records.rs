@@ -30,7 +30,8 @@ impl LiveRecords {
     #[inline]
     pub(crate) fn moved(&mut self, previous: Position, newest: Position, is_replaced: bool) {
         if is_replaced && let Some(count) = self.count(position_parts(previous).0) {
-            *count = count.saturating_sub(1);
+            assert!(*count > 0, "a group would be dropped although a record in it is needed");
+            *count -= 1;
         }
         let (group, _) = position_parts(newest);
         while self.first + self.counts.len() as u64 <= group {
@@ -39,6 +40,7 @@ impl LiveRecords {
                 self.first += 1;
             }
             self.counts.push_back(0);
+            assert!(self.counts.len() <= GROUPS_MAX, "more groups are counted than may be");
         }
         if let Some(count) = self.count(group) {
             *count += 1;

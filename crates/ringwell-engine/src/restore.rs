@@ -231,11 +231,15 @@ impl Restore {
     }
 
     /// Remembers these answers, oldest first, instead of its own; they should be a subset.
+    ///
+    /// # Panics
+    /// Only if an invariant of the engine is broken.
     pub fn know_answers(&mut self, all: &[AnswerEntry]) {
         self.answers.clear();
         for answer in all {
             self.answer(answer);
         }
+        assert!(self.answers.len() <= all.len(), "an answer of its own is left");
     }
 
     /// The held pools, each with the end of its hold: `None` for all pools.
@@ -278,6 +282,7 @@ impl Restore {
         let wall_less_shard = self.resumed.map_or(0, |clocks| clocks.wall_less_shard());
         let mut doubts = Doubts { lengthened, wall_less_shard, ..Doubts::default() };
         let now = clock.max(known);
+        assert!(now >= tip.last_at, "shard time went backwards");
         let mut engine = Engine::new(self.rebuild.finish(), Writer::new(tip), self.answers, now);
         if let Some(clocks) = self.resumed {
             engine.set_clocks(clocks);

@@ -5,7 +5,7 @@
 //! snapshot can be used once the group that is open when the last piece is taken is durable.
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot};
-use ringwell_journal::{ForeignTimeEntry, HoldEntry, NumberEntry, SnapshotWriter};
+use ringwell_journal::{ForeignTimeEntry, HoldEntry, NumberEntry, SnapshotWriter, position_parts};
 
 use crate::answers::AnswersPlace;
 use crate::engine::Engine;
@@ -59,7 +59,7 @@ impl Engine {
         if step == SnapshotStep::FIRST {
             self.moved = Some(Vec::new());
         }
-        match step {
+        let next = match step {
             SnapshotStep::Numbers { pool, slot } => self.snapshot_numbers(pool, slot, entries, out),
             SnapshotStep::Retired(after) => self.snapshot_retired(after, entries, out),
             SnapshotStep::Moved(from) => self.snapshot_moved(from, entries, out),
@@ -79,7 +79,9 @@ impl Engine {
                 next.map_or(SnapshotStep::Done, SnapshotStep::Answers)
             }
             SnapshotStep::Done => SnapshotStep::Done,
-        }
+        };
+        assert!(next != step || next == SnapshotStep::Done, "a snapshot does not advance");
+        next
     }
 
     fn snapshot_numbers(
@@ -135,7 +137,8 @@ impl Engine {
     ) -> SnapshotStep {
         let moved = self.moved.as_deref().unwrap_or_default();
         let end = moved.len().min(from + entries as usize);
-        for number in &moved[from.min(end)..end] {
+        assert!(from <= end, "numbers that have moved were forgotten during a snapshot");
+        for number in &moved[from..end] {
             match self.shard.find(*number).and_then(|slot| Some((slot, self.shard.pool_of(slot)?)))
             {
                 Some((slot, pool)) => self.snapshot_number(self.shard.pool_id(pool), slot, out),
@@ -155,6 +158,8 @@ impl Engine {
         if slot.position == Position::NONE && slot.allocated_at == Millis::ZERO {
             return;
         }
+        let (group, _) = position_parts(slot.position);
+        assert!(group <= self.group(), "a record is in a group to come");
         out.number(&NumberEntry {
             number: slot.number,
             pool,

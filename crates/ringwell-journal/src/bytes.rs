@@ -49,6 +49,7 @@ impl Body {
             // costs nothing.
             self.bytes.resize(self.len + growth, 0);
         }
+        assert!(self.bytes.len() - self.len >= wanted, "the room is shorter than was asked for");
     }
 
     /// Marks the next `count` bytes as written.
@@ -61,6 +62,7 @@ impl Body {
     pub(crate) fn take(&mut self, spare: Vec<u8>) -> Vec<u8> {
         let mut bytes = std::mem::replace(&mut self.bytes, spare);
         self.usual = std::mem::take(&mut self.len);
+        assert!(self.usual <= bytes.len(), "more was written than there was room for");
         bytes.truncate(self.usual);
         bytes
     }

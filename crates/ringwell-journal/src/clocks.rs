@@ -136,6 +136,9 @@ pub const BELIEF: Millis = Millis(24 * 60 * 60 * 1000);
 
 /// The wall clock at the shard time `now`, as far as it is trusted for the age of history. `clocks`
 /// are the current ones; `noted` has the newest first.
+///
+/// # Panics
+/// Only if an invariant of the journal is broken.
 pub fn believed_wall(
     now: Millis,
     clocks: Clocks,
@@ -150,6 +153,7 @@ pub fn believed_wall(
     let offsets = recent.map(|(_, then)| then.clocks.wall_offset);
     let offset = offsets.fold(clocks.wall_offset, i64::min);
     let wall = shifted(since_boot, offset);
+    assert!(offset <= clocks.wall_offset, "more is believed than the wall clock shows");
     let mut before = noted.clone().filter(|noted| noted.clocks.boot != clocks.boot);
     match before.next() {
         Some(then) if since_boot < BELIEF => {

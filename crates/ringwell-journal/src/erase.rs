@@ -43,6 +43,9 @@ const fn table() -> [u32; 256] {
 ///
 /// # Errors
 /// [`DecodeError`] if the body cannot be read.
+///
+/// # Panics
+/// Only if an invariant of the journal is broken.
 pub fn parameters_in(
     header: &FrameHeader,
     body: &[u8],
@@ -58,7 +61,9 @@ pub fn parameters_in(
         };
         if !params.is_empty() && wanted(&record, params) {
             let start = params.as_ptr().addr() - body.as_ptr().addr();
-            found.push(start..start + params.len());
+            let range = start..start + params.len();
+            assert!(body.get(range.clone()) == Some(params), "the parameters are elsewhere");
+            found.push(range);
         }
     }
     Ok(found)
@@ -66,11 +71,15 @@ pub fn parameters_in(
 
 /// Overwrites `range` of `body` without changing its checksum. Returns `false` and changes nothing
 /// if the range is shorter than [`ERASABLE_BYTES_MIN`].
+///
+/// # Panics
+/// Only if an invariant of the journal is broken.
 pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     if range.len() < ERASABLE_BYTES_MIN {
         return false;
     }
-    let after = backward(!crc32c::crc32c(body), &body[range.end..]);
+    let sum = crc32c::crc32c(body);
+    let after = backward(!sum, &body[range.end..]);
     let at = range.end - PATCH_BYTES;
     let fill = &mut body[range.start..at];
     fill.fill(ERASED);
@@ -79,14 +88,19 @@ pub fn erase(body: &mut [u8], range: Range<usize>) -> bool {
     }
     let before = !crc32c::crc32c(&body[..at]);
     body[at..range.end].copy_from_slice(&bridge(before, after));
+    assert!(crc32c::crc32c(body) == sum, "the checksum has changed");
     true
 }
 
 /// The bytes of a frame in its file that contain `range` of its body: offset in the frame, and the
 /// bytes.
+///
+/// # Panics
+/// Only if an invariant of the journal is broken.
 #[must_use]
 pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<usize>)> {
     let mut pieces: Vec<(usize, Range<usize>)> = Vec::new();
+    let count = range.len();
     for index in range {
         let place = place_in_frame(&header.group, index);
         match pieces.last_mut() {
@@ -94,6 +108,8 @@ pub fn pieces(header: &FrameHeader, range: Range<usize>) -> Vec<(usize, Range<us
             _ => pieces.push((place, index..index + 1)),
         }
     }
+    let covered: usize = pieces.iter().map(|(_, bytes)| bytes.len()).sum();
+    assert!(covered == count, "a byte is in no piece");
     pieces
 }
 
@@ -114,11 +130,13 @@ fn bridge(from: u32, to: u32) -> [u8; PATCH_BYTES] {
         state = (state ^ TABLE[*place]) << 8;
     }
     let mut state = from;
-    indices.map(|index| {
+    let bytes = indices.map(|index| {
         let byte = state.to_le_bytes()[0] ^ u8::try_from(index).unwrap_or(0);
         state = (state >> 8) ^ TABLE[index];
         byte
-    })
+    });
+    assert!(state == to, "the bytes lead to another state");
+    bytes
 }
 
 /// The table entry that the last byte added: each entry has a different highest byte.

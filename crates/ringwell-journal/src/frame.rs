@@ -60,6 +60,7 @@ const fn header_bytes(header: &GroupHeader) -> usize {
 
 /// The position in the frame of a byte of the body.
 pub(crate) const fn place_in_frame(header: &GroupHeader, index: usize) -> usize {
+    assert!(index < header.body_len as usize, "the body has no such byte");
     let at = header_bytes(header) + index;
     at / DATA_BYTES * BLOCK_BYTES + STAMP_BYTES + at % DATA_BYTES
 }
@@ -70,6 +71,8 @@ pub(crate) const fn place_in_frame(header: &GroupHeader, index: usize) -> usize 
 /// If `out` has another length.
 pub fn encode_frame(group: &Group, salt: u64, out: &mut [u8]) {
     assert!(out.len() == frame_bytes(&group.header), "the frame needs another buffer");
+    let body_len = group.body.len();
+    assert!(body_len == group.header.body_len as usize, "the header has another length");
     let mut header = [0; HEADER_BYTES];
     let header = encode_header(&group.header, salt, &mut header);
     let mut body = group.body.as_slice();
@@ -87,6 +90,9 @@ pub fn encode_frame(group: &Group, salt: u64, out: &mut [u8]) {
         padding.fill(0);
         body = rest;
     }
+    assert!(body.is_empty(), "the frame has no room for its body");
+    let written = FrameHeader { group: group.header, bytes: out.len() };
+    assert!(read_header(out, salt) == Some(written), "the header reads back differently");
 }
 
 /// Reads the header of the frame that begins with `block`. `expected` is the number of the group
@@ -114,6 +120,9 @@ pub fn decode_header(
 ///
 /// # Errors
 /// [`FrameFault`], with the unchecked bytes in `body`.
+///
+/// # Panics
+/// Only if an invariant of the journal is broken.
 pub fn decode_body(
     frame: &[u8],
     salt: u64,
@@ -127,6 +136,7 @@ pub fn decode_body(
         let part = (len - body.len()).min(BLOCK_BYTES - skip);
         body.extend_from_slice(&block[skip..skip + part]);
     }
+    assert!(body.len() <= len, "more was read than the header names");
     // The checksum covers the whole body: if it is right, every block is present, even if its stamp
     // is wrong.
     if body.len() == len && crc32c::crc32c(body) == header.group.body_crc {

@@ -9,7 +9,7 @@ use ringwell_core::{Millis, Position};
 
 use crate::bytes::Body;
 use crate::clocks::{Clocks, Noted};
-use crate::place::{BODY_BYTES_MAX, behind, position, position_parts, start_of};
+use crate::place::{BODY_BYTES_MAX, N_END, behind, position, position_parts, start_of};
 use crate::record::{DecodeError, Record, Records};
 
 /// A group whose body has this length accepts no further batch. The rest up to [`BODY_BYTES_MAX`],
@@ -56,8 +56,9 @@ impl GroupHeader {
     /// Whether the header is valid, independent of its neighbours.
     pub(crate) fn is_sane(&self) -> bool {
         let len = usize::try_from(self.body_len);
-        self.n > 0
-            && self.n < u64::MAX
+        // The next group and the next epoch have numbers too.
+        (1..N_END - 1).contains(&self.n)
+            && self.epoch < u64::MAX
             && len.is_ok_and(|len| (1..=BODY_BYTES_MAX).contains(&len))
             && self.at <= self.last_at
     }
@@ -103,6 +104,11 @@ impl Summed {
 }
 
 impl Tip {
+    /// Whether another group may follow, in another epoch.
+    pub(crate) fn is_sane(&self) -> bool {
+        (1..N_END).contains(&self.next_n) && self.epoch < u64::MAX
+    }
+
     /// A journal without groups.
     pub const FIRST: Self =
         Self { next_n: 1, prev_hash: 0, epoch: 0, last_at: Millis::ZERO, clocks: None };
@@ -176,8 +182,12 @@ impl Group {
 
 impl Writer {
     /// Continues at the end of a journal. The caller has raised the epoch.
+    ///
+    /// # Panics
+    /// Only if an invariant of the journal is broken.
     #[must_use]
     pub fn new(tip: Tip) -> Self {
+        assert!(tip.is_sane(), "no group can follow");
         let start = start_of(tip.next_n);
         let (body, summed) = (Body::default(), Summed::default());
         Self { tip, clocks: None, base: Millis::ZERO, body, summed, start }
@@ -185,7 +195,11 @@ impl Writer {
 
     /// The current readings of the clocks, for the groups that are sealed from now on. Before the
     /// first call groups have format 1.
+    ///
+    /// # Panics
+    /// If they have no boot.
     pub fn set_clocks(&mut self, clocks: Clocks) {
+        assert!(clocks.boot != 0, "clocks without a boot read back as none");
         self.clocks = Some(clocks);
     }
 
@@ -278,6 +292,9 @@ impl Writer {
 
     /// Seals the open group, if it has records. The next group is collected in `spare`, whose
     /// contents are ignored; if there is no group, `spare` is dropped.
+    ///
+    /// # Panics
+    /// Only if an invariant of the journal is broken.
     #[must_use]
     pub fn seal(&mut self, spare: Vec<u8>) -> Option<Group> {
         if self.body.is_empty() {
@@ -290,6 +307,10 @@ impl Writer {
         let (at, clocks) = (self.base, self.clocks);
         let body_crc = std::mem::take(&mut self.summed).up_to(&body).crc;
         let header = GroupHeader { n, epoch, at, last_at, body_len, body_crc, prev_hash, clocks };
+        assert!(header.is_sane(), "the group could not be read back");
+        // Debug builds only: the body is no longer in the processor's cache, and with 100 bytes a
+        // row it would take 13 instructions a row.
+        debug_assert!(crc32c::crc32c(&body) == body_crc, "the checksum lacks a part of the body");
         self.tip = Tip::after(&header);
         self.start = start_of(self.tip.next_n);
         Some(Group { header, body })

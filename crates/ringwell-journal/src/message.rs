@@ -62,6 +62,8 @@ pub fn encode_packed_message(packer: &mut Packer, author: &Author, group: &Group
 }
 
 fn encode(author: &Author, header: &GroupHeader, packing: u32, body: &[u8]) -> Vec<u8> {
+    let is_whole = packing != PLAIN || body.len() == header.body_len as usize;
+    assert!(is_whole && body.len() <= BODY_BYTES_MAX, "the header has another length");
     let mut out = Vec::with_capacity(HEADER_BYTES + body.len());
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&author.shard.to_le_bytes());
@@ -80,6 +82,8 @@ fn encode(author: &Author, header: &GroupHeader, packing: u32, body: &[u8]) -> V
     let crc = crc32c::crc32c(&out);
     out.extend_from_slice(&crc.to_le_bytes());
     assert!(out.len() == HEADER_BYTES, "a message's header has another length");
+    let written = (*author, *header, packing);
+    assert!(read_header(&out) == Some(written), "a message's header reads back differently");
     out.extend_from_slice(body);
     out
 }

@@ -9,6 +9,9 @@ pub const BODY_BYTES_MAX: usize = 1 << OFFSET_BITS;
 
 const OFFSET_BITS: u32 = 20;
 
+/// Numbers of groups are lower, so that they fit into the other bits.
+pub(crate) const N_END: u64 = 1 << (u64::BITS - OFFSET_BITS);
+
 /// The position of the record that begins at `offset` in the body of group `n`.
 ///
 /// # Panics
@@ -17,7 +20,7 @@ const OFFSET_BITS: u32 = 20;
 #[must_use]
 pub const fn position(n: u64, offset: usize) -> Position {
     assert!(offset < BODY_BYTES_MAX, "offset outside of a body");
-    assert!(n < 1 << (u64::BITS - OFFSET_BITS), "group number too large");
+    assert!(n < N_END, "group number too large");
     Position(n << OFFSET_BITS | offset as u64)
 }
 

@@ -171,6 +171,9 @@ pub struct SegmentInfo {
 ///
 /// # Errors
 /// [`RecoverError`]; then the shard must not start.
+///
+/// # Panics
+/// Only if an invariant of the journal is broken.
 pub fn recover<S: Segments>(
     store: &S,
     plan: &RecoveryPlan,
@@ -191,6 +194,9 @@ pub fn recover<S: Segments>(
     }
     recovery.check_end()?;
     let Recovery { segments, tip, frames, .. } = recovery;
+    assert!(frames == tip.next_n - plan.from, "a frame was left out or visited twice");
+    let end = segments.last().map(|info| (info.next_n, info.last_at));
+    assert!(end == Some((tip.next_n, tip.last_at)), "the last segment ends elsewhere");
     Ok(Recovered { tip, journal, verdict, segments, frames })
 }
 
@@ -307,6 +313,7 @@ where
                 }
             };
             offsets.push(offset);
+            assert!(offsets.is_sorted(), "frames are out of order");
             let info = &mut self.segments[index];
             info.offsets = Some(offsets);
             info.next_n = self.tip.next_n;
@@ -352,6 +359,7 @@ where
             self.frames += 1;
         }
         self.tip = Tip::after(&frame.group);
+        assert!(self.tip.next_n == n + 1, "frames are not dense");
         self.doubt = None;
         Ok(())
     }

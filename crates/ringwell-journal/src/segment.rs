@@ -50,10 +50,15 @@ pub enum SegmentFault {
     Checksum,
     /// It was written by a newer version of the program.
     Version(u32),
+    /// Its checksum is right, but no group can have the number or the epoch that it names.
+    Tip,
 }
 
 impl SegmentHeader {
     /// The block that begins the segment.
+    ///
+    /// # Panics
+    /// Only if an invariant of the journal is broken.
     #[must_use]
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut fields = Vec::with_capacity(FIELDS_BYTES + 4);
@@ -76,6 +81,7 @@ impl SegmentHeader {
         }
         let mut block = [0; SEGMENT_HEADER_BYTES];
         block[..fields.len()].copy_from_slice(&fields);
+        assert!(Self::decode(&block) == Ok(*self), "the head reads back differently");
         block
     }
 
@@ -118,6 +124,9 @@ impl SegmentHeader {
         if !(1..=FORMAT_VERSION).contains(&version) {
             return Some(Err(SegmentFault::Version(version)));
         }
+        if !header.tip.is_sane() {
+            return Some(Err(SegmentFault::Tip));
+        }
         Some(
             Self::read_length(block, fields_bytes + 4)
                 .map(|file_bytes| Self { file_bytes, ..header }),
@@ -143,8 +152,12 @@ impl SegmentHeader {
 
 /// The block that ends a segment whose file was cut after it: frame `n` was never completely
 /// written there. Written over the first block of the part to be cut off, before the cut.
+///
+/// # Panics
+/// Only if an invariant of the journal is broken.
 #[must_use]
 pub fn encode_end(salt: u64, n: u64) -> [u8; BLOCK_BYTES] {
+    assert!(n > 0, "groups are counted from one");
     let mut block = [0; BLOCK_BYTES];
     block[..8].copy_from_slice(&END_MAGIC);
     block[8..16].copy_from_slice(&salt.to_le_bytes());
@@ -163,6 +176,7 @@ impl fmt::Display for SegmentFault {
                 f,
                 "its format has version {version}; this program reads versions 1 to {FORMAT_VERSION}"
             ),
+            Self::Tip => f.write_str("its first block names a group that cannot exist"),
         }
     }
 }

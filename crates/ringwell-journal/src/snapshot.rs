@@ -17,6 +17,7 @@ use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
 use crate::bytes::Cursor;
 use crate::clocks::Clocks;
+use crate::place::position_parts;
 use crate::record::RowKey;
 use crate::recover::SnapshotMark;
 
@@ -166,6 +167,11 @@ pub trait Entry: Sized {
     /// Its number, if it has one.
     fn number(&self) -> Option<PromoNumber>;
 
+    /// The newest group that it names; zero if it names none.
+    fn newest_group(&self) -> u64 {
+        0
+    }
+
     /// Appends exactly [`Self::BYTES`], with a number of `number_bytes`.
     fn encode(&self, number_bytes: usize, out: &mut Vec<u8>);
 
@@ -191,6 +197,10 @@ impl Entry for NumberEntry {
 
     fn number(&self) -> Option<PromoNumber> {
         Some(self.number)
+    }
+
+    fn newest_group(&self) -> u64 {
+        position_parts(self.position).0
     }
 
     fn encode(&self, number_bytes: usize, out: &mut Vec<u8>) {

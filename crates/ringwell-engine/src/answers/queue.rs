@@ -37,6 +37,7 @@ impl Queue {
         assert!(first.is_some() == (self.len > 0), "the queue has another length");
         let first = first?;
         (self.taken, self.dropped, self.len) = (self.taken + 1, self.dropped + 1, self.len - 1);
+        assert!(self.taken <= CHUNK, "a chunk has more rows than it holds");
         if self.taken == CHUNK {
             self.chunks.pop_front();
             self.taken = 0;

@@ -1,6 +1,6 @@
 use super::*;
 use crate::group::{Tip, Writer};
-use crate::place::BODY_BYTES_MAX;
+use crate::place::{BODY_BYTES_MAX, N_END};
 use crate::record::Record;
 
 const SALT: u64 = 0x0123_4567_89AB_CDEF;
@@ -112,7 +112,8 @@ fn an_impossible_header_is_refused_though_its_checksum_is_right() {
     for header in [
         good,
         GroupHeader { n: 1, ..good },
-        GroupHeader { n: u64::MAX - 1, ..good },
+        GroupHeader { n: N_END - 2, ..good },
+        GroupHeader { epoch: u64::MAX - 1, ..good },
         GroupHeader { body_len: 1, ..good },
         GroupHeader { body_len: longest, ..good },
         GroupHeader { at: Millis(5), ..good },
@@ -122,7 +123,8 @@ fn an_impossible_header_is_refused_though_its_checksum_is_right() {
     }
     for header in [
         GroupHeader { n: 0, ..good },
-        GroupHeader { n: u64::MAX, ..good },
+        GroupHeader { n: N_END - 1, ..good },
+        GroupHeader { epoch: u64::MAX, ..good },
         GroupHeader { body_len: 0, ..good },
         GroupHeader { body_len: longest + 1, ..good },
         GroupHeader { at: Millis(6), ..good },

@@ -7,7 +7,7 @@ use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 use super::{PARAMS_BYTES_MAX, Record, Restored, RowKey, flag, kind};
 use crate::bytes::Cursor;
 use crate::clocks::Clocks;
-use crate::place::{BODY_BYTES_MAX, position, position_parts};
+use crate::place::{BODY_BYTES_MAX, N_END, position, position_parts};
 
 /// A body that cannot be read as records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +74,7 @@ impl<'a> Records<'a> {
     }
 
     fn next_record(&mut self) -> Result<(Position, Record<'a>), DecodeFault> {
-        if self.n == 0 || self.n >> 44 != 0 || self.offset >= BODY_BYTES_MAX {
+        if self.n == 0 || self.n >= N_END || self.offset >= BODY_BYTES_MAX {
             return Err(DecodeFault::Position);
         }
         let place = position(self.n, self.offset);
@@ -84,7 +84,9 @@ impl<'a> Records<'a> {
             return Err(DecodeFault::Time);
         }
         self.last_at = record.at();
-        self.offset = self.body.len() - cursor.remaining();
+        let end = self.body.len() - cursor.remaining();
+        assert!(end > self.offset, "a record without bytes would be read for ever");
+        self.offset = end;
         Ok((place, record))
     }
 }

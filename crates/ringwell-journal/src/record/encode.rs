@@ -7,7 +7,9 @@
 
 use ringwell_core::{Millis, PoolId, Position, PromoNumber, VisitorId};
 
-use super::{PARAMS_BYTES_MAX, Record, Restored, RowKey, flag, kind, params_len};
+use super::{
+    PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, Restored, RowKey, flag, kind, params_len,
+};
 use crate::bytes::{Body, ROOM, Scratch};
 use crate::place::{behind, position_parts};
 
@@ -36,6 +38,8 @@ impl Record<'_> {
         let mut head = Head { scratch: Scratch::new(head), flags: 0, place };
         self.encode_head(base, params_len, &mut head);
         let start = head.end();
+        // Debug builds only: it takes two instructions a row, and `Writer::append` checks the sum.
+        debug_assert!(start <= RECORD_OVERHEAD_MAX, "the head is longer than any");
         let end = start + params_len;
         write_params(params, &mut room[start..end]);
         body.advance(end);

@@ -57,6 +57,9 @@ impl<'s, S: Segments> Walk<'s, S> {
     ///
     /// # Errors
     /// [`RecoverError::Read`] only: damage is a [`Step`].
+    ///
+    /// # Panics
+    /// Only if an invariant of the journal is broken.
     pub fn step(&mut self, expected: u64) -> Result<Step, RecoverError<S::Error>> {
         let offset = self.offset;
         let fault = |fault| Ok(Step::Fault { offset, fault });
@@ -70,6 +73,8 @@ impl<'s, S: Segments> Walk<'s, S> {
             return fault(found);
         }
         self.offset += header.bytes as u64;
+        let is_aligned = self.offset.is_multiple_of(BLOCK_BYTES as u64);
+        assert!(self.offset > offset && is_aligned, "a frame has no such length");
         Ok(Step::Frame { offset, header })
     }
 
@@ -126,6 +131,8 @@ impl<'s, S: Segments> Walk<'s, S> {
             }
             offset += BLOCK_BYTES as u64;
         }
+        let is_behind = |(at, there)| at >= self.offset && there >= n;
+        assert!(behind.newer.is_none_or(is_behind), "a frame is newer than one after it");
         Ok(behind)
     }
 }
@@ -150,6 +157,7 @@ impl<S: Segments> Window<'_, S> {
                 0
             }
         };
+        assert!(self.start + begin as u64 == offset, "the window is elsewhere");
         let end = self.bytes.len().min(begin + len);
         Ok(&self.bytes[begin..end])
     }
@@ -161,6 +169,7 @@ impl<S: Segments> Window<'_, S> {
         self.bytes.resize(len.min(left), 0);
         let got = self.store.read_at(segno, offset, &mut self.bytes);
         let got = got.map_err(|source| RecoverError::Read { segno, offset, source })?;
+        assert!(got <= self.bytes.len(), "more was read than was asked for");
         self.bytes.truncate(got);
         Ok(())
     }

@@ -1,4 +1,5 @@
 use super::*;
+use crate::place::N_END;
 
 const CLOCKS: Clocks = Clocks { boot: 7, shard_offset: -8, wall_offset: 9 };
 const TIP: Tip =
@@ -40,6 +41,27 @@ fn a_cut_or_changed_head_is_refused() {
         changed[index] ^= 0x10;
         let wanted = if index < 8 { SegmentFault::Magic } else { SegmentFault::Checksum };
         assert_eq!(SegmentHeader::decode(&changed), Err(wanted), "byte {index}");
+    }
+}
+
+#[test]
+fn a_head_that_no_group_can_follow_is_refused_though_its_checksum_is_right() {
+    let good = header().encode();
+    // `next_n`, then `epoch`.
+    for (at, value, is_read) in [
+        (48, 0, false),
+        (48, 1, true),
+        (48, N_END - 1, true),
+        (48, N_END, false),
+        (64, u64::MAX - 1, true),
+        (64, u64::MAX, false),
+    ] {
+        let mut block = good;
+        block[at..at + 8].copy_from_slice(&u64::to_le_bytes(value));
+        let crc = crc32c::crc32c(&block[..FIELDS_BYTES]);
+        block[FIELDS_BYTES..FIELDS_BYTES + 4].copy_from_slice(&crc.to_le_bytes());
+        let refused = SegmentHeader::decode(&block).err();
+        assert_eq!(refused, (!is_read).then_some(SegmentFault::Tip), "{value} at {at}");
     }
 }
 

@@ -24,6 +24,8 @@ pub struct SnapshotReader<R> {
     hasher: blake3::Hasher,
     payload: Vec<u8>,
     entries: u64,
+    /// The newest group that an entry names.
+    newest_group: u64,
     offset: u64,
     end: Option<Snapshot>,
 }
@@ -45,6 +47,7 @@ pub enum Chunk<'a> {
 #[derive(Debug)]
 pub struct Entries<'a, E> {
     bytes: std::slice::ChunksExact<'a, u8>,
+    newest_group: u64,
     entry: PhantomData<E>,
 }
 
@@ -102,6 +105,7 @@ where
             hasher: blake3::Hasher::new(),
             payload: Vec::new(),
             entries: 0,
+            newest_group: 0,
             offset: 0,
             end: None,
         };
@@ -175,6 +179,9 @@ where
             }
             _ => None,
         };
+        if let Some(Chunk::Numbers(numbers)) = &whole {
+            self.newest_group = self.newest_group.max(numbers.newest_group);
+        }
         whole.map(Some).ok_or(damaged)
     }
 
@@ -190,7 +197,9 @@ where
         }
         let mut cursor = Cursor::new(counts);
         match (cursor.u64(), cursor.u64()) {
-            (Some(through), Some(entries)) if entries == self.entries => {
+            (Some(through), Some(entries))
+                if entries == self.entries && self.newest_group <= through =>
+            {
                 Ok(Snapshot { header: self.header, through, entries })
             }
             _ => Err(damaged),
@@ -227,9 +236,10 @@ impl<'a, E: Entry> Entries<'a, E> {
     /// Like [`Self::new`], for entries that an older version wrote with another width.
     fn of_width(bytes: &'a [u8], count: u32, width: usize) -> Option<Self> {
         let bytes_wanted = (count as usize).checked_mul(width)?;
-        let mut entries = bytes.chunks_exact(width);
-        let valid = bytes.len() == bytes_wanted && entries.all(|entry| E::decode(entry).is_some());
-        valid.then(|| Self { bytes: bytes.chunks_exact(width), entry: PhantomData })
+        let mut entries = bytes.chunks_exact(width).map(E::decode);
+        let newest = entries.try_fold(0, |newest: u64, it| Some(newest.max(it?.newest_group())));
+        let newest_group = newest.filter(|_| bytes.len() == bytes_wanted)?;
+        Some(Self { bytes: bytes.chunks_exact(width), newest_group, entry: PhantomData })
     }
 }
 
@@ -274,7 +284,7 @@ fn header_bytes<E>(block: &[u8; HEADER_BYTES]) -> Result<usize, SnapshotError<E>
     Ok(if cursor.u32() == Some(1) { PLAIN_HEADER_BYTES } else { HEADER_BYTES })
 }
 
-fn decode_header<E>(block: &[u8]) -> Result<SnapshotHeader, SnapshotError<E>> {
+pub(super) fn decode_header<E>(block: &[u8]) -> Result<SnapshotHeader, SnapshotError<E>> {
     let damaged = SnapshotError::Damaged(0);
     let (fields, crc) = block.split_at(block.len() - 4);
     if Cursor::new(crc).u32() != Some(crc32c::crc32c(fields)) {

@@ -43,7 +43,7 @@ fn contents(count: u64) -> Contents {
         pool: PoolId(n / 7),
         allocated_at: Millis(n * 11),
         locked_until: Millis(n * 13),
-        position: Position(n << 20 | 5),
+        position: Position((n % 56) << 20 | 5),
         visitor: (n % 3 == 0).then_some(VisitorId([n.to_le_bytes()[0]; 16])),
     });
     let answers = (0..count / 2).map(|n| AnswerEntry {
@@ -181,6 +181,18 @@ fn a_snapshot_with_wrong_counts_is_refused_though_its_hash_is_right() {
     bytes[head + 12..end].copy_from_slice(&crc.to_le_bytes());
     let error = read(&bytes).unwrap_err();
     assert!(matches!(error, SnapshotError::Damaged(at) if at == head as u64), "{error}");
+}
+
+#[test]
+fn a_number_of_a_later_group_than_the_snapshot_covers_is_refused() {
+    let number = contents(56).numbers[55];
+    for (through, is_read) in [(54, false), (55, true)] {
+        let mut writer = SnapshotWriter::new(&HEADER);
+        writer.number(&number);
+        writer.answer(&contents(2).answers[0]);
+        let got = read(&writer.finish(through)).map(|(_, got)| got.numbers).ok();
+        assert_eq!(got, is_read.then_some(vec![number]), "{through}");
+    }
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! Converting entries to the bytes of a snapshot, one piece at a time.
 
-use crate::clocks::CLOCKS_BYTES;
+use std::convert::Infallible;
 
+use super::reader::decode_header;
 use super::{
-    AnswerEntry, CHUNK_BYTES, CHUNK_HEADER_BYTES, Entry, ForeignTimeEntry, HEADER_BYTES, HoldEntry,
-    LONG_NUMBER_BYTES, MAGIC, NUMBER_BYTES, NumberEntry, PoollessAnswer, SNAPSHOT_VERSION,
-    SnapshotHeader, kind,
+    AnswerEntry, CHUNK_BYTES, CHUNK_BYTES_MAX, CHUNK_HEADER_BYTES, Entry, ForeignTimeEntry,
+    HEADER_BYTES, HoldEntry, LONG_NUMBER_BYTES, MAGIC, NUMBER_BYTES, NumberEntry, PoollessAnswer,
+    SNAPSHOT_VERSION, SnapshotHeader, kind,
 };
+use crate::clocks::CLOCKS_BYTES;
 
 /// Writes one snapshot. The bytes are buffered until they are taken.
 #[derive(Debug)]
@@ -22,6 +24,9 @@ pub struct SnapshotWriter {
 
 impl SnapshotWriter {
     /// Begins a snapshot.
+    ///
+    /// # Panics
+    /// Only if an invariant of the journal is broken.
     #[must_use]
     pub fn new(header: &SnapshotHeader) -> Self {
         let mut writer = Self {
@@ -32,7 +37,10 @@ impl SnapshotWriter {
             open_entries: 0,
             entries: 0,
         };
-        writer.push(&encode_header(header));
+        let bytes = encode_header(header);
+        let read = decode_header::<Infallible>(&bytes).ok();
+        assert!(read == Some(*header), "the header reads back differently");
+        writer.push(&bytes);
         writer
     }
 
@@ -76,6 +84,9 @@ impl SnapshotWriter {
 
     /// Ends the snapshot, which covers records up to frame `through` at most; returns the last
     /// bytes. It may be published once that frame is stored.
+    ///
+    /// # Panics
+    /// Only if an invariant of the journal is broken.
     #[must_use]
     pub fn finish(mut self, through: u64) -> Vec<u8> {
         self.close_chunk();
@@ -87,6 +98,7 @@ impl SnapshotWriter {
         self.open_kind = kind::END;
         self.open_entries = 1;
         self.close_chunk();
+        assert!(self.open.is_empty(), "an entry is in no chunk");
         self.ready
     }
 
@@ -99,7 +111,11 @@ impl SnapshotWriter {
             self.close_chunk();
             self.open_kind = kind;
         }
-        entry.encode(if is_long { LONG_NUMBER_BYTES } else { NUMBER_BYTES }, &mut self.open);
+        let number_bytes = if is_long { LONG_NUMBER_BYTES } else { NUMBER_BYTES };
+        let end = self.open.len() + E::BYTES;
+        entry.encode(number_bytes, &mut self.open);
+        let is_whole = [end, end - NUMBER_BYTES + number_bytes].contains(&self.open.len());
+        assert!(is_whole, "an entry has another width");
         self.open_entries += 1;
         self.entries += 1;
         if self.open.len() >= CHUNK_BYTES {
@@ -111,7 +127,7 @@ impl SnapshotWriter {
         if self.open_entries == 0 {
             return;
         }
-        // A chunk is closed at CHUNK_BYTES, so its length always fits.
+        assert!(self.open.len() <= CHUNK_BYTES_MAX, "a reader would refuse the chunk");
         let len = u32::try_from(self.open.len()).unwrap_or(u32::MAX);
         let mut header = [0; CHUNK_HEADER_BYTES];
         header[..4].copy_from_slice(&self.open_kind.to_le_bytes());

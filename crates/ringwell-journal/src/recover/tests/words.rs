@@ -32,6 +32,7 @@ fn every_refusal_has_its_reason() {
         (chain(ChainFault::Snapshot), "the snapshot follows another frame"),
         (segment(SegmentFault::Magic), "its first block is not the head of a segment"),
         (segment(SegmentFault::Checksum), "the checksum of its first block is wrong"),
+        (segment(SegmentFault::Tip), "its first block names a group that cannot exist"),
         (
             segment(SegmentFault::Version(9)),
             "its format has version 9; this program reads versions 1 to 2",
