@@ -71,12 +71,20 @@ impl Drop for Proxy {
 
 #[test]
 fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
-    let Some(haproxy) = ["/usr/sbin/haproxy", "/usr/local/sbin/haproxy", "/usr/bin/haproxy"]
-        .into_iter()
-        .find(|path| Path::new(path).is_file())
-    else {
-        return;
-    };
+    one_address("haproxy", "", "one-address.cfg", &["-f"]);
+}
+
+#[test]
+fn one_address_serves_allocation_and_ring_pools_through_caddy() {
+    // Its own address for administration may be in use.
+    let options = "{\n\tadmin off\n}\n";
+    let arguments = ["run", "--adapter", "caddyfile", "--config"];
+    one_address("caddy", options, "one-address.Caddyfile", &arguments);
+}
+
+/// Sends requests of all kinds to the address of a proxy with `options` and the named configuration.
+fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
+    let Some(proxy) = program(proxy) else { return };
     let pool = Pool::new(1, 5, Duration::from_mins(1));
     let port = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let (proxy_port, management_port) = (port(), port());
@@ -86,16 +94,18 @@ fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
     );
     let site = Site::new(vec![pool.clone()], &settings);
     let server = Server::start(site.serve(&[]));
-    let config = deploy("one-address.cfg")
-        .replace(":8000", &format!("127.0.0.1:{proxy_port}"))
+    let address = format!("127.0.0.1:{proxy_port}");
+    let config = deploy(config)
+        .replace(":8000", &address)
         .replace("127.0.0.1:8080", server.address())
         .replace("127.0.0.1:8081", &format!("127.0.0.1:{management_port}"));
     let folder = TempDir::new().unwrap();
-    let file = folder.path().join("haproxy.cfg");
-    fs::write(&file, config).unwrap();
-    let _proxy = Proxy(Command::new(haproxy).arg("-f").arg(&file).spawn().unwrap());
+    let file = folder.path().join("config");
+    fs::write(&file, [options, &config].concat()).unwrap();
+    let mut command = Command::new(proxy);
+    command.args(arguments).arg(&file).env("HOME", folder.path());
+    let _proxy = Proxy(command.spawn().unwrap());
     let until = Instant::now() + Duration::from_secs(20);
-    let address = format!("127.0.0.1:{proxy_port}");
     let mut client = loop {
         match Client::connect(&address) {
             Ok(client) => break client,
@@ -128,7 +138,8 @@ fn metrics_of(text: &str) -> Vec<&str> {
 }
 
 fn program(name: &str) -> Option<String> {
-    let places = ["/usr/bin", "/usr/local/bin"].map(|folder| format!("{folder}/{name}"));
+    let places = ["/usr/bin", "/usr/local/bin", "/usr/sbin", "/usr/local/sbin"];
+    let places = places.map(|folder| format!("{folder}/{name}"));
     places.into_iter().find(|place| Path::new(place).is_file())
 }
 
