@@ -1,7 +1,7 @@
 //! One client connection: its phases, its time limits, its end.
 //!
-//! A request needs no timer: the connection records its phase and when it began, and a sweep
-//! once a second closes connections that have been in a phase for too long. All records are stored
+//! A request needs no timer and no clock: the connection records its phase, and a sweep once a
+//! second closes connections that it has found in one phase for too long. All records are stored
 //! contiguously, so that the sweep need not follow thousands of pointers. Only a slow body has a
 //! timer, because it gets an answer (408).
 
@@ -64,13 +64,10 @@ pub(crate) struct Watch {
 }
 
 impl Watch {
-    /// Enters a phase and, if the phase has a limit, records the time.
+    /// Enters a phase. The next sweep records the time: requests read no clock for this.
     pub(crate) fn enter(&self, phase: Phase) {
         if let Some(entry) = self.list.open.borrow().get(self.place) {
-            // This phase has no limit, so its start is not recorded.
-            let is_ours = phase == Phase::Service;
-            let since = if is_ours { Duration::ZERO } else { coarse_time() };
-            entry.stay.set(Stay { phase, since });
+            entry.stay.set(Stay { phase, since: None });
         }
     }
 
@@ -115,11 +112,11 @@ impl Watch {
     }
 }
 
-/// The time since which a connection has been in its phase.
+/// The phase of a connection, and the time of the first sweep that found it there.
 #[derive(Clone, Copy, Debug)]
 struct Stay {
     phase: Phase,
-    since: Duration,
+    since: Option<Duration>,
 }
 
 impl Stay {
@@ -130,7 +127,7 @@ impl Stay {
             Phase::Write => limits.write,
             Phase::Service => return false,
         };
-        now.saturating_sub(self.since) > limit
+        self.since.is_some_and(|since| now.saturating_sub(since) > limit)
     }
 }
 
@@ -164,7 +161,7 @@ impl Connections {
             lingers: Cell::new(false),
         });
         // A client that connects and sends nothing counts as one that does not finish its head.
-        let stay = Cell::new(Stay { phase: Phase::Head, since: coarse_time() });
+        let stay = Cell::new(Stay { phase: Phase::Head, since: None });
         entry.insert(Entry { stay, watch: Rc::clone(&watch) });
         Open { watch }
     }
@@ -182,7 +179,11 @@ impl Connections {
     pub(crate) fn sweep(&self, limits: &PhaseLimits) -> u64 {
         let now = coarse_time();
         let open = self.open.borrow();
-        let overdue = open.iter().filter(|(_, entry)| entry.stay.get().is_overdue(now, limits));
+        let overdue = open.iter().filter(|(_, entry)| {
+            let stay = entry.stay.get();
+            entry.stay.set(Stay { since: stay.since.or(Some(now)), ..stay });
+            stay.is_overdue(now, limits)
+        });
         overdue.map(|(_, entry)| entry.watch.send(Order::Cut)).count() as u64
     }
 
