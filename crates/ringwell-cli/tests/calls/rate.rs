@@ -137,7 +137,8 @@ fn a_document_is_out_soon_at_500_calls_a_second() {
     }
     let (alone, again, refused) = (median(alone), median(again), median(refused));
     println!(
-        "medians: batch p99 {alone:?} alone, {again:?} alone again, {refused:?} beside refused requests"
+        "medians: batch p99 {alone:?} alone, {again:?} alone again, {refused:?} beside \
+         refused requests"
     );
     for (((log, _), columns), cost) in boards.iter().zip(beside).zip(cost) {
         let [calls, p50, p99] = columns.map(median);
