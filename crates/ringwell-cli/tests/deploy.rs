@@ -77,7 +77,7 @@ fn one_address_serves_allocation_and_ring_pools_through_haproxy() {
 #[test]
 fn one_address_serves_allocation_and_ring_pools_through_caddy() {
     // Its own address for administration may be in use.
-    let options = "{\n\tadmin off\n}\n";
+    let options = "{\n\tadmin off\n\tdefault_bind 127.0.0.1\n}\n";
     let arguments = ["run", "--adapter", "caddyfile", "--config"];
     one_address("caddy", options, "one-address.Caddyfile", &arguments);
 }
@@ -96,6 +96,8 @@ fn one_address(proxy: &str, options: &str, config: &str, arguments: &[&str]) {
     let server = Server::start(site.serve(&[]));
     let address = format!("127.0.0.1:{proxy_port}");
     let config = deploy(config)
+        // With a host, Caddy would answer requests for this host only.
+        .replace("http://:8000", &format!("http://:{proxy_port}"))
         .replace(":8000", &address)
         .replace("127.0.0.1:8080", server.address())
         .replace("127.0.0.1:8081", &format!("127.0.0.1:{management_port}"));
