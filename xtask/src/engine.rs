@@ -13,7 +13,7 @@ use crate::shell::{WORKSPACE, cargo, root, run, target_dir};
 
 /// Parts of the names of tests that take more than five seconds. They run every night; CI runs the
 /// others, and one that kills a node.
-pub(crate) const LONG: [&str; 13] = [
+pub(crate) const LONG: [&str; 14] = [
     "a_killed_node_continues_from_the_stream_of_three_servers",
     "a_paused_owner_finds_itself_fenced",
     "a_second_process_of_the_same_shards_fences_the_first",
@@ -23,6 +23,7 @@ pub(crate) const LONG: [&str; 13] = [
     "disks::",
     "drills::",
     "everything_may_be_killed_at_once",
+    "hostile::",
     "partitions::",
     "the_leader_of_a_stream_may_be_killed",
     "the_other_nodes_detect_a_log_that_has_lost_its_end",

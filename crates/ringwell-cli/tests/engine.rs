@@ -12,6 +12,8 @@ mod bars;
 mod disks;
 #[path = "engine/drills.rs"]
 mod drills;
+#[path = "engine/hostile.rs"]
+mod hostile;
 #[path = "engine/losses.rs"]
 mod losses;
 #[path = "engine/net.rs"]

@@ -194,6 +194,10 @@ bugs! {
     FewLeaders "few-leaders";
     /// A start does not notice that the log of one shard is gone while those of others exist.
     LostLogIgnored "lost-log-ignored";
+    /// Standbys do not wait for a process that is taking the shards over.
+    StartIgnored "start-ignored";
+    /// Look-ups give up if the server that leads a log lacks a message.
+    OneServerAsked "one-server-asked";
     /// Rows that are requested again, from another owner, lose their batch's idempotency key.
     RedirectForgetsRetry "redirect-forgets-retry";
 }

@@ -4,7 +4,8 @@
 //! These messages are not stored. A heartbeat that is lost, late or stale causes overflow numbers,
 //! but never a number given twice, because only the log decides who owns a shard. Silence is
 //! measured on this machine's clock, and only while the streams answer, so that the election of a
-//! leader is not mistaken for a failed process. Source: docs/spec/log.md, "Standby".
+//! leader is not mistaken for a failed process. `ringwell_driver::store::Silence` decides when it is
+//! over. Source: docs/spec/log.md, "Standby".
 
 use std::time::Duration;
 
@@ -12,22 +13,17 @@ use async_nats::Client;
 use futures_util::StreamExt;
 use ringwell_core::Millis;
 use ringwell_directory::Replicated;
-use ringwell_driver::store::{Heard, Sign};
+use ringwell_driver::Moment;
+use ringwell_driver::store::{APART, BEAT_EVERY, Beat, Heard, Sign, Silence};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::stream::Stream;
 
-/// The interval at which a serving process reports.
-const EVERY: Duration = Duration::from_millis(500);
-
-/// Silence for this long means that no node serves.
-const SILENCE: Duration = Duration::from_secs(3);
-
-/// Candidates wait up to this much longer, each for a different time.
-const APART: Duration = Duration::from_secs(1);
-
 /// The content of a process's last beat at a regular stop.
 const END: &[u8] = b"end";
+
+/// The content of the beats of a process that takes the shards over.
+const STARTING: &[u8] = b"starting";
 
 /// The pause before unresponsive servers are tried again.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -45,26 +41,25 @@ impl Beats {
         Self { client, subject: format!("{}.beat.{first}", settings.stream.to_ascii_lowercase()) }
     }
 
-    /// Sends beats until the process ends or no longer serves.
-    pub(crate) async fn send(self, sign: impl Fn() -> Option<Sign>) {
-        while let Some(sign) = sign() {
+    /// Sends beats until `beat` returns nothing.
+    pub(crate) async fn send(self, beat: impl Fn() -> Option<Beat>) {
+        while let Some(beat) = beat() {
             // Without a connection no node receives it, and none can take over.
-            let _ = self.client.publish(self.subject.clone(), text(&sign).into()).await;
+            let _ = self.client.publish(self.subject.clone(), text(&beat).into()).await;
             let _ = self.client.flush().await;
-            sleep(EVERY).await;
+            sleep(BEAT_EVERY).await;
         }
     }
 
     /// Reports that this process has stored everything and no longer serves.
     pub(crate) async fn end(self) {
-        let _ = self.client.publish(self.subject.clone(), END.into()).await;
+        let _ = self.client.publish(self.subject.clone(), text(&Beat::End).into()).await;
         let _ = self.client.flush().await;
     }
 
     /// Returns when no beat has come for long enough while the streams answered, or when the
     /// serving process has reported its end. The last heartbeat with a time, if one arrived.
     pub(crate) async fn silence(&self, stream: &Stream) -> Option<Heard> {
-        let mut wanted = SILENCE + self.apart();
         let mut beats = loop {
             match self.client.subscribe(self.subject.clone()).await {
                 Ok(beats) => break beats,
@@ -74,29 +69,31 @@ impl Beats {
                 }
             }
         };
-        let (mut since, mut has_reported, mut heard) = (Instant::now(), false, None);
-        while since.elapsed() < wanted {
-            match timeout(EVERY, beats.next()).await {
+        let begun = Instant::now();
+        let now = || Moment(begun.elapsed());
+        let (mut silence, mut has_reported) = (Silence::begin(now(), self.apart()), false);
+        loop {
+            let left = silence.left(now());
+            match timeout(left.min(BEAT_EVERY), beats.next()).await {
                 Ok(beat) => {
-                    since = Instant::now();
-                    let beat = beat.map(|beat| beat.payload).unwrap_or_default();
-                    let is_end = *beat == *END;
-                    heard = parse(&beat).map(|sign| (sign, since)).or(heard);
-                    wanted = self.apart() + if is_end { Duration::ZERO } else { SILENCE };
+                    let beat = beat.map(|beat| parse(&beat.payload));
+                    silence.received(beat.unwrap_or(Beat::Serving(None)), now());
                     if !has_reported {
                         tracing::info!("another process is serving: standing by");
                         has_reported = true;
                     }
                 }
+                // No beat has arrived that was not read.
+                Err(_) if silence.left(now()).is_zero() => break,
                 Err(_) => {
                     if !stream.answers().await {
                         sleep(PAUSE).await;
-                        since = Instant::now();
+                        silence.unanswered(now());
                     }
                 }
             }
         }
-        heard.map(|(sign, arrived): (_, Instant)| Heard { sign, ago: arrived.elapsed() })
+        silence.heard(now())
     }
 
     /// A time that differs between processes.
@@ -107,14 +104,29 @@ impl Beats {
     }
 }
 
-/// The beat of a process that serves: its shard time, and the epochs of its shards.
-fn text(sign: &Sign) -> String {
-    let epochs: Vec<String> = sign.epochs.iter().map(u64::to_string).collect();
-    format!("at {} epochs {}", sign.at.0, epochs.join(","))
+/// A beat; that of a process that serves has its shard time, and the epochs of its shards.
+fn text(beat: &Beat) -> Vec<u8> {
+    match beat {
+        Beat::Starting => STARTING.to_vec(),
+        Beat::End => END.to_vec(),
+        Beat::Serving(None) => Vec::new(),
+        Beat::Serving(Some(sign)) => {
+            let epochs: Vec<String> = sign.epochs.iter().map(u64::to_string).collect();
+            format!("at {} epochs {}", sign.at.0, epochs.join(",")).into_bytes()
+        }
+    }
 }
 
 /// Reads a beat. Messages of earlier builds are empty.
-fn parse(beat: &[u8]) -> Option<Sign> {
+fn parse(beat: &[u8]) -> Beat {
+    match beat {
+        STARTING => Beat::Starting,
+        END => Beat::End,
+        serving => Beat::Serving(parse_sign(serving)),
+    }
+}
+
+fn parse_sign(beat: &[u8]) -> Option<Sign> {
     let text = std::str::from_utf8(beat).ok()?.strip_prefix("at ")?;
     let (at, epochs) = text.split_once(" epochs ")?;
     let epochs = epochs.split(',').map(|epoch| epoch.parse().ok());
@@ -128,12 +140,14 @@ mod tests {
     #[test]
     fn a_beat_has_the_time_and_the_epochs_or_is_invalid() {
         let sign = Sign { at: Millis(1_700_000_000_123), epochs: vec![3, 12] };
-        assert_eq!(text(&sign), "at 1700000000123 epochs 3,12");
-        assert_eq!(parse(text(&sign).as_bytes()), Some(sign));
-        for none in ["", "end", "at ", "at 5", "at -1 epochs 1", "at 1 epochs ", "at 1 epochs 1,x"]
-        {
-            assert_eq!(parse(none.as_bytes()), None, "{none}");
+        let serving = Beat::Serving(Some(sign));
+        assert_eq!(text(&serving), b"at 1700000000123 epochs 3,12");
+        for beat in [serving, Beat::Serving(None), Beat::Starting, Beat::End] {
+            assert_eq!(parse(&text(&beat)), beat);
         }
-        assert_eq!(parse(b"\xff"), None);
+        for none in ["", "at ", "at 5", "at -1 epochs 1", "at 1 epochs ", "at 1 epochs 1,x"] {
+            assert_eq!(parse(none.as_bytes()), Beat::Serving(None), "{none}");
+        }
+        assert_eq!(parse(b"\xff"), Beat::Serving(None));
     }
 }

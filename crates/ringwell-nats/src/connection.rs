@@ -7,11 +7,18 @@ use ringwell_directory::Replicated;
 
 use crate::error::{NatsError, unreached};
 
+/// The time limit for a connection to one server, before the next one is tried: it may have lost power.
+const CONNECT_MAX: Duration = Duration::from_secs(2);
+
+/// The interval of pings; a server that misses three is left.
+const PING_EVERY: Duration = Duration::from_secs(5);
+
 pub(crate) async fn connect(settings: &Replicated) -> Result<Client, NatsError> {
     let failed = |error: String| unreached(settings, &error);
     let mut options = ConnectOptions::new().name("ringwell").max_reconnects(None).event_callback(
         |event| async move { tracing::info!(%event, "connection to the journal's servers") },
     );
+    options = options.connection_timeout(CONNECT_MAX).ping_interval(PING_EVERY);
     // If a server is down, the next one is tried at once, with a pause between attempts at the same
     // server.
     options = options.reconnect_delay_callback(|attempts| {

@@ -6,6 +6,7 @@
 //! `ringwell_driver::store::Appending`. Sends no message id and has one append in progress: see
 //! docs/spec/log.md, "JetStream".
 
+mod ahead;
 mod beat;
 mod check;
 mod connection;
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use async_nats::Client;
 use ringwell_directory::Replicated;
-use ringwell_driver::store::{FoundLog, Gaps, Heard, LogNotes, Logs, SharedLog, Shelf, Sign};
+use ringwell_driver::store::{Beat, FoundLog, Gaps, Heard, LogNotes, Logs, SharedLog, Shelf, Sign};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -45,7 +46,7 @@ const START_MAX: Duration = Duration::from_mins(1);
 const END_MAX: Duration = Duration::from_secs(1);
 
 /// The pause between two attempts at startup.
-const START_PAUSE: Duration = Duration::from_millis(500);
+const START_PAUSE: Duration = Duration::from_millis(200);
 
 /// The streams of all shards of a process, on one connection.
 pub struct NatsLogs {
@@ -53,6 +54,8 @@ pub struct NatsLogs {
     reach: Arc<reach::Reach>,
     runtime: Handle,
     settings: Replicated,
+    /// The process serves, or has ended: it no longer reports that it starts.
+    has_started: Arc<AtomicBool>,
     /// The process no longer serves anything.
     has_ended: Arc<AtomicBool>,
     /// The thread ends when this is dropped.
@@ -79,13 +82,13 @@ impl NatsLogs {
             Ok::<_, NatsError>(client)
         });
         let client = client.unwrap_or_else(|| Err(unreached(settings, "no answer")))?;
-        let has_ended = Arc::default();
         Ok(Self {
             client,
             reach: Arc::default(),
             runtime: handle,
             settings: settings.clone(),
-            has_ended,
+            has_started: Arc::default(),
+            has_ended: Arc::default(),
             _running: running,
         })
     }
@@ -162,7 +165,7 @@ impl Logs for NatsLogs {
 
     fn shelf(&self, shard: u16) -> Result<Arc<dyn Shelf>, String> {
         let snapshots = self.open(self.snapshots(shard), "", &LogNotes::default())?;
-        Ok(Arc::new(shelf::SnapshotStream { snapshots, groups: self.stream(shard) }))
+        Ok(Arc::new(shelf::SnapshotStream::new(snapshots, self.stream(shard))))
     }
 
     fn stand_by(&self, first: u16) -> Option<Heard> {
@@ -176,14 +179,23 @@ impl Logs for NatsLogs {
         over.recv().ok().flatten()
     }
 
+    fn starting(&self, first: u16) {
+        let beats = beat::Beats::new(self.client.clone(), &self.settings, first);
+        let has_started = Arc::clone(&self.has_started);
+        let beat = move || (!has_started.load(Ordering::Relaxed)).then_some(Beat::Starting);
+        self.runtime.spawn(beats.send(beat));
+    }
+
     fn serving(&self, first: u16, sign: Box<dyn Fn() -> Option<Sign> + Send>) {
         let beats = beat::Beats::new(self.client.clone(), &self.settings, first);
+        self.has_started.store(true, Ordering::Relaxed);
         let has_ended = Arc::clone(&self.has_ended);
         let sign = move || sign().filter(|_| !has_ended.load(Ordering::Relaxed));
-        self.runtime.spawn(beats.send(sign));
+        self.runtime.spawn(beats.send(move || sign().map(|sign| Beat::Serving(Some(sign)))));
     }
 
     fn ended(&self, first: u16) {
+        self.has_started.store(true, Ordering::Relaxed);
         self.has_ended.store(true, Ordering::Relaxed);
         let beats = beat::Beats::new(self.client.clone(), &self.settings, first);
         let (done, over) = channel();

@@ -22,6 +22,9 @@ const REQUESTS: [&str; 5] = [
 /// The request by which the notes of a stream of groups are changed.
 const UPDATE: &str = "$JS.API.STREAM.UPDATE";
 
+/// The requests by which a stream of groups is read ahead. Without them it is read more slowly.
+const CONSUMER: [&str; 2] = ["$JS.API.CONSUMER.CREATE", "$JS.API.CONSUMER.MSG.NEXT"];
+
 /// Subjects that a client may use.
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
@@ -76,13 +79,14 @@ fn missing(permissions: &Value, settings: &Replicated, shards: u16) -> Vec<Strin
         wanted.extend(named(&groups));
         wanted.extend(named(&format!("{groups}_snapshots")));
         wanted.push(format!("{UPDATE}.{groups}"));
+        wanted.extend(CONSUMER.map(|request| format!("{request}.{groups}.ringwell_a")));
         wanted.push(format!("{lower}_{shard}.groups"));
         wanted.extend(["pieces", "index"].map(|it| format!("{lower}_{shard}_snapshots.{it}")));
     }
     let mut missing: Vec<String> = { wanted }
         .into_iter()
         .filter(|subject| !publish.permits(subject))
-        .map(|subject| format!("publish {subject}"))
+        .map(|subject| format!("publish {}", subject.replace(".ringwell_a", ".>")))
         .collect();
     let receives = [beat, "_INBOX.a.b".to_owned()];
     let denied = receives.iter().filter(|subject| !subscribe.permits(subject));
@@ -109,7 +113,7 @@ mod tests {
     #[test]
     fn what_is_not_allowed_or_is_denied_is_named() {
         let enough = json!({
-            "publish": { "allow": ["$JS.API.STREAM.>", "rw.beat.*", "rw_0.groups", "rw_0_snapshots.*"] },
+            "publish": { "allow": ["$JS.API.STREAM.>", "$JS.API.CONSUMER.>", "rw.beat.*", "rw_0.groups", "rw_0_snapshots.*"] },
             "subscribe": { "allow": ["rw.>", "_INBOX.>"] },
         });
         assert_eq!(of(&enough), [""; 0]);
@@ -124,6 +128,9 @@ mod tests {
                 "subscribe _INBOX.>"
             ]
         );
+        let mut fewer = enough.clone();
+        fewer["publish"]["deny"] = json!(["$JS.API.CONSUMER.CREATE.>"]);
+        assert_eq!(of(&fewer), ["publish $JS.API.CONSUMER.CREATE.RW_0.>"]);
         let mut others = enough;
         others["publish"]["allow"] = json!(["$JS.API.>", "rw.beat.0", "rw_0_snapshots.*"]);
         assert_eq!(of(&others), ["publish rw_0.groups"]);

@@ -2,20 +2,31 @@
 
 use std::future::Future;
 use std::sync::mpsc::channel;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use ringwell_driver::store::{Shelf, Unreached};
 
 use crate::stream::{Kind, Stream, WAIT_MAX};
 
+/// Look-ups of messages that a leader has lost change the leader no more often than this.
+const OTHERS_EVERY: Duration = Duration::from_mins(1);
+
 /// The streams of one shard.
 #[derive(Debug)]
 pub(crate) struct SnapshotStream {
     pub(crate) snapshots: Stream,
     pub(crate) groups: Stream,
+    /// The last request to other servers for a message that the leader lacks.
+    asked_others_at: Mutex<Option<Instant>>,
 }
 
 impl SnapshotStream {
+    pub(crate) fn new(snapshots: Stream, groups: Stream) -> Self {
+        Self { snapshots, groups, asked_others_at: Mutex::default() }
+    }
+
     /// Runs on the thread that talks to the servers, and waits for it.
     fn wait<T: Send + 'static>(
         &self,
@@ -51,6 +62,18 @@ impl Shelf for SnapshotStream {
 
     fn message(&self, n: u64) -> Result<Option<Bytes>, Unreached> {
         self.wait(self.groups.clone().read_now(n))
+    }
+
+    fn message_elsewhere(&self, n: u64) -> Result<Option<Bytes>, Unreached> {
+        let now = Instant::now();
+        {
+            let mut asked = self.asked_others_at.lock().unwrap_or_else(PoisonError::into_inner);
+            if asked.is_some_and(|at| now.duration_since(at) < OTHERS_EVERY) {
+                return Ok(None);
+            }
+            *asked = Some(now);
+        }
+        self.wait(self.groups.clone().read_from_others(n))
     }
 
     fn log_bytes(&self) -> Result<u64, Unreached> {

@@ -6,19 +6,23 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use async_nats::client::RequestErrorKind;
-use async_nats::{Client, HeaderMap, Request};
+use async_nats::client::{RequestError, RequestErrorKind};
+use async_nats::{Client, HeaderMap, Message, Request};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use ringwell_directory::Replicated;
 use ringwell_driver::store::{LogNotes, NotAppended, SharedLog, Unreached, Waiting};
 use ringwell_journal::decode_message;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::runtime::Handle;
-use tokio::time::Instant;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
 
+use crate::ahead;
 use crate::check::{config as wanted_config, stream as check_stream};
 use crate::error::{NatsError, Unfit, unreached};
 use crate::notes;
@@ -29,6 +33,11 @@ const APPEND_MAX: Duration = Duration::from_secs(2);
 
 /// The same time for all other requests.
 const ANSWER_MAX: Duration = Duration::from_secs(3);
+
+/// The time after which a request that changes nothing is sent again, and the longest such time: while
+/// a stream has no leader no server answers, and its next leader has not received earlier requests.
+const AGAIN_MIN: Duration = Duration::from_millis(250);
+const AGAIN_MAX: Duration = Duration::from_millis(500);
 
 /// The time after which a caller stops waiting for an answer.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -44,6 +53,9 @@ const TOO_LONG: u64 = 10_054;
 const NO_MESSAGE: u64 = 10_037;
 /// There is no such stream: `JSStreamNotFoundErr`.
 const NO_STREAM: u64 = 10_059;
+
+/// A look-up asks this many servers for a message that the first one has lost.
+const OTHERS: u32 = 2;
 
 /// The name under which a stream records the placement of pools for which it was created.
 const PLACEMENT: &str = "ringwell.placement";
@@ -224,9 +236,8 @@ impl Stream {
     async fn ask(&self, what: &str, body: &Value) -> Result<StreamReply, Problem> {
         let subject = format!("$JS.API.STREAM.{what}.{}", self.name);
         let body = Bytes::from(body.to_string());
-        let request = Request::new().payload(body).timeout(Some(ANSWER_MAX));
         let asked = Instant::now();
-        let answer = match self.client.send_request(subject, request).await {
+        let answer = match self.answer(subject, body, ["INFO", "MSG.GET"].contains(&what)).await {
             Ok(answer) => answer,
             Err(error) => {
                 self.reach.stuck(&self.client, asked).await;
@@ -238,6 +249,29 @@ impl Stream {
         match read.error.take() {
             Some(error) => Err(Problem::Api(error)),
             None => Ok(read),
+        }
+    }
+
+    /// The first answer to a request, which is sent again if it changes nothing.
+    async fn answer(
+        &self,
+        subject: String,
+        body: Bytes,
+        is_repeatable: bool,
+    ) -> Result<Message, RequestError> {
+        let send = || {
+            let request = Request::new().payload(body.clone()).timeout(Some(ANSWER_MAX));
+            self.client.send_request(subject.clone(), request)
+        };
+        let (mut asked, mut pause) = (FuturesUnordered::from_iter([send()]), AGAIN_MIN);
+        loop {
+            tokio::select! {
+                Some(answer) = asked.next() => return answer,
+                () = sleep(pause), if is_repeatable => {
+                    asked.push(send());
+                    pause = (pause * 2).min(AGAIN_MAX);
+                }
+            }
         }
     }
 
@@ -327,6 +361,28 @@ impl Stream {
         Ok(self.message(json!({ "seq": n })).await?.map(|it| it.1))
     }
 
+    /// Reads a message that the stream's leader lacks or has damaged: makes other servers lead, one
+    /// after the other. `None` if the stream does not reach that far, or if none has it intact.
+    pub(crate) async fn read_from_others(self, n: u64) -> Result<Option<Bytes>, Unreached> {
+        if !self.clone().ends_now().await?.contains(&n) {
+            return Ok(None);
+        }
+        tracing::error!(
+            stream = self.name,
+            message = n,
+            "a server of the journal has lost a message: asking another one. Check its disk"
+        );
+        let mut found = None;
+        for _ in 0..OTHERS {
+            self.clone().step_down().await?;
+            found = self.clone().read_now(n).await?;
+            if found.as_ref().is_some_and(|message| decode_message(message).is_ok()) {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
     async fn message(&self, which: Value) -> Result<Option<(u64, Bytes)>, Unreached> {
         match self.ask("MSG.GET", &which).await {
             Ok(StreamReply { message: Some(message), .. }) => {
@@ -396,6 +452,10 @@ impl SharedLog for Stream {
 
     fn read(&self, n: u64) -> Waiting<Result<Option<Bytes>, Unreached>> {
         self.run(self.clone().read_now(n), || Err(stopping()))
+    }
+
+    fn read_ahead(&self, messages: Range<u64>) -> mpsc::Receiver<Bytes> {
+        ahead::read(self.client.clone(), &self.runtime, self.name.clone(), messages)
     }
 
     fn ends(&self) -> Waiting<Result<Range<u64>, Unreached>> {

@@ -5,19 +5,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_directory::{Config, Directory};
+use ringwell_driver::Platform;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{JournalState, Node, Phase};
 use ringwell_driver::open::placement_name;
-use ringwell_driver::store::{LastOwner, Logs, Sign};
+use ringwell_driver::store::{Fenced, LastOwner, Logs, Sign};
 use ringwell_journal::Durability;
 use ringwell_os::clock::{Clock, reading};
 
+use crate::platform::Tokio;
 use crate::{ServeError, disk};
 
 /// The settings that exclude such journals.
 const LOG_ON_DISK: &str = "with `engine = \"nats\"` in [journal] durability must be \"disk\"";
 
-/// The interval between two checks whether another process has taken all shards.
+/// The interval between two checks whether another process has taken shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
 
 /// Prepares the files for use as a copy of a log, and waits while another process serves, if so
@@ -42,10 +44,9 @@ pub(crate) fn prepare(
         let bytes_max = replicated.stream_bytes / 4 * 3;
         settings.history_bytes = settings.history_bytes.min(bytes_max);
     }
-    if !stands_by(config) {
-        return Ok(None);
-    }
-    let heard = logs.stand_by(first_shard(membership));
+    let first = first_shard(membership);
+    let heard = if stands_by(config) { logs.stand_by(first) } else { None };
+    logs.starting(first);
     Ok(heard.map(|heard| heard.owner(&reading())))
 }
 
@@ -94,12 +95,18 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, ep
     logs.serving(first, Box::new(sign));
 }
 
-/// Returns when another process serves all shards, and this one should become a standby.
+/// Returns when this process should become a standby, because others own its shards. Logs that.
 pub(crate) async fn is_fenced(node: &Node) {
     if !stands_by(&node.config) {
         std::future::pending::<()>().await;
     }
-    while !node.journals().all(|(_, state)| state == JournalState::Taken) {
+    let mut fenced = Fenced::default();
+    while !fenced.is_final(node.journals().map(|(_, state)| state), Tokio.moment()) {
         tokio::time::sleep(LOOK_EVERY).await;
+    }
+    if node.journals().all(|(_, state)| state == JournalState::Taken) {
+        tracing::error!("another process serves all shards: stopping, to stand by after a restart");
+    } else {
+        tracing::error!("another process has taken shards: stopping, to stand by after a restart");
     }
 }

@@ -201,11 +201,7 @@ async fn serve_on(
                 reload::confirm(server, peers, directories, request).await;
                 continue;
             }
-            () = logs::is_fenced(&server.node) => {
-                tracing::error!(
-                    "another process serves all shards: stopping, to stand by after a restart"
-                );
-            }
+            () = logs::is_fenced(&server.node) => {}
             () = reported.an_end() => tracing::error!("a shard's thread has ended; stopping"),
         }
         return;

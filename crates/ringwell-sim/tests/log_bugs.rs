@@ -42,8 +42,8 @@ const CASES: &[Case] = &[
     (Bug::SnapshotAhead, &[LogFault::Kill, LogFault::Wipe], &["held without cause", "refused"]),
     (
         Bug::ForeignCountedTwice,
-        &[LogFault::Foreign, LogFault::Hole, LogFault::Kill],
-        &["broken chain", "double", "forgotten"],
+        &[LogFault::Foreign, LogFault::Hole, LogFault::Kill, LogFault::Wipe],
+        &["broken chain", "double", "forgotten", "refused"],
     ),
     (Bug::FewLeaders, &[LogFault::Hole, LogFault::Kill], &["refused"]),
     (
@@ -51,6 +51,8 @@ const CASES: &[Case] = &[
         &[LogFault::LostStream, LogFault::Wipe, LogFault::Kill],
         &["forgotten", "double"],
     ),
+    (Bug::StartIgnored, &[LogFault::Rot, LogFault::Wipe, LogFault::Kill], &["needless start"]),
+    (Bug::OneServerAsked, &[LogFault::Hole, LogFault::Wipe], &["attribution"]),
 ];
 
 #[test]

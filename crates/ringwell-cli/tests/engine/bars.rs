@@ -5,11 +5,17 @@
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::servers::Nats;
+use bytes::Bytes;
+use ringwell_driver::store::{LogNotes, Logs, SharedLog};
+use ringwell_nats::NatsLogs;
+use tokio::runtime::{Builder, Runtime};
+
+use crate::servers::{Nats, NatsClient};
 use crate::support::batch::{self, Ask, BULK};
 use crate::support::server::Server;
 use crate::support::site::{Pool, Site};
@@ -68,15 +74,39 @@ fn flushes(file: &File, latencies: &mut Latencies) {
     }
 }
 
-/// Appends messages to a stream, one in flight.
-fn appends(nats: &Nats, stream: &str, latencies: &mut Latencies) {
-    let (mut client, until) = (nats.client(), Instant::now() + LENGTH);
-    let body = vec![b'x'; BYTES];
-    while Instant::now() < until {
-        let begun = Instant::now();
-        let answer = client.request(&format!("{}.in", stream.to_lowercase()), &body);
-        assert!(answer.contains("\"seq\""), "{answer}");
-        latencies.0.push(begun.elapsed());
+/// A stream to which a client without any code of Ringwell and our adaptor append in turn, through
+/// the same server.
+struct Appends {
+    bare: NatsClient,
+    ours: Arc<dyn SharedLog>,
+    runtime: Runtime,
+    /// The next message.
+    n: u64,
+    _logs: NatsLogs,
+}
+
+impl Appends {
+    fn new(nats: &Nats) -> Self {
+        let logs = NatsLogs::connect(&nats.replicated("BARE")).unwrap();
+        let ours = logs.log(0, "", &LogNotes::default()).unwrap();
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        Self { bare: nats.client(), ours, runtime, n: 1, _logs: logs }
+    }
+
+    /// One in flight, for one round.
+    fn measure(&mut self, bare: &mut Latencies, ours: &mut Latencies) {
+        let (body, until) = (vec![b'x'; BYTES], Instant::now() + 2 * LENGTH);
+        while Instant::now() < until {
+            let begun = Instant::now();
+            let answer = self.bare.append("BARE_0", self.n, &body);
+            bare.0.push(begun.elapsed());
+            assert!(answer.contains("\"seq\""), "{answer}");
+            let (begun, message) = (Instant::now(), Bytes::from(body.clone()));
+            let appended = self.runtime.block_on(self.ours.append(self.n + 1, message));
+            ours.0.push(begun.elapsed());
+            appended.unwrap();
+            self.n += 2;
+        }
     }
 }
 
@@ -172,20 +202,20 @@ fn replay(site: &Site) -> Duration {
 #[ignore = "measures the machine, and needs it alone: `cargo xtask engine --bars`"]
 fn journals_on_servers_cost_little_more_than_the_disk() {
     let Some(nats) = Nats::start(3) else { return };
-    nats.make_stream("BARE");
+    let mut appends = Appends::new(&nats);
     let on_disk = site("durability = \"disk\"\n");
     let on_servers = site(&nats.settings().replace("512MiB", "1GiB"));
     let [disk, servers] = [&on_disk, &on_servers].map(start);
     let file = File::create(on_disk.data().with_file_name("flushes")).unwrap();
     file.write_all_at(&vec![1; usize::try_from(FILE_BYTES).unwrap()], 0).unwrap();
     file.sync_all().unwrap();
-    let [mut flushed, mut appended, mut disk_times, mut server_times] =
-        [(); 4].map(|()| Latencies::default());
+    let [mut flushed, mut bare, mut ours, mut disk_times, mut server_times] =
+        [(); 5].map(|()| Latencies::default());
     let [mut on_disk_rate, mut on_servers_rate] = [0.0, 0.0];
     let [numbers, ignored] = [(); 2].map(|()| AtomicU64::new(0));
     for _ in 0..ROUNDS {
         flushes(&file, &mut flushed);
-        appends(&nats, "BARE", &mut appended);
+        appends.measure(&mut bare, &mut ours);
         open_loop(&on_disk, &disk, &mut disk_times, &ignored);
         open_loop(&on_servers, &servers, &mut server_times, &numbers);
         on_disk_rate += closed_loop(&on_disk, &disk, &ignored) / f64::from(ROUNDS);
@@ -195,8 +225,10 @@ fn journals_on_servers_cost_little_more_than_the_disk() {
     let [took, numbers] = [replay(&on_servers).as_secs_f64(), count(numbers.into_inner())];
     println!("{ROUNDS} rounds of {LENGTH:?}, interleaved; {CONNECTIONS} connections, {ROWS} rows");
     for (percent, bar) in [(50, "at most 2"), (99, "at most 4")] {
-        let [append, flush] = [&mut appended, &mut flushed].map(|it| ms(it.percentile(percent)));
-        print_ratio(&format!("append of 16 KiB, p{percent} ms"), append, flush, bar);
+        let [ours, bare, flush] =
+            [&mut ours, &mut bare, &mut flushed].map(|it| ms(it.percentile(percent)));
+        print_ratio(&format!("append of 16 KiB, p{percent} ms"), ours, flush, bar);
+        print_ratio(&format!("append beside a bare client, p{percent} ms"), ours, bare, "none");
     }
     print_ratio("batches a second", on_servers_rate, on_disk_rate, "at least 0.25");
     for percent in [50, 99] {

@@ -7,7 +7,6 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::readiness;
@@ -68,9 +67,8 @@ fn power_cut(setting: &str) -> Option<bool> {
     drop(nats);
     drop(images);
     println!("violations: {}", verdict.0["violations"]);
-    // Numbers handed out twice or forgotten, wrong attributions or another state, but not overflow
-    // while the disks were slow.
-    Some(["C1", "C2", "C10", "C11"].iter().any(|rule| verdict.0["violations"][rule] != Value::Null))
+    // Overflow while the disks are slow is excused by the first fault.
+    Some(verdict.0["violations"].as_object().is_none_or(|broken| !broken.is_empty()))
 }
 
 #[test]
@@ -251,11 +249,7 @@ fn flipped_bits_of_a_leader_are_never_skipped() {
         }
     };
     trial.wait_for_numbers(&server);
-    let verdict = trial.judge(&server).0;
-    let broken = verdict["violations"].as_object().unwrap();
-    // A look-up in the part that the leader has lost answers "not kept", although other servers
-    // have it.
-    assert!(broken.keys().all(|rule| rule == "C10"), "{verdict:#}");
-    println!("look-ups of what the leader has lost: {:?}", broken.get("C10"));
+    // A look-up asks another server for a message that the leader has lost.
+    trial.judge(&server).assert_clean();
     server.stop();
 }

@@ -185,7 +185,9 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     };
     let mut server = start(&trial, 0).join().unwrap();
     trial.load(&server);
-    for round in 1..=3_usize {
+    // The last one is the first machine: its copy has all groups, so that the judge need not know
+    // from when on one is complete, by a clock that was wrong.
+    for round in 1..=4_usize {
         let waiting = start(&trial, round % 2);
         // It must have received a heartbeat.
         thread::sleep(Duration::from_secs(3));
@@ -202,15 +204,11 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
         walls[round % 2].set(-sign * TEN_MINUTES);
         trial.wait_for_answers(60);
     }
-    let data = trial.site.data().with_file_name("machine1");
+    let data = trial.site.data().with_file_name("machine0");
     for wall in &walls {
         wall.set(0);
     }
-    let verdict = trial.judge_with(&server, &data).0;
-    // Lockouts are judged in true time. Records and look-ups are dated by clocks that were wrong.
-    let broken = verdict["violations"].as_object().unwrap();
-    println!("dated by wrong clocks: {broken:#?}");
-    assert!(broken.keys().all(|rule| rule == "C2" || rule == "C10"), "{verdict:#}");
+    trial.judge_with(&server, &data).assert_clean();
     server.stop();
 }
 

@@ -13,13 +13,13 @@ use crate::support::site::{Pool, Site};
 use crate::trial::wait_until;
 
 /// A site with two shards, whose pools are on both.
-fn site(nats: &Nats) -> Site {
+pub(crate) fn site(nats: &Nats) -> Site {
     let pools = (1..=8).map(|id| Pool::new(id, 40, Duration::from_mins(10)));
     Site::new(pools.collect(), &format!("shards = 2\n{}", nats.settings()))
 }
 
 /// Starts on a machine with the data of this name.
-fn on_machine(site: &Site, name: &str) -> Server {
+pub(crate) fn on_machine(site: &Site, name: &str) -> Server {
     let mut command = site.serve(&["--listen", "127.0.0.1:0"]);
     command.env("RINGWELL_DATA", site.data().with_file_name(name));
     Server::start(command)
@@ -38,7 +38,7 @@ fn delete_streams(nats: &Nats, shards: &[u16]) {
 
 /// Numbers for one row of each pool, none of which was given before; returns how many pools gave
 /// one.
-fn ask(site: &Site, server: &Server, given: &mut BTreeSet<u64>) -> usize {
+pub(crate) fn ask(site: &Site, server: &Server, given: &mut BTreeSet<u64>) -> usize {
     let ask = |pool: &Pool| Ask { pool: pool.id, id: "loss".to_owned() };
     let asks: Vec<Ask> = site.pools.iter().map(ask).collect();
     let body = batch::body(&asks, &site.pools);
@@ -93,7 +93,7 @@ fn a_shard_that_is_added_and_a_first_start_that_is_killed_hold_nothing() {
 }
 
 /// Numbers of all pools.
-fn ask_all(site: &Site, server: &Server, given: &mut BTreeSet<u64>) {
+pub(crate) fn ask_all(site: &Site, server: &Server, given: &mut BTreeSet<u64>) {
     wait_until("a pool gives no number", || ask(site, server, given) == site.pools.len());
 }
 

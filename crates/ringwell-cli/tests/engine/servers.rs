@@ -8,7 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use ringwell_directory::Replicated;
+use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::net::Net;
@@ -156,6 +157,21 @@ impl Nats {
         )
     }
 
+    /// The same for a client of the first server.
+    pub(crate) fn replicated(&self, stream: &str) -> Replicated {
+        let of = |scheme: &str, one: &One, port: u16| format!("{scheme}://{}:{port}", one.host);
+        let monitor = self.servers.iter().map(|one| of("http", one, one.monitor)).collect();
+        let first = &self.servers[0];
+        Replicated {
+            servers: vec![of("nats", first, first.clients)],
+            monitor,
+            stream: stream.to_owned(),
+            replicas: u32::try_from(self.servers.len()).unwrap(),
+            stream_bytes: 1 << 30,
+            ..Replicated::default()
+        }
+    }
+
     /// Publishes a message that Ringwell did not write.
     pub(crate) fn publish(&self, subject: &str, body: &str) {
         let One { host, clients, .. } = &self.servers[0];
@@ -187,6 +203,15 @@ impl Nats {
             stream_of((&leader.host, leader.monitor), stream).unwrap()["config"].clone();
         config[setting] = value.into();
         self.publish(&format!("$JS.API.STREAM.UPDATE.{stream}"), &config.to_string());
+    }
+
+    /// Changes the configuration of all servers while they run, as an operator does.
+    pub(crate) fn reconfigure(&self, change: impl Fn(&str) -> String) {
+        for one in &self.servers {
+            let text = fs::read_to_string(&one.config).unwrap();
+            fs::write(&one.config, change(&text)).unwrap();
+        }
+        self.signal_all("HUP");
     }
 
     pub(crate) fn has_stream(&self, stream: &str) -> bool {
@@ -225,6 +250,27 @@ impl Nats {
             assert!(Instant::now() < until, "{stream} has no leader");
             std::thread::sleep(Duration::from_millis(50));
         }
+    }
+
+    /// The count of messages in a stream.
+    pub(crate) fn messages(&self, stream: &str) -> u64 {
+        let state = self.servers.iter().find_map(|one| stream_of((&one.host, one.monitor), stream));
+        state.unwrap()["state"]["messages"].as_u64().unwrap()
+    }
+
+    /// Whether every server has all messages of these streams.
+    pub(crate) fn are_in_step(&self, streams: &[&str]) -> bool {
+        streams.iter().all(|stream| {
+            let leader = &self.servers[self.leader(stream)];
+            let Some(state) = stream_of((&leader.host, leader.monitor), stream) else {
+                return false;
+            };
+            let replicas = state["cluster"]["replicas"].as_array();
+            let others = replicas.map_or(0, |all| {
+                all.iter().filter(|it| it["current"] == true && it["lag"].is_null()).count()
+            });
+            others + 1 == self.servers.len()
+        })
     }
 
     /// The first message of a stream, and its length.
@@ -275,11 +321,21 @@ impl Nats {
 pub(crate) struct NatsClient(BufReader<TcpStream>);
 
 impl NatsClient {
-    /// The answer to a message.
-    pub(crate) fn request(&mut self, subject: &str, body: &[u8]) -> String {
-        let head = format!("PUB {subject} {INBOX} {}\r\n", body.len());
-        let message = [head.as_bytes(), body, b"\r\n"].concat();
-        self.0.get_mut().write_all(&message).unwrap();
+    /// The answer to message `n` of a stream, which must end with the one before.
+    pub(crate) fn append(&mut self, stream: &str, n: u64, body: &[u8]) -> String {
+        let subject = format!("{}.groups", stream.to_lowercase());
+        let headers = format!(
+            "NATS/1.0\r\nNats-Expected-Stream: {stream}\r\n\
+             Nats-Expected-Last-Sequence: {}\r\n\r\n",
+            n - 1
+        );
+        let all = headers.len() + body.len();
+        let head = format!("HPUB {subject} {INBOX} {} {all}\r\n{headers}", headers.len());
+        self.answer_to(&[head.as_bytes(), body, b"\r\n"].concat())
+    }
+
+    fn answer_to(&mut self, message: &[u8]) -> String {
+        self.0.get_mut().write_all(message).unwrap();
         loop {
             let mut line = String::new();
             assert!(self.0.read_line(&mut line).unwrap() > 0, "the server closed the connection");
@@ -303,23 +359,9 @@ impl Nats {
         let mut server = TcpStream::connect((host.as_str(), *clients)).unwrap();
         server.set_nodelay(true).unwrap();
         server.set_read_timeout(Some(PATIENCE)).unwrap();
-        let hello = format!("CONNECT {{\"verbose\":false}}\r\nSUB {INBOX} 1\r\n");
+        let hello = format!("CONNECT {{\"verbose\":false,\"headers\":true}}\r\nSUB {INBOX} 1\r\n");
         server.write_all(hello.as_bytes()).unwrap();
         NatsClient(BufReader::new(server))
-    }
-
-    /// Makes a stream like those of journals, with one subject `<name>.in` in lower case.
-    pub(crate) fn make_stream(&self, name: &str) {
-        let config = json!({
-            "name": name,
-            "subjects": [format!("{}.in", name.to_lowercase())],
-            "storage": "file",
-            "num_replicas": self.servers.len(),
-            "duplicate_window": 100_000_000,
-        });
-        let subject = format!("$JS.API.STREAM.CREATE.{name}");
-        let answer = self.client().request(&subject, config.to_string().as_bytes());
-        assert!(!answer.contains("\"error\""), "{answer}");
     }
 }
 

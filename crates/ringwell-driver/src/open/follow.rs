@@ -12,7 +12,7 @@ use ringwell_core::PoolSpec;
 use ringwell_directory::{BUCKETS, Placement};
 use ringwell_journal::{
     Author, ChainFault, DecodeError, Group, MessageFault, Record, Tip, Verdict, Writer, continues,
-    decode_message, encode_message,
+    decode_message, encode_message, message_number,
 };
 
 use super::beginning::{
@@ -33,6 +33,9 @@ const PATIENCE: Duration = Duration::from_mins(1);
 
 /// The count of messages that are requested ahead.
 const AHEAD: usize = 8;
+
+/// This many messages are worth the preparations for reading them ahead.
+const MANY: u64 = 64;
 
 /// The reason why a shard cannot continue from its log. Nothing was handed out.
 #[derive(Debug, thiserror::Error)]
@@ -459,6 +462,22 @@ impl<F: Files> Following<F> {
         Read { shard, kept, restore, recovered, is_in_doubt, has_snapshot }
     }
 
+    /// Reads the log towards `end` from what it reads ahead, as far as that continues the chain.
+    async fn go_ahead(&mut self, log: &impl Log, end: u64) -> Result<(), FollowError> {
+        let mut ahead = log.read_ahead(self.tip.next_n..end);
+        while self.tip.next_n < end {
+            let n = self.tip.next_n;
+            let Some(message) = ahead.recv().await else { return Ok(()) };
+            if message_number(&message).is_none_or(|number| number < n) {
+                continue;
+            }
+            // Another server may have this one intact.
+            let Ok(group) = self.next_group(n, &message) else { return Ok(()) };
+            self.group(group)?;
+        }
+        Ok(())
+    }
+
     /// Reads the log up to `end`.
     async fn go_on<P: Platform>(
         &mut self,
@@ -468,6 +487,9 @@ impl<F: Files> Following<F> {
         until: Moment,
     ) -> Result<(), FollowError> {
         let shard = self.shard;
+        if end.saturating_sub(self.tip.next_n) >= MANY {
+            self.go_ahead(log, end).await?;
+        }
         let mut ahead = std::collections::VecDeque::new();
         let (mut next, mut changes) = (self.tip.next_n, 0);
         while self.tip.next_n < end {
@@ -485,7 +507,7 @@ impl<F: Files> Following<F> {
                 Some(Err(_)) | None => get(platform, log, n, until).await?,
             };
             let read = match message {
-                Some(message) => self.message(n, &message),
+                Some(message) => self.next_group(n, &message),
                 None => Err(FollowError::Hole { shard, n }),
             };
             match read {
@@ -495,13 +517,14 @@ impl<F: Files> Following<F> {
                     ahead.clear();
                     next = n;
                 }
-                read => read?,
+                read => self.group(read?)?,
             }
         }
         Ok(())
     }
 
-    fn message(&mut self, n: u64, message: &[u8]) -> Result<(), FollowError> {
+    /// The group of a message, if it is the next one.
+    fn next_group(&self, n: u64, message: &[u8]) -> Result<Group, FollowError> {
         let shard = self.shard;
         let read = decode_message(message);
         let (author, group) = read.map_err(|fault| FollowError::Message { shard, n, fault })?;
@@ -510,7 +533,7 @@ impl<F: Files> Following<F> {
         }
         let follows = continues(&self.tip, &group.header);
         follows.map_err(|fault| FollowError::Chain { shard, n, fault })?;
-        self.group(group)
+        Ok(group)
     }
 
     /// The group is the next one.

@@ -53,9 +53,10 @@ pub use inline::{Inline, InlineJournal, Unstored};
 pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
 pub use log::{
-    Appending, Ask, Before, Fate, FoundLog, Heard, HistoryLimits, LastOwner, Log, LogDraft,
-    LogNotes, LogReader, LogStore, Logs, NotAppended, Numbered, Places, Prefix, SharedLog, Shelf,
-    Sign, SnapshotIndex, Unreached, Waiting, indexes as snapshot_indexes, lost_logs,
+    APART, Appending, Ask, BEAT_EVERY, Beat, Before, Fate, Fenced, FoundLog, Heard, HistoryLimits,
+    LastOwner, Log, LogDraft, LogNotes, LogReader, LogStore, Logs, NotAppended, Numbered, Places,
+    Prefix, SharedLog, Shelf, Sign, Silence, SnapshotIndex, Unreached, Waiting,
+    indexes as snapshot_indexes, lost_logs,
 };
 pub(crate) use log::{STALE_MAX, append as append_to_log};
 pub use memory::{Memory, MemoryReader};

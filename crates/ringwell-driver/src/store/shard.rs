@@ -145,7 +145,7 @@ impl<F: Files> ShardStore<F> {
     /// [`FileError`]
     pub fn start_mirror(self, recovered: Recovered) -> Result<InlineJournal<F>, FileError> {
         let tip = recovered.tip;
-        Ok(self.start(recovered, tip)?.0)
+        Ok(self.start(recovered, tip, true)?.0)
     }
 
     /// Continues from the recovered part: cuts off an unfinished write and begins a new segment.
@@ -157,10 +157,15 @@ impl<F: Files> ShardStore<F> {
     /// [`FileError`]
     pub fn start_inline(self, recovered: Recovered) -> Result<(InlineJournal<F>, Tip), FileError> {
         let tip = recovered.tip.raise_epoch();
-        self.start(recovered, tip)
+        self.start(recovered, tip, false)
     }
 
-    fn start(self, recovered: Recovered, tip: Tip) -> Result<(InlineJournal<F>, Tip), FileError> {
+    fn start(
+        self,
+        recovered: Recovered,
+        tip: Tip,
+        is_copy: bool,
+    ) -> Result<(InlineJournal<F>, Tip), FileError> {
         let id = match recovered.journal {
             Some(id) => id,
             None => self.files.random(&self.directory)?,
@@ -180,8 +185,8 @@ impl<F: Files> ShardStore<F> {
         });
         let newest = leftover.as_ref().or(segments.last()).map_or(0, |info| info.header.segno);
         let Settings { segment_bytes, spare_segments, .. } = self.settings;
-        let spares =
-            Spares::open(self.files.clone(), &self.directory, segment_bytes, spare_segments)?;
+        let files = self.files.clone();
+        let spares = Spares::open(files, &self.directory, segment_bytes, spare_segments, is_copy)?;
         let snapshots = self.snapshots()?.iter().map(|snapshot| snapshot.replay_from).collect();
         let index = Index { segments: segments.into(), snapshots };
         let head = SegmentHeader {

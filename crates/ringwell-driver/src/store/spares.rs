@@ -27,6 +27,9 @@ pub struct Spares<F> {
     directory: PathBuf,
     segment_bytes: u64,
     wanted: usize,
+    /// Files are not filled: a copy of a log need not survive a power cut, and a machine that takes
+    /// over must not wait for zeros. A full disk is noticed by the first frame without room.
+    is_sparse: bool,
     state: Mutex<SpareFiles>,
     changed: Condvar,
 }
@@ -45,6 +48,7 @@ impl<F: Files> Spares<F> {
         directory: &Path,
         segment_bytes: u64,
         wanted: usize,
+        is_sparse: bool,
     ) -> Result<Arc<Self>, FileError> {
         for (_, unfinished) in numbered(&files, directory, "tmp")? {
             remove(&files, &unfinished)?;
@@ -64,6 +68,7 @@ impl<F: Files> Spares<F> {
             directory: directory.to_owned(),
             segment_bytes,
             wanted,
+            is_sparse,
             state: Mutex::new(state),
             changed: Condvar::new(),
         }))
@@ -142,7 +147,7 @@ impl<F: Files> Spares<F> {
         }
     }
 
-    /// Makes a file full of zeros, durably.
+    /// Makes a file full of zeros, durably unless files are sparse.
     fn make(&self) -> Result<PathBuf, FileError> {
         let path = self.lock().name(&self.directory);
         let unfinished = path.with_extension("tmp");
@@ -160,6 +165,9 @@ impl<F: Files> Spares<F> {
     fn fill(&self, path: &Path) -> Result<(), FileError> {
         let files = &self.files;
         let made = files.create(path)?;
+        if self.is_sparse {
+            return files.set_len(&made, self.segment_bytes);
+        }
         // Bypasses the page cache, if possible, because these bytes are never read.
         let direct = files.open(path, Access::Direct);
         let mut file = direct.or_else(|_| files.open(path, Access::Write))?;

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use ringwell_core::Millis;
+use ringwell_driver::Moment;
 use ringwell_driver::node::JournalState;
-use ringwell_driver::store::{Heard, LastOwner, Sign};
+use ringwell_driver::store::{BEAT_EVERY, Fenced, LastOwner, Silence};
 
 use super::fault::LogFault;
 use super::process::{Begin, ProcessPhase};
@@ -13,12 +14,15 @@ use super::world::{Event, World};
 use crate::model::Violation;
 use crate::world::{MS, SECOND};
 
-/// The interval of heartbeats, and the silence after which a standby starts.
-pub(super) const SIGN_US: u64 = 500 * MS;
-const SILENCE_US: u64 = 3 * SECOND;
-
 /// Wall clocks are up to this far from true time.
 const SKEW_US: u64 = 600 * SECOND;
+
+/// The interval of reports.
+#[expect(clippy::cast_possible_truncation, reason = "half a second")]
+pub(super) const SIGN_US: u64 = BEAT_EVERY.as_micros() as u64;
+
+/// Another process may start if starts have lasted longer than this, because one may never end.
+const START_MAX_US: u64 = 50 * SECOND;
 
 impl World {
     /// Runs each second: faults, and the actions of operators.
@@ -58,9 +62,10 @@ impl World {
             let length = self.drawn(LogFault::Deaf, SECOND, 8 * SECOND);
             self.machines[at].deaf_until = self.now() + length;
         }
-        if self.machines[at].stands_by && self.strikes(LogFault::Hasty) {
-            let heard = self.heard(at);
-            self.begin(at, heard.as_ref());
+        if let Some(waits) = self.machines[at].waits.clone()
+            && self.strikes(LogFault::Hasty)
+        {
+            self.start_after(at, &waits);
         }
         if self.machines[at].process.is_none() {
             return;
@@ -106,12 +111,10 @@ impl World {
             }
         }
         self.check_fenced(at);
-        if states.iter().all(|state| *state == JournalState::Taken) {
+        let moment = self.moment();
+        if self.machines[at].fenced.is_final(states.iter().copied(), moment) {
             self.stop(at);
-        } else if states
-            .iter()
-            .any(|state| matches!(state, JournalState::Failed | JournalState::Taken))
-        {
+        } else if states.contains(&JournalState::Failed) {
             let patience = self.random.between(SECOND, 10 * SECOND);
             if !std::mem::replace(&mut self.machines[at].is_seen_to, true) {
                 self.add(now + patience, Event::Stop(at, life));
@@ -143,7 +146,7 @@ impl World {
     pub(super) fn begin(&mut self, at: usize, last_owner: Option<&LastOwner>) {
         self.processes += 1;
         let machine = &mut self.machines[at];
-        machine.stands_by = false;
+        (machine.waits, machine.fenced) = (None, Fenced::default());
         let begin = Begin {
             shared: &self.shared,
             servers: &self.servers,
@@ -174,48 +177,59 @@ impl World {
         machine.files.disk().kill(&mut self.random);
         machine.files.next_life();
         machine.life += 1;
-        (machine.paused_until, machine.heard, machine.is_seen_to) = (0, None, false);
+        (machine.paused_until, machine.is_seen_to) = (0, false);
         let life = machine.life;
         self.tell(at, || format!("process {} ends", process.number));
         self.add(now + down, Event::StandBy(at, life));
     }
 
-    fn heard(&self, at: usize) -> Option<LastOwner> {
-        let machine = &self.machines[at];
-        let (sign, came) = machine.heard.clone()?;
-        let ago = Duration::from_micros(self.now() - came);
-        let since_boot = Duration::from_micros(self.shared.since_boot_us(at));
-        let wall = Duration::from_micros(self.shared.wall_us(at));
-        let reading = ringwell_driver::clock::reading(machine.boot, since_boot, wall);
-        Some(Heard { sign, ago }.owner(&reading))
+    /// The machine begins to wait until no other one serves.
+    pub(super) fn stand_by(&mut self, at: usize) {
+        let apart = Duration::from_millis(400) * u32::try_from(at).unwrap_or(0);
+        self.machines[at].waits = Some(Silence::begin(self.moment(), apart));
+        self.machines[at].waits_since = self.now();
     }
 
-    /// Serving processes report themselves; standbys that receive no report start.
+    /// Starts the process of a machine that has waited.
+    fn start_after(&mut self, at: usize, waits: &Silence) {
+        let since_boot = Duration::from_micros(self.shared.since_boot_us(at));
+        let wall = Duration::from_micros(self.shared.wall_us(at));
+        let boot = self.machines[at].boot;
+        let reading = ringwell_driver::clock::reading(boot, since_boot, wall);
+        let last_owner = waits.heard(self.moment()).map(|heard| heard.owner(&reading));
+        self.begin(at, last_owner.as_ref());
+    }
+
+    /// Processes report themselves; standbys that receive no report start.
     pub(super) fn signs(&mut self) {
         let now = self.now();
         self.add(now + SIGN_US, Event::Sign);
-        let signs: Vec<Sign> = self
-            .machines
-            .iter()
-            .enumerate()
-            .filter(|(_, it)| it.paused_until <= now)
-            .filter_map(|(_, it)| it.process.as_ref()?.sign())
-            .collect();
         for at in 0..self.machines.len() {
-            if !self.machines[at].stands_by {
-                continue;
-            }
+            let Some(mut waits) = self.machines[at].waits.take() else { continue };
+            let others = self.machines.iter().filter(|it| it.paused_until <= now);
+            let beats = others.filter_map(|it| it.process.as_ref()?.beat());
+            let mut hears_one = false;
             if self.machines[at].deaf_until <= now {
-                for sign in &signs {
-                    self.machines[at].heard = Some((sign.clone(), now));
-                    self.machines[at].silent_since = now;
+                for beat in beats {
+                    waits.received(beat, self.moment());
+                    hears_one = true;
                 }
             }
-            let apart = (at as u64) * 400 * MS;
-            if now - self.machines[at].silent_since > SILENCE_US + apart {
-                let heard = self.heard(at);
-                self.begin(at, heard.as_ref());
+            if waits.left(self.moment()).is_zero() {
+                if hears_one && now < self.machines[at].waits_since + START_MAX_US {
+                    let text = format!("machine {at} starts, and another one starts or serves");
+                    let rule = "needless start";
+                    self.shared.judge(Err(Violation { rule, text, number: 0, shard: 0 }));
+                }
+                self.start_after(at, &waits);
+            } else {
+                self.machines[at].waits = Some(waits);
             }
         }
+    }
+
+    /// Every machine's even clock.
+    fn moment(&self) -> Moment {
+        Moment(Duration::from_micros(self.now()))
     }
 }

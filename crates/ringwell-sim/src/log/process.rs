@@ -18,8 +18,8 @@ use ringwell_driver::open::{self, Believed, Beside, Followed, Opened};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{
-    Gaps, HistoryLimits, Inline, InlineJournal, JournalReader, LastOwner, LogNotes, LogReader,
-    LogStore, Numbered, Settings, Sign, Store, lost_logs, snapshot_indexes,
+    Beat, Gaps, HistoryLimits, Inline, InlineJournal, JournalReader, LastOwner, LogNotes,
+    LogReader, LogStore, Numbered, Settings, Sign, Store, lost_logs, snapshot_indexes,
 };
 use ringwell_driver::{Platform, Shard, life, writer};
 use ringwell_journal::Durability;
@@ -383,6 +383,17 @@ impl Process {
         let epoch = |served: &Served| served.shard.engine.borrow().tip().epoch;
         let epochs = serving.shards.values().map(epoch).collect();
         Some(Sign { at: first.shard.clock_now(), epochs })
+    }
+
+    /// Its report to standbys.
+    pub(super) fn beat(&self) -> Option<Beat> {
+        let is_starting =
+            matches!(&*self.state.borrow(), ProcessPhase::Starting | ProcessPhase::Opened(_));
+        if is_starting {
+            Some(Beat::Starting)
+        } else {
+            self.sign().map(|it| Beat::Serving(Some(it)))
+        }
     }
 
     /// Whether it owns all shards that it serves, according to the log.

@@ -106,6 +106,17 @@ pub(super) enum Loss {
     Stream,
 }
 
+/// How the servers deliver many messages at once, which is a hint only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Consumers {
+    /// They refuse it: a client may have no permission.
+    Refused,
+    /// The leader delivers them.
+    Leader,
+    /// Another server, which has those that the leader lacks.
+    Elsewhere,
+}
+
 /// All servers.
 #[derive(Debug)]
 pub(super) struct Servers {
@@ -113,6 +124,8 @@ pub(super) struct Servers {
     pub(super) snapshots: Vec<Snapshots>,
     pub(super) strikes: Strikes,
     random: Random,
+    consumers: Consumers,
+    ahead: Random,
     slow_until: u64,
     broken: Option<Violation>,
 }
@@ -175,6 +188,11 @@ impl Stream {
 
     pub(super) fn message(&self, n: u64) -> Option<Bytes> {
         self.get(n).map(|stored| stored.bytes.clone())
+    }
+
+    /// The message as the leader has it.
+    pub(super) fn leaders_message(&self, n: u64) -> Option<Bytes> {
+        self.bad.get(&n).map_or_else(|| self.message(n), |(_, has)| has.clone())
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -277,7 +295,12 @@ impl Stream {
 
 impl Servers {
     pub(super) fn new(seed: u64, shards: usize, strikes: Strikes) -> Self {
+        let mut ahead = Random::new(seed, 1_006);
+        let all = [Consumers::Refused, Consumers::Leader, Consumers::Elsewhere];
+        let consumers = all[ahead.index(all.len())];
         Self {
+            consumers,
+            ahead,
             streams: (0..shards).map(|_| Stream::new()).collect(),
             snapshots: (0..shards).map(|_| Snapshots::default()).collect(),
             strikes,
@@ -393,10 +416,23 @@ impl Servers {
         if is_away {
             return Err(Unreached("no leader".to_owned()));
         }
-        if let Some((_, has)) = stream.bad.get(&n) {
-            return Ok(has.clone());
+        Ok(stream.leaders_message(n))
+    }
+
+    /// A message as a consumer delivers it, which may end at any message.
+    pub(super) fn read_ahead(
+        &mut self,
+        of: (usize, usize),
+        n: u64,
+        now: u64,
+    ) -> Result<Option<Bytes>, Unreached> {
+        let leaders = self.read(of, n, now)?;
+        match self.consumers {
+            _ if self.ahead.chance(5_000) => Err(Unreached("it has ended".to_owned())),
+            Consumers::Refused => Err(Unreached("it is refused".to_owned())),
+            Consumers::Leader => Ok(leaders),
+            Consumers::Elsewhere => Ok(self.streams[of.0].message(n)),
         }
-        Ok(stream.message(n))
     }
 
     pub(super) fn ends(&mut self, (shard, machine): (usize, usize), now: u64) -> Range<u64> {
@@ -440,7 +476,7 @@ impl Servers {
         Ok(())
     }
 
-    pub(super) fn change_leader(&mut self, (shard, _): (usize, usize)) {
+    pub(super) fn change_leader(&mut self, shard: usize) {
         let stream = &mut self.streams[shard];
         stream.bad.values_mut().for_each(|(changes, _)| *changes -= 1);
         stream.bad.retain(|_, (changes, _)| *changes > 0);

@@ -43,6 +43,9 @@ impl Snapshots {
     }
 }
 
+/// The leaders that a look-up tries.
+const LEADERS: usize = 2;
+
 /// The snapshots of one shard, for a process.
 pub(super) struct SimShelf {
     pub(super) servers: Shared,
@@ -91,7 +94,15 @@ impl Shelf for SimShelf {
     }
 
     fn message(&self, n: u64) -> Result<Option<Bytes>, Unreached> {
-        Ok(lock(&self.servers).streams[self.shard].message(n))
+        Ok(lock(&self.servers).streams[self.shard].leaders_message(n))
+    }
+
+    fn message_elsewhere(&self, n: u64) -> Result<Option<Bytes>, Unreached> {
+        let mut servers = lock(&self.servers);
+        for _ in 0..LEADERS {
+            servers.change_leader(self.shard);
+        }
+        Ok(servers.streams[self.shard].leaders_message(n))
     }
 
     fn log_bytes(&self) -> Result<u64, Unreached> {

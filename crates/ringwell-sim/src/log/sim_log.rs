@@ -4,7 +4,9 @@ use std::future::Future;
 use std::ops::Range;
 
 use bytes::Bytes;
+use ringwell_driver::Platform as _;
 use ringwell_driver::store::{Log, NotAppended, Unreached};
+use tokio::sync::mpsc;
 
 use super::machine::Watched;
 use super::servers::{AppendReply, Servers, Shared, lock};
@@ -89,6 +91,27 @@ impl Log for SimLog {
         }
     }
 
+    fn read_ahead(&self, messages: Range<u64>) -> mpsc::Receiver<Bytes> {
+        let (sender, receiver) = mpsc::channel(8);
+        let log = self.clone();
+        let read = async move {
+            for n in messages {
+                log.way().await;
+                let now = log.platform.now_us();
+                let read = lock(&log.servers).read_ahead(log.of(), n, now);
+                let Ok(read) = read else { return };
+                // It may be missing there.
+                if let Some(message) = read
+                    && sender.send(message).await.is_err()
+                {
+                    return;
+                }
+            }
+        };
+        self.platform.spawn(read);
+        receiver
+    }
+
     fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {
         let log = self.clone();
         async move {
@@ -111,7 +134,7 @@ impl Log for SimLog {
         let log = self.clone();
         async move {
             log.way().await;
-            lock(&log.servers).change_leader(log.of());
+            lock(&log.servers).change_leader(log.shard);
             Ok(())
         }
     }

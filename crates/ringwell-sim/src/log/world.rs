@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringwell_driver::Moment;
-use ringwell_driver::store::Sign;
+use ringwell_driver::store::{Fenced, Silence};
 
 use super::client::{Answers, ClientAnswer, Sent, ask};
 use super::fault::Strikes;
@@ -69,10 +69,10 @@ pub(super) struct Machine {
     pub(super) paused_until: u64,
     pub(super) deaf_until: u64,
     /// It waits until the serving process is silent.
-    pub(super) stands_by: bool,
-    /// The last heartbeat, and its time of arrival.
-    pub(super) heard: Option<(Sign, u64)>,
-    pub(super) silent_since: u64,
+    pub(super) waits: Option<Silence>,
+    pub(super) waits_since: u64,
+    /// Whether its process has lost shards.
+    pub(super) fenced: Fenced,
     /// An operator has been called.
     pub(super) is_seen_to: bool,
     /// Consecutive starts that were refused because of the log's contents.
@@ -129,9 +129,9 @@ impl World {
             process: None,
             paused_until: 0,
             deaf_until: 0,
-            stands_by: false,
-            heard: None,
-            silent_since: 0,
+            waits: None,
+            waits_since: 0,
+            fenced: Fenced::default(),
             is_seen_to: false,
             refusals: 0,
         };
@@ -164,7 +164,7 @@ impl World {
         };
         world.begin(0, None);
         for at in 1..count {
-            world.machines[at].stands_by = true;
+            world.stand_by(at);
         }
         world.add(SECOND, Event::Second);
         world.add(SIGN_US, Event::Sign);
@@ -370,10 +370,7 @@ impl World {
             Event::Second => self.second(),
             Event::Sign => self.signs(),
             Event::Client => self.client(),
-            Event::StandBy(at, life) if self.machines[at].life == life => {
-                self.machines[at].stands_by = true;
-                self.machines[at].silent_since = self.now();
-            }
+            Event::StandBy(at, life) if self.machines[at].life == life => self.stand_by(at),
             Event::Stop(at, life) if self.machines[at].life == life => self.stop(at),
             Event::StandBy(..) | Event::Stop(..) => {}
             Event::Calm => self.calm(),

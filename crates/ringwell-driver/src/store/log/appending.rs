@@ -23,7 +23,7 @@ use crate::canary::{Bug, planted};
 /// The first pause before a message is sent again; each is twice as long as the previous one.
 const PAUSE_MIN: Duration = Duration::from_millis(50);
 /// No pause is longer.
-const PAUSE_MAX: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_millis(250);
 
 /// A new leader may lack acknowledged messages for this long: 18 s were measured.
 pub(crate) const STALE_MAX: Duration = Duration::from_secs(25);

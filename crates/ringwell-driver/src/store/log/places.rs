@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use ringwell_journal::{decode_message, is_foreign_message, message_number};
+use tokio::sync::mpsc;
 
 use super::{Log, NotAppended, Unreached};
 use crate::canary::{Bug, planted};
@@ -308,6 +309,11 @@ impl<L: Log + Clone> Log for Numbered<L> {
 
     fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static {
         self.clone().read_at(n)
+    }
+
+    /// Foreign messages are among them.
+    fn read_ahead(&self, groups: Range<u64>) -> mpsc::Receiver<Bytes> {
+        self.log.read_ahead(self.places.place(groups.start)..self.places.place(groups.end))
     }
 
     fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {

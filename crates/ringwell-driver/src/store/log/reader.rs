@@ -3,10 +3,13 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use ringwell_journal::{Author, Group, Noted, decode_message};
 
+use super::Unreached;
 use super::places::Places;
 use super::shelf::Shelf;
+use crate::canary::{Bug, planted};
 use crate::store::index::ReadError;
 use crate::store::interface::{Damage, Reader};
 
@@ -44,8 +47,23 @@ impl<R: Reader> Reader for LogReader<R> {
 
 impl<R> LogReader<R> {
     fn read_log(&self, log: &dyn Shelf, n: u64) -> Result<Group, ReadError> {
-        let message =
-            log.message(self.places.place(n)).map_err(ReadError::Log)?.ok_or(ReadError::Gone(n))?;
+        let place = self.places.place(n);
+        let lost = match self.group(n, log.message(place)) {
+            Err(lost @ (ReadError::Gone(_) | ReadError::LogDamaged(_)))
+                if !planted(Bug::OneServerAsked) =>
+            {
+                lost
+            }
+            read => return read,
+        };
+        match log.message_elsewhere(place) {
+            Ok(None) => Err(lost),
+            found => self.group(n, found),
+        }
+    }
+
+    fn group(&self, n: u64, read: Result<Option<Bytes>, Unreached>) -> Result<Group, ReadError> {
+        let message = read.map_err(ReadError::Log)?.ok_or(ReadError::Gone(n))?;
         match decode_message(&message) {
             Ok((Author { shard, journal, .. }, group))
                 if (shard, journal) == (self.author.shard, self.author.journal)

@@ -72,6 +72,15 @@ pub trait Shelf: fmt::Debug + Send + Sync {
     /// [`Unreached`]
     fn message(&self, place: u64) -> Result<Option<Bytes>, Unreached>;
 
+    /// The message at a place of the log, from a server other than the one that lacks it or has it
+    /// damaged; `None` if the log no longer has it, or if other servers were asked a short time ago.
+    ///
+    /// # Errors
+    /// [`Unreached`]
+    fn message_elsewhere(&self, _place: u64) -> Result<Option<Bytes>, Unreached> {
+        Ok(None)
+    }
+
     /// The bytes that the log takes.
     ///
     /// # Errors

@@ -1,0 +1,196 @@
+//! How long a standby waits, and when a process that has lost shards stops.
+//!
+//! Decides on hints: a wrong decision costs overflow numbers, because only the log decides who owns
+//! a shard. A process that starts reports that, so that no second one takes shards from it before
+//! it has all of them. Source: docs/spec/log.md, "Standby".
+
+use std::time::Duration;
+
+use super::{Heard, Sign};
+use crate::canary::{Bug, planted};
+use crate::node::JournalState;
+use crate::platform::Moment;
+
+/// The interval at which a process reports.
+pub const BEAT_EVERY: Duration = Duration::from_millis(500);
+
+/// Silence for this long means that no process serves.
+const SILENCE: Duration = Duration::from_secs(3);
+
+/// Standbys wait up to this much longer, each for a different time.
+pub const APART: Duration = Duration::from_millis(500);
+
+/// After the streams did not answer, silence for this long is enough: heartbeats need no leader, but
+/// this process may have been cut off.
+const CALM: Duration = Duration::from_secs(1);
+
+/// A start that takes longer than this may never end: another process then starts too.
+const START_MAX: Duration = Duration::from_mins(1);
+
+/// A process that has lost some of its shards keeps the rest for this long: a process that starts
+/// takes them soon.
+const PARTLY_MAX: Duration = Duration::from_secs(10);
+
+/// A report of another process for the same shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Beat {
+    /// It is taking the shards over.
+    Starting,
+    /// It serves. Earlier builds send no sign.
+    Serving(Option<Sign>),
+    /// It has stored everything and no longer serves.
+    End,
+}
+
+/// The wait of a standby.
+#[derive(Clone, Debug)]
+pub struct Silence {
+    apart: Duration,
+    since: Moment,
+    wanted: Duration,
+    /// The last time at which the streams did not answer.
+    unanswered_at: Option<Moment>,
+    /// The time of the first report of a start since a process served last.
+    starting_since: Option<Moment>,
+    heard: Option<(Sign, Moment)>,
+}
+
+impl Silence {
+    /// Begins to wait. `apart` differs between processes, up to [`APART`].
+    #[must_use]
+    pub fn begin(now: Moment, apart: Duration) -> Self {
+        let wanted = SILENCE + apart;
+        let (unanswered_at, starting_since, heard) = (None, None, None);
+        Self { apart, since: now, wanted, unanswered_at, starting_since, heard }
+    }
+
+    /// A report has arrived.
+    pub fn received(&mut self, beat: Beat, now: Moment) {
+        if beat == Beat::Starting {
+            if planted(Bug::StartIgnored) {
+                return;
+            }
+            let since = *self.starting_since.get_or_insert(now);
+            if now.since(since) < START_MAX {
+                (self.since, self.wanted) = (now, SILENCE + self.apart);
+            }
+            return;
+        }
+        (self.since, self.starting_since) = (now, None);
+        self.wanted = self.apart + if beat == Beat::End { Duration::ZERO } else { SILENCE };
+        if let Beat::Serving(Some(sign)) = beat {
+            self.heard = Some((sign, now));
+        }
+    }
+
+    /// The streams do not answer: silence proves nothing until they do.
+    pub fn unanswered(&mut self, now: Moment) {
+        self.unanswered_at = Some(now);
+    }
+
+    /// The time until this process should start.
+    #[must_use]
+    pub fn left(&self, now: Moment) -> Duration {
+        let calm = self.unanswered_at.map(|at| at + CALM + self.apart);
+        let until = (self.since + self.wanted).max(calm.unwrap_or_default());
+        until.since(now)
+    }
+
+    /// The last heartbeat with a time, if one arrived.
+    #[must_use]
+    pub fn heard(&self, now: Moment) -> Option<Heard> {
+        let (sign, arrived) = self.heard.clone()?;
+        Some(Heard { sign, ago: now.since(arrived) })
+    }
+}
+
+/// Whether a process should stop and become a standby, because others own its shards.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Fenced {
+    /// The time at which it was first seen without one of its shards.
+    since: Option<Moment>,
+}
+
+impl Fenced {
+    /// Looks at the journals of all its shards.
+    pub fn is_final(
+        &mut self,
+        journals: impl IntoIterator<Item = JournalState>,
+        now: Moment,
+    ) -> bool {
+        let (mut taken, mut all) = (0, 0);
+        for state in journals {
+            taken += u32::from(state == JournalState::Taken);
+            all += 1;
+        }
+        if taken == 0 {
+            self.since = None;
+            return false;
+        }
+        taken == all || now.since(*self.since.get_or_insert(now)) >= PARTLY_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(ms: u64) -> Moment {
+        Moment::default() + Duration::from_millis(ms)
+    }
+
+    /// The time after which a standby starts that receives `beats`.
+    fn starts(beats: impl IntoIterator<Item = (u64, Beat)>) -> u64 {
+        let mut silence = Silence::begin(at(0), Duration::from_millis(400));
+        let mut beats = beats.into_iter().peekable();
+        for ms in (0..).step_by(100) {
+            while let Some((_, beat)) = beats.next_if(|beat| beat.0 <= ms) {
+                silence.received(beat, at(ms));
+            }
+            if silence.left(at(ms)).is_zero() {
+                return ms;
+            }
+        }
+        unreachable!("it ends");
+    }
+
+    #[test]
+    fn a_standby_starts_after_three_seconds_of_silence_or_after_the_reported_end() {
+        assert_eq!(starts([]), 3_400);
+        assert_eq!(starts([(2_000, Beat::Serving(None))]), 5_400);
+        assert_eq!(starts([(2_000, Beat::Serving(None)), (2_500, Beat::End)]), 2_900);
+    }
+
+    #[test]
+    fn a_standby_waits_for_a_start_of_up_to_a_minute() {
+        let beats = |until| (0..until).step_by(500).map(|ms| (ms, Beat::Starting));
+        assert_eq!(starts(beats(30_000)), 29_500 + 3_400);
+        assert_eq!(starts(beats(600_000)), 59_500 + 3_400);
+        let again = beats(50_000).chain([(50_000, Beat::Serving(None))]);
+        let again = again.chain(beats(100_000).filter(|beat| beat.0 > 50_000));
+        assert_eq!(starts(again), 99_500 + 3_400);
+    }
+
+    #[test]
+    fn after_the_streams_did_not_answer_a_second_of_silence_is_enough() {
+        let mut silence = Silence::begin(at(0), Duration::from_millis(400));
+        silence.received(Beat::Serving(None), at(1_000));
+        silence.unanswered(at(2_000));
+        assert_eq!(silence.left(at(2_000)), Duration::from_millis(2_400));
+        silence.unanswered(at(7_000));
+        assert_eq!(silence.left(at(7_000)), Duration::from_millis(1_400));
+        silence.received(Beat::Serving(None), at(7_100));
+        assert_eq!(silence.left(at(7_100)), Duration::from_millis(3_400));
+    }
+
+    #[test]
+    fn a_process_that_has_lost_some_shards_stops_later_than_one_that_has_lost_all() {
+        use JournalState::{Taken, Writing};
+        let mut fenced = Fenced::default();
+        assert!(!fenced.is_final([Writing, Writing], at(0)));
+        assert!(!fenced.is_final([Writing, Taken], at(100)));
+        assert!(!fenced.is_final([Writing, Taken], at(10_000)));
+        assert!(fenced.is_final([Writing, Taken], at(10_100)));
+        assert!(Fenced::default().is_final([Taken, Taken], at(0)));
+    }
+}
