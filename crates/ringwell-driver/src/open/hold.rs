@@ -114,3 +114,6 @@ pub fn hold_buckets(
     }
     held
 }
+
+#[cfg(test)]
+mod tests;

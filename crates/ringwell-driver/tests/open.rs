@@ -1,0 +1,345 @@
+//! Starts from the files of an earlier process, with other shards, lists, clocks and maps.
+
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+
+use std::collections::BTreeSet;
+
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
+use ringwell_directory::{
+    BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket, demo_pools,
+};
+use ringwell_driver::open::{
+    self, Begun, Believed, Copied, OldMap, OverflowTaken, Start, StartError,
+};
+use ringwell_driver::store::{Gaps, Inline, ServedMap, Settings};
+use ringwell_engine::{Ask, Engine, Outcome, Reading, Refusal, RowKey, lockout};
+use ringwell_journal::Durability;
+use ringwell_os::OsFiles;
+use tempfile::TempDir;
+
+const START: Millis = Millis(1_700_000_000_000);
+const LIFETIME: Millis = Millis(60_000);
+const POOLS: u32 = 40;
+
+/// The result of handing out one number of each pool.
+type Given = Vec<(PoolId, Result<PromoNumber, Outcome>)>;
+
+/// A data directory.
+struct Data {
+    _folder: TempDir,
+    settings: Settings,
+}
+
+impl Data {
+    fn new(durability: Durability) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mut settings = Settings::new(folder.path().join("data"), durability);
+        settings.segment_bytes = 1 << 20;
+        settings.spare_segments = 0;
+        Self { _folder: folder, settings }
+    }
+
+    fn start_as(
+        &self,
+        directory: &Directory,
+        reading: Reading,
+        member: Option<(&[u16], u64)>,
+    ) -> Result<Begun<OsFiles>, StartError> {
+        let believed = Believed { answer_rows_max: 1_000, clock_skew_max: Millis::ZERO };
+        let on_disk = open::shards_on_disk(&OsFiles, &self.settings.data).unwrap();
+        let count = on_disk.iter().map(|shard| shard + 1).max().unwrap_or_default();
+        let reads = (0..count.max(directory.shards())).map(|shard| {
+            let specs = open::specs(directory.pools_of(shard));
+            open::read(&OsFiles, &self.settings, shard, &specs, believed).unwrap()
+        });
+        let start = Start {
+            files: &OsFiles,
+            settings: &self.settings,
+            directory,
+            reading,
+            on_disk: &on_disk,
+            has_log: false,
+            noted_gaps: &Gaps::default(),
+            last_owner: None,
+            member,
+            only: None,
+        };
+        open::begin(reads.collect(), &start)
+    }
+
+    fn start(&self, directory: &Directory, since: Millis) -> Begun<OsFiles> {
+        self.start_as(directory, reading(since), None).unwrap()
+    }
+
+    fn served(&self) -> Option<ServedMap> {
+        ServedMap::read(&OsFiles, &self.settings.data).unwrap()
+    }
+}
+
+/// The clocks of a machine this long after [`START`].
+fn reading(since: Millis) -> Reading {
+    Reading { boot: 1, since_boot: Millis(1_000_000) + since, wall: START + since }
+}
+
+fn now(begun: &Begun<OsFiles>, since: Millis) -> Millis {
+    begun.clocks.shard(reading(since).since_boot)
+}
+
+fn directory(shards: u16, lifetime: Millis) -> Directory {
+    Directory::new(1, demo_pools(POOLS, 3, lifetime).unwrap(), shards).unwrap()
+}
+
+/// Asks for a number of each pool, for the same repeatable batch if `batch` is the same, and stores
+/// what was answered.
+fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch: u8) -> Given {
+    let clocks = begun.clocks;
+    let mut given = Vec::new();
+    for shard in &mut begun.shards {
+        shard.engine.set_clocks(clocks);
+        for pool in directory.pools_of(shard.shard) {
+            given.push((pool.id(), ask(&mut shard.engine, directory, pool, at, batch)));
+        }
+        let group = shard.engine.seal(Vec::new()).unwrap();
+        let Inline::Files(journal) = &shard.store else { panic!("it is in memory") };
+        journal.store(group).unwrap();
+    }
+    given.sort_by_key(|(pool, _)| *pool);
+    given
+}
+
+fn ask(
+    engine: &mut Engine,
+    directory: &Directory,
+    pool: &RingPool,
+    at: Millis,
+    batch: u8,
+) -> Result<PromoNumber, Outcome> {
+    let retry = Some(RowKey { batch: [batch; 16], row: u16::try_from(pool.id().0).unwrap() });
+    let index = directory.lookup(pool.id()).unwrap().index();
+    let ask = Ask { pool: index, id: pool.id(), params: [b"", b""], visitor: None, retry };
+    let mut outcome = Outcome::Refused(Refusal::Late);
+    engine.allocate(at, &ask, &mut outcome);
+    match outcome {
+        Outcome::Allocated { number } | Outcome::Kept { number } => Ok(number),
+        outcome => Err(outcome),
+    }
+}
+
+fn locked(engine: &Engine, now: Millis) -> BTreeSet<PromoNumber> {
+    let slots = engine.shard().slots().iter();
+    slots.filter(|slot| !slot.is_free(now)).map(|slot| slot.number).collect()
+}
+
+fn hold(since: Millis, until: Millis) -> BucketHold {
+    BucketHold { since, until }
+}
+
+#[test]
+fn other_shards_take_over_lockouts_and_answers() {
+    let data = Data::new(Durability::Disk);
+    let (one, three) = (directory(1, LIFETIME), directory(3, LIFETIME));
+    let mut begun = data.start(&one, Millis::ZERO);
+    let at = now(&begun, Millis::ZERO);
+    let given = hand_out(&mut begun, &one, at, 1);
+    drop(begun);
+    let later = Millis(20_000);
+    let mut begun = data.start(&three, later);
+    let now = now(&begun, later);
+    assert_eq!(now, at + later);
+    assert_eq!((begun.copied, &begun.gaps), (None, &Gaps::default()));
+    assert_eq!(begun.recorded_until, START);
+    for opened in &begun.shards {
+        let own = given.iter().filter(|(pool, _)| three.placement().shard(*pool) == opened.shard);
+        let own: BTreeSet<_> = own.map(|(_, number)| number.unwrap()).collect();
+        assert!(!own.is_empty());
+        assert_eq!(locked(&opened.engine, now), own, "shard {}", opened.shard);
+    }
+    let again = hand_out(&mut begun, &three, now, 1);
+    assert_eq!(again, given);
+}
+
+#[test]
+fn a_lost_journal_holds_the_pools_of_all_shards() {
+    let data = Data::new(Durability::Disk);
+    let two = directory(2, LIFETIME);
+    let mut begun = data.start(&two, Millis::ZERO);
+    let at = now(&begun, Millis::ZERO);
+    hand_out(&mut begun, &two, at, 1);
+    drop(begun);
+    std::fs::remove_dir_all(data.settings.data.join("journal/1")).unwrap();
+    let later = Millis(1_000);
+    let mut begun = data.start(&two, later);
+    let now = now(&begun, later);
+    assert_eq!(begun.copied, Some(Copied::Replaced(1)));
+    assert_ne!(begun.gaps, Gaps::default());
+    for (pool, got) in hand_out(&mut begun, &two, now, 2) {
+        let Err(Outcome::Exhausted { until }) = got else { panic!("pool {pool}: {got:?}") };
+        assert!(until > now + LIFETIME, "pool {pool} until {until:?}");
+    }
+}
+
+/// The list becomes shorter before a journal is lost.
+#[test]
+fn pools_in_doubt_are_held_for_the_lifetime_of_the_list_that_was_served() {
+    let data = Data::new(Durability::Disk);
+    let (long, short) = (directory(1, LIFETIME), directory(1, Millis(5_000)));
+    drop(data.start(&long, Millis::ZERO));
+    drop(data.start(&short, Millis(1_000)));
+    std::fs::remove_dir_all(data.settings.data.join("journal/0")).unwrap();
+    let later = Millis(2_000);
+    let mut begun = data.start(&short, later);
+    let now = now(&begun, later);
+    for (pool, got) in hand_out(&mut begun, &short, now, 2) {
+        let Err(Outcome::Exhausted { until }) = got else { panic!("pool {pool}: {got:?}") };
+        assert!(until >= now + LIFETIME, "pool {pool} until {until:?}");
+    }
+}
+
+#[test]
+fn a_number_that_a_visitor_holds_does_not_become_an_overflow_number() {
+    let data = Data::new(Durability::Disk);
+    let old = directory(1, LIFETIME);
+    let mut begun = data.start(&old, Millis::ZERO);
+    let at = now(&begun, Millis::ZERO);
+    let taken = hand_out(&mut begun, &old, at, 1)[0].1.unwrap();
+    drop(begun);
+    let fields = |pool: u64| -> PoolFields { old.pool(PoolId(pool)).unwrap().fields().clone() };
+    let other = PromoNumber::from_code(taken.to_code() + 1_000).unwrap();
+    let first = PoolFields { numbers: vec![NumberRange::new(other, 1).unwrap()], ..fields(1) };
+    let second = PoolFields { overflow: Some(taken), ..fields(2) };
+    let pools = [first, second].map(|fields| RingPool::new(fields).unwrap());
+    let new = Directory::new(1, pools.into(), 1).unwrap();
+    let refused = |since: u64| match data.start_as(&new, reading(Millis(since)), None) {
+        Err(StartError::Overflow(OverflowTaken { number, pool, seconds })) => {
+            assert_eq!((number, pool), (taken, PoolId(2)));
+            Some(seconds)
+        }
+        started => {
+            started.unwrap();
+            None
+        }
+    };
+    let lockout = lockout(LIFETIME).0;
+    assert_eq!(refused(0), Some(lockout.div_ceil(1_000)));
+    assert_eq!(refused(lockout - 1_000), Some(1));
+    assert_eq!(refused(lockout - 1), Some(1));
+    assert_eq!(refused(lockout), None);
+}
+
+/// A map with these buckets of the node's shard, and holds.
+fn map(version: u64, buckets: impl IntoIterator<Item = u16>, holds: BucketHolds) -> ServedMap {
+    ServedMap {
+        version,
+        buckets: buckets.into_iter().collect(),
+        owners: None,
+        leaving: Vec::new(),
+        holds,
+        stale: BTreeSet::new(),
+        lists: None,
+        lifetimes: None,
+    }
+}
+
+#[test]
+fn pools_of_new_buckets_are_held_from_the_start_on() {
+    let data = Data::new(Durability::Disk);
+    let list = directory(2, LIFETIME);
+    let member = |version| Some(([0].as_slice(), version));
+    drop(data.start_as(&list, reading(Millis::ZERO), member(1)).unwrap());
+    // Only the lower half of shard 0 was here, and two of its buckets are held.
+    let [pool, ended] = [0, 1].map(|at| {
+        let own = list.pools_of(0).filter(|pool| bucket(pool.id()) < 256);
+        own.map(|pool| pool.id()).nth(at).unwrap()
+    });
+    let later = Millis(1_000);
+    let now = START + later;
+    let mut holds = BucketHolds::default();
+    holds.add(bucket(pool), hold(Millis::ZERO, now + Millis(1)));
+    holds.add(bucket(ended), hold(Millis::ZERO, now));
+    map(1, 0..256, holds.clone()).write(&OsFiles, &data.settings.data).unwrap();
+    let begun = data.start_as(&list, reading(later), member(2)).unwrap();
+    assert_eq!(begun.clocks.shard(reading(later).since_boot), now);
+    let mut is_held = 0;
+    for pool in list.pools_of(0).map(|pool| pool.id()) {
+        let bucket = bucket(pool);
+        let wanted = (bucket >= 256).then_some(hold(now, Millis::ZERO)).or(holds.get(bucket));
+        assert_eq!(begun.holds.get(bucket), wanted, "bucket {bucket}");
+        is_held += u64::from(wanted.is_some_and(|it| it.since == now || it.until > now));
+    }
+    assert!(is_held > 1);
+    assert_eq!(begun.held.iter().find(|(shard, _)| *shard == 0), Some(&(0, is_held)));
+    let opened = &begun.shards[0];
+    for (of, until) in opened.engine.shard().holds(Millis::ZERO) {
+        let of = of.unwrap();
+        let wanted = begun.holds.until(of, lockout(LIFETIME));
+        assert_eq!(Some(until), wanted, "pool {of}");
+    }
+    assert!(begun.unknown_until > now + LIFETIME);
+    drop(begun);
+    let old = data.start_as(&list, reading(later), member(0)).err();
+    assert!(matches!(old, Some(StartError::OldMap(OldMap { version: 0, served: 1 }))), "{old:?}");
+}
+
+/// A list with shorter lifetimes was served meanwhile, by another node.
+#[test]
+fn new_buckets_are_held_for_the_lifetimes_of_earlier_lists() {
+    let data = Data::new(Durability::Disk);
+    let (long, short) = (directory(2, LIFETIME), directory(2, Millis(5_000)));
+    let member = |version| Some(([0].as_slice(), version));
+    let mut begun = data.start_as(&long, reading(Millis::ZERO), member(1)).unwrap();
+    begun.shards.truncate(1);
+    let at = now(&begun, Millis::ZERO);
+    hand_out(&mut begun, &long, at, 1);
+    drop(begun);
+    map(1, 0..512, BucketHolds::default()).write(&OsFiles, &data.settings.data).unwrap();
+    drop(data.start_as(&short, reading(Millis(1_000)), member(1)).unwrap());
+    let begun = data.start_as(&short, reading(Millis(2_000)), member(3)).unwrap();
+    let now = now(&begun, Millis(2_000));
+    let held = begun.holds.get(0).unwrap();
+    assert_eq!((held.since, held.until), (now, now + LIFETIME));
+}
+
+#[test]
+fn a_leap_of_the_clock_lengthens_earlier_holds_once_and_durably() {
+    let data = Data::new(Durability::Disk);
+    let list = directory(2, LIFETIME);
+    let member = Some(([0].as_slice(), 1));
+    let mut begun = data.start_as(&list, reading(Millis::ZERO), member).unwrap();
+    begun.shards.truncate(1);
+    hand_out(&mut begun, &list, START, 1);
+    drop(begun);
+    let mut holds = BucketHolds::default();
+    holds.add(3, hold(START, Millis(0)));
+    for known in [BucketHolds::default(), holds] {
+        map(1, 0..512, known.clone()).write(&OsFiles, &data.settings.data).unwrap();
+        let year = Millis(365 * 86_400_000);
+        // After a boot the wall clock shows another year.
+        let leap = Reading { boot: 2, since_boot: Millis(1), wall: START + year };
+        let begun = data.start_as(&list, leap, member).unwrap();
+        let Some(by) = begun.shards[0].doubts.lengthened else { panic!("no leap was noticed") };
+        let mut wanted = known;
+        wanted.prolong(by);
+        assert_eq!(begun.holds, wanted);
+        assert_eq!(data.served().unwrap().holds, wanted);
+    }
+}
+
+#[test]
+fn an_orderly_start_in_the_same_boot_doubts_nothing_and_keeps_its_name() {
+    for durability in [Durability::Disk, Durability::Os] {
+        let data = Data::new(durability);
+        let list = directory(2, LIFETIME);
+        let first = data.start(&list, Millis::ZERO);
+        let name = first.identity.clone();
+        assert!(!name.is_empty());
+        drop(first);
+        let second = data.start(&list, Millis(500));
+        assert_eq!((&second.identity, second.copied), (&name, None));
+        drop(second);
+        let after = Reading { boot: 2, ..reading(Millis(1_000)) };
+        let third = data.start_as(&list, after, None).unwrap();
+        assert_eq!(third.copied.is_some(), durability == Durability::Os);
+        assert_eq!(third.identity == name, durability == Durability::Disk);
+    }
+}
