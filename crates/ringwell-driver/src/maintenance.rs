@@ -264,3 +264,6 @@ fn header(store: &impl Store, engine: &Engine, shard: u16) -> SnapshotHeader {
         clocks: engine.clocks(),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -12,7 +12,9 @@ use ringwell_directory::{
 use ringwell_driver::open::{
     self, Begun, Believed, Copied, OldMap, OverflowTaken, Start, StartError,
 };
-use ringwell_driver::store::{Gaps, Inline, ServedMap, Settings};
+use ringwell_driver::store::{
+    Gaps, Inline, ServedMap, Settings, Unkept, end_unflushed, settle_unflushed,
+};
 use ringwell_engine::{Ask, Engine, Outcome, Reading, Refusal, RowKey, lockout};
 use ringwell_journal::Durability;
 use ringwell_os::OsFiles;
@@ -326,20 +328,28 @@ fn a_leap_of_the_clock_lengthens_earlier_holds_once_and_durably() {
 }
 
 #[test]
-fn an_orderly_start_in_the_same_boot_doubts_nothing_and_keeps_its_name() {
+fn answers_that_waited_for_no_disk_are_in_doubt_after_a_boot_until_a_hold_is_stored() {
+    let list = directory(2, LIFETIME);
     for durability in [Durability::Disk, Durability::Os] {
         let data = Data::new(durability);
-        let list = directory(2, LIFETIME);
-        let first = data.start(&list, Millis::ZERO);
-        let name = first.identity.clone();
+        let at_boot = |boot| data.start_as(&list, Reading { boot, ..reading(Millis(9)) }, None);
+        let copied = |boot| at_boot(boot).unwrap().copied;
+        let name = at_boot(1).unwrap().identity;
         assert!(!name.is_empty());
-        drop(first);
-        let second = data.start(&list, Millis(500));
-        assert_eq!((&second.identity, second.copied), (&name, None));
-        drop(second);
-        let after = Reading { boot: 2, ..reading(Millis(1_000)) };
-        let third = data.start_as(&list, after, None).unwrap();
-        assert_eq!(third.copied.is_some(), durability == Durability::Os);
-        assert_eq!(third.identity == name, durability == Durability::Disk);
+        let again = at_boot(1).unwrap();
+        assert_eq!((&again.identity, again.copied), (&name, None));
+        let boot = (durability == Durability::Os).then_some(Copied::Unkept(Unkept::Boot));
+        let third = at_boot(2).unwrap();
+        assert_eq!((third.copied, third.identity == name), (boot, boot.is_none()));
+        drop(third);
+        // Until the hold is stored, each start is in doubt.
+        assert_eq!(copied(2), boot);
+        settle_unflushed(&OsFiles, &data.settings.data, durability, 2).unwrap();
+        assert_eq!(copied(2), None);
+        assert_eq!(copied(3), boot);
+        settle_unflushed(&OsFiles, &data.settings.data, durability, 3).unwrap();
+        // After an orderly stop nothing is in doubt.
+        end_unflushed(&OsFiles, &data.settings.data).unwrap();
+        assert_eq!(copied(4), None);
     }
 }

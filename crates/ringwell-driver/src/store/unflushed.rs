@@ -159,3 +159,23 @@ pub fn end_unflushed(files: &impl Files, data: &Path) -> Result<(), FileError> {
     let path = data.join(FILE);
     if files.exists(&path) { remove(files, &path) } else { Ok(()) }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_may_be_missing_after_another_boot_or_mount_or_a_failed_write() {
+        let of = |boot, mount| Unflushed { boot, mount };
+        let check = |recorded: Unflushed, now, wanted| {
+            assert_eq!(recorded.lacks(now), wanted, "{recorded:?} {now:?}");
+        };
+        check(of(7, Some(1)), of(7, Some(1)), None);
+        check(of(7, Some(1)), of(8, Some(1)), Some(Unkept::Boot));
+        check(of(7, Some(1)), of(7, Some(2)), Some(Unkept::Remount));
+        check(of(7, Some(1)), of(7, None), Some(Unkept::Remount));
+        // Unknown in files of older releases.
+        check(of(7, None), of(7, Some(1)), None);
+        check(of(NO_BOOT, None), of(7, Some(1)), Some(Unkept::FailedWrite));
+    }
+}
