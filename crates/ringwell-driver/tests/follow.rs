@@ -129,6 +129,16 @@ impl Plain {
 
 /// Starts with the files of `data`.
 fn start(platform: &Virtual, log: &Plain, data: &Path) -> Result<Followed<OsFiles>, FollowError> {
+    start_found(platform, log, data, 1)
+}
+
+/// Starts with the files of `data`, after the log was found to end at `end`.
+fn start_found(
+    platform: &Virtual,
+    log: &Plain,
+    data: &Path,
+    end: u64,
+) -> Result<Followed<OsFiles>, FollowError> {
     let settings =
         Settings { segment_bytes: 128 << 10, ..Settings::new(data.to_owned(), Durability::Os) };
     let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000) };
@@ -142,6 +152,7 @@ fn start(platform: &Virtual, log: &Plain, data: &Path) -> Result<Followed<OsFile
             specs: &[],
             believed,
             is_replacement: false,
+            end,
         };
         open::follow(&task, &OsFiles, read, &log, &beside).await
     };
@@ -221,6 +232,17 @@ fn an_owner_whose_take_over_was_lost_does_not_mistake_the_next_one_for_its_own()
     let appended = &serve(&platform, &log, &mut second, 1)[..];
     assert!(matches!(appended, [Appended::Taken { epoch: by }] if *by == epoch), "{appended:?}");
     assert!(matches!(serve(&platform, &log, &mut third, 2)[..], [Appended::Stored { .. }, _]));
+}
+
+#[test]
+fn a_log_that_ends_earlier_than_when_it_was_found_is_in_doubt() {
+    let platform = Virtual::default();
+    let (log, _data, _owner) = served(&platform);
+    for (end, is_in_doubt) in [(1, false), (6, false), (9, true)] {
+        let elsewhere = TempDir::new().unwrap();
+        let started = start_found(&platform, &log, elsewhere.path(), end).unwrap();
+        assert_eq!(started.read.is_in_doubt, is_in_doubt, "{end}");
+    }
 }
 
 #[test]

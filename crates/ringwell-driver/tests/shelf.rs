@@ -175,6 +175,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
             specs: &specs,
             believed,
             is_replacement: false,
+            end: 1,
         };
         open::follow(&task, &OsFiles, read, &log, &beside).await
     };

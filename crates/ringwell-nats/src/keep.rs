@@ -18,13 +18,13 @@ const EVERY: Duration = Duration::from_secs(1);
 const TRY_AGAIN: Duration = Duration::from_secs(30);
 
 impl Stream {
-    /// Its notes, and whether it has ever had a message; `None` if it does not exist.
+    /// Its notes, and the place after the last message that it has ever had; `None` if it does not exist.
     pub(crate) async fn find(
         &self,
         settings: &Replicated,
-    ) -> Result<Option<(LogNotes, bool)>, NatsError> {
+    ) -> Result<Option<(LogNotes, u64)>, NatsError> {
         let found = self.info(settings).await?;
-        Ok(found.map(|(config, last)| (read(&config), last > 0)))
+        Ok(found.map(|(config, last)| (read(&config), last + 1)))
     }
 
     /// Adds shards and gaps to its notes.

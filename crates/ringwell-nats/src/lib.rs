@@ -119,8 +119,8 @@ impl NatsLogs {
         Ok(stream)
     }
 
-    /// The notes of a stream, and whether it has ever had a message; `None` if it does not exist.
-    fn find_stream(&self, stream: stream::Stream) -> Result<Option<(LogNotes, bool)>, String> {
+    /// The notes of a stream, and the place after its last message; `None` if it does not exist.
+    fn find_stream(&self, stream: stream::Stream) -> Result<Option<(LogNotes, u64)>, String> {
         let settings = self.settings.clone();
         self.ask(async move { patiently(|| stream.find(&settings)).await })
     }
@@ -138,8 +138,8 @@ impl NatsLogs {
 
 impl Logs for NatsLogs {
     fn find(&self, shard: u16) -> Result<FoundLog, String> {
-        if let Some((notes, has_messages)) = self.find_stream(self.stream(shard))? {
-            return Ok(FoundLog::Found { notes, has_messages });
+        if let Some((notes, end)) = self.find_stream(self.stream(shard))? {
+            return Ok(FoundLog::Found { notes, end });
         }
         let is_beside = self.find_stream(self.snapshots(shard))?.is_some();
         Ok(if is_beside { FoundLog::Lost } else { FoundLog::Missing })

@@ -83,7 +83,7 @@ pub(crate) fn start(
         let placement = crate::logs::placement(directory, membership);
         refuse_more_shards(logs, membership, shards.len())?;
         let opened = open_logs(logs, &shards, &placement)?;
-        for (_, notes) in opened.values() {
+        for (_, notes, _) in opened.values() {
             noted_gaps.merge(&notes.gaps);
         }
         (reads, owned) = take_over(reads, logs, &opened, (directory, settings, believed))?;
@@ -159,8 +159,8 @@ fn shards(
     }
 }
 
-/// Logs with their notes.
-type OpenLogs = BTreeMap<u16, (Arc<dyn SharedLog>, LogNotes)>;
+/// Logs with their notes, and the places after their last messages before they were opened.
+type OpenLogs = BTreeMap<u16, (Arc<dyn SharedLog>, LogNotes, u64)>;
 
 /// Opens the logs of all shards. All are created before the first one gets a message: so if one has
 /// messages and another does not exist, that one was lost.
@@ -173,7 +173,7 @@ fn open_logs(logs: &dyn Logs, shards: &[u16], placement: &str) -> Result<OpenLog
     let opened = each(found.into_iter(), |(shard, found)| {
         let notes = found.notes(all, lost.contains(&shard));
         let log = logs.log(shard, placement, &notes).map_err(ServeError::Log)?;
-        Ok((shard, (log, notes)))
+        Ok((shard, (log, notes, found.end())))
     })?;
     Ok(opened.into_iter().collect())
 }
@@ -235,11 +235,11 @@ fn follow(
     (directory, settings, believed): Of<'_>,
 ) -> Result<(Read, (u16, ShardLog)), ServeError> {
     let (shard, began) = (read.shard, Instant::now());
-    let (log, notes) = &opened[&shard];
-    let (log, is_replacement) = (Numbered::new(Arc::clone(log), shard), notes.is_replacement);
+    let (log, LogNotes { is_replacement, .. }, end) = &opened[&shard];
+    let (log, is_replacement, end) = (Numbered::new(Arc::clone(log), shard), *is_replacement, *end);
     let shelf = logs.shelf(shard).map_err(ServeError::Log)?;
     let specs = open::specs(directory.pools_of(shard));
-    let beside = Beside { shelf: &*shelf, settings, specs: &specs, believed, is_replacement };
+    let beside = Beside { shelf: &*shelf, settings, specs: &specs, believed, is_replacement, end };
     let followed = open::follow(&Tokio, &OsFiles, read, &log, &beside);
     let followed = current_thread()?.block_on(LocalSet::new().run_until(followed));
     let open::Followed { read, author, prefix, kept, groups } =

@@ -179,6 +179,8 @@ pub struct Beside<'a> {
     pub believed: Believed,
     /// The log was created in place of one that was lost.
     pub is_replacement: bool,
+    /// The place after the last message when the log was found: one that ends earlier has replaced it.
+    pub end: u64,
 }
 
 /// Continues from the copy on this machine, reads the log beyond it, and takes the shard over. If
@@ -245,10 +247,11 @@ pub async fn follow<F: Files, P: Platform>(
     // The take-over is stored, so the reported end of the log did not come from a leader without a
     // quorum.
     let taken_n = following.tip.next_n - 1;
+    let is_replacement = beside.is_replacement || log.places().place(taken_n) < beside.end;
     let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other)
         || report_foreign(shard, taken_n, &log.places())
         || report_past(shard, lacks_past.then_some(ends.start))
-        || report_replacement(shard, beside.is_replacement && !has_snapshot && !has_held);
+        || report_replacement(shard, is_replacement && !has_snapshot && !has_held);
     let kept = if is_in_doubt {
         put_back(beside.shelf, kept, &ahead)?
     } else {
@@ -282,14 +285,19 @@ async fn state<P: Platform>(
     stale_until: Moment,
 ) -> Result<State, FollowError> {
     let until = platform.moment() + PATIENCE;
+    let mut seen = Kept::new();
     loop {
         let ends = ends(platform, log, until).await?;
         let indexes = snapshot_indexes(shelf)?.into_iter();
-        let (kept, ahead): (Kept, Kept) = indexes.partition(|it| it.1.through < ends.end);
+        let (kept, mut ahead): (Kept, Kept) = indexes.partition(|it| it.1.through < ends.end);
+        // One that was damaged in the meantime still proves that its groups existed.
+        seen.retain(|it| it.1.through >= ends.end && ahead.iter().all(|other| other.0 != it.0));
+        ahead.append(&mut seen);
         let is_behind = copied_end > ends.end || !ahead.is_empty();
         if !is_behind || platform.moment() >= stale_until {
             return Ok(State { ends, kept, ahead });
         }
+        seen = ahead;
         platform.sleep_until(platform.moment() + PAUSE).await;
     }
 }

@@ -319,13 +319,17 @@ impl Judge {
             if known.max(begun.held_until_ms) + 1 < begun.now_ms + left_ms {
                 let text = format!(
                     "known until {known}, held until {}, it is {}; {left_ms} ms are left; it was \
-                     given at {} by process {}, for {} ms; the time is known: {}",
+                     given at {} by process {} in group {}, for {} ms; the time is known: {}, the \
+                     group is lost: {}, and something shows that: {}",
                     begun.held_until_ms,
                     begun.now_ms,
                     grant.true_us,
                     grant.process,
+                    grant.group,
                     self.lifetimes_ms.get(&grant.pool).copied().unwrap_or(0),
-                    begun.knows_time
+                    begun.knows_time,
+                    held.is_lost,
+                    begun.has_evidence
                 );
                 return broken("forgotten", begun.shard, grant.number, text);
             }

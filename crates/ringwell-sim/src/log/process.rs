@@ -182,8 +182,7 @@ impl Start {
         let (mut reads, mut taken) = (Vec::new(), BTreeMap::<_, Taken>::new());
         let notes = self.open_logs(&own).await;
         for &shard in &own {
-            let is_replacement = notes[&shard].is_replacement;
-            let (read, of) = self.take_over(shard, &directory, is_replacement).await?;
+            let (read, of) = self.take_over(shard, &directory, &notes[&shard]).await?;
             reads.push(read);
             taken.insert(shard, of);
         }
@@ -223,7 +222,7 @@ impl Start {
 
     /// Creates the logs that do not exist, all of them before a shard is taken over, as the server
     /// does.
-    async fn open_logs(&self, own: &[u16]) -> BTreeMap<u16, LogNotes> {
+    async fn open_logs(&self, own: &[u16]) -> BTreeMap<u16, (LogNotes, u64)> {
         let mut found = Vec::new();
         for shard in own {
             self.platform.after_us(META_US).await;
@@ -234,7 +233,8 @@ impl Start {
         for (shard, log) in found {
             self.platform.after_us(META_US).await;
             let wanted = log.notes(&all, lost.contains(&shard));
-            notes.insert(shard, lock(&self.servers).create(usize::from(shard), wanted));
+            let stored = lock(&self.servers).create(usize::from(shard), wanted);
+            notes.insert(shard, (stored, log.end()));
         }
         notes
     }
@@ -243,7 +243,7 @@ impl Start {
         &self,
         shard: u16,
         directory: &ringwell_directory::Directory,
-        is_replacement: bool,
+        (notes, end): &(LogNotes, u64),
     ) -> Result<(open::Read<SimFiles>, Taken), String> {
         let (files, settings) = (self.platform.files(), settings());
         let specs = open::specs(directory.pools_of(shard));
@@ -264,7 +264,8 @@ impl Start {
             settings: &settings,
             specs: &specs,
             believed,
-            is_replacement,
+            is_replacement: notes.is_replacement,
+            end: *end,
         };
         let followed = open::follow(&self.platform, &files, read, &log, &beside).await;
         let Followed { read, author, prefix, kept, .. } =

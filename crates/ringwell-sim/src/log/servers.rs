@@ -445,10 +445,7 @@ impl Servers {
     /// The state of a log before a process uses it.
     pub(super) fn find(&self, shard: usize) -> FoundLog {
         let stream = &self.streams[shard];
-        let found = |notes: &LogNotes| FoundLog::Found {
-            notes: notes.clone(),
-            has_messages: stream.end() > 1,
-        };
+        let found = |notes: &LogNotes| FoundLog::Found { notes: notes.clone(), end: stream.end() };
         stream.notes.as_ref().map_or(FoundLog::Missing, found)
     }
 

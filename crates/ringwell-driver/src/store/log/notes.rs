@@ -31,12 +31,18 @@ pub enum FoundLog {
     Found {
         /// Its notes.
         notes: LogNotes,
-        /// Whether it has ever had a message.
-        has_messages: bool,
+        /// The place after the last message that it has ever had.
+        end: u64,
     },
 }
 
 impl FoundLog {
+    /// The place after its last message. If it ends earlier afterwards, another log has replaced it.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        if let Self::Found { end, .. } = self { *end } else { 1 }
+    }
+
     /// The notes with which the log is used: its own, and those of this start.
     #[must_use]
     pub fn notes(&self, shards: &BTreeSet<u16>, is_lost: bool) -> LogNotes {
@@ -59,7 +65,7 @@ pub fn lost_logs(found: &[(u16, FoundLog)]) -> BTreeSet<u16> {
     let known: BTreeSet<u16> = found
         .iter()
         .filter_map(|(_, log)| match log {
-            FoundLog::Found { notes, has_messages: true } => Some(&notes.shards),
+            FoundLog::Found { notes, end } if *end > 1 => Some(&notes.shards),
             FoundLog::Found { .. } | FoundLog::Missing | FoundLog::Lost => None,
         })
         .flatten()
@@ -80,7 +86,7 @@ mod tests {
     fn found(shards: &[u16], is_replacement: bool, has_messages: bool) -> FoundLog {
         let shards = shards.iter().copied().collect();
         let notes = LogNotes { shards, is_replacement, gaps: Gaps::default() };
-        FoundLog::Found { notes, has_messages }
+        FoundLog::Found { notes, end: if has_messages { 9 } else { 1 } }
     }
 
     fn lost(logs: &[FoundLog]) -> Vec<u16> {
