@@ -77,7 +77,8 @@ impl Shop {
         command.args(now).arg("--config").arg(self.site.config());
         let output = command.output().unwrap();
         let said = String::from_utf8(output.stdout).unwrap();
-        assert!(output.status.success(), "{said} {}", String::from_utf8_lossy(&output.stderr));
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{said} {error}\n{}", self.server.log());
         said.split(':').next().unwrap().to_owned()
     }
 

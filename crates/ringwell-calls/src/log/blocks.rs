@@ -2,7 +2,7 @@
 
 use ringwell_core::Millis;
 use sqlx::any::AnyRow;
-use sqlx::{AnyConnection, Row};
+use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
 use super::query::CallRow;
 use super::{Log, LogError, from_ms, ms, to_db};
@@ -125,13 +125,15 @@ async fn earlier(
     id: &str,
     began: Millis,
 ) -> Result<Vec<Earlier>, LogError> {
-    let query = sqlx::query(
-        "SELECT started_ms, outcome, talk_seconds, number FROM calls WHERE caller = $1 \
-         AND started_ms > $2 AND started_ms <= $3 AND id <> $4 ORDER BY started_ms DESC LIMIT $5",
+    // SQLite would prepare the statement again for each value of a limit that is an argument.
+    let statement = format!(
+        "SELECT started_ms, outcome, talk_seconds, number FROM calls WHERE caller = $1 AND \
+         started_ms > $2 AND started_ms <= $3 AND id <> $4 ORDER BY started_ms DESC LIMIT {CALLS_MAX}"
     );
     let since = Millis(began.0.saturating_sub(SPAN.0));
-    let query = query.bind(caller.to_owned()).bind(ms(since)).bind(ms(began));
-    let rows = query.bind(id.to_owned()).bind(CALLS_MAX).fetch_all(db).await?;
+    let query = sqlx::query(AssertSqlSafe(statement)).bind(caller.to_owned());
+    let query = query.bind(ms(since)).bind(ms(began)).bind(id.to_owned());
+    let rows = query.fetch_all(db).await?;
     let read = |row: &AnyRow| {
         let outcome: Option<String> = row.try_get("outcome")?;
         let talk: Option<i64> = row.try_get("talk_seconds")?;

@@ -3,7 +3,7 @@
 //! Invariant: a number has at most one tap a minute.
 
 use ringwell_core::Millis;
-use sqlx::Row;
+use sqlx::{AssertSqlSafe, Row};
 
 use super::{Log, LogError, from_ms, ms};
 
@@ -48,12 +48,14 @@ impl Log {
         since: Millis,
         until: Millis,
     ) -> Result<Vec<Millis>, LogError> {
-        let query = sqlx::query(
+        // SQLite would prepare the statement again for each value of a limit that is an argument.
+        let statement = format!(
             "SELECT at_ms FROM number_taps WHERE number = $1 AND minute >= $2 AND at_ms >= $3 \
-             AND at_ms < $4 ORDER BY minute DESC LIMIT $5",
+             AND at_ms < $4 ORDER BY minute DESC LIMIT {TAPS_MAX}",
         );
-        let query = query.bind(number.to_owned()).bind(ms(since) / 60_000).bind(ms(since));
-        let rows = self.database.read_rows(query.bind(ms(until)).bind(TAPS_MAX)).await?;
+        let query = sqlx::query(AssertSqlSafe(statement)).bind(number.to_owned());
+        let query = query.bind(ms(since) / 60_000).bind(ms(since)).bind(ms(until));
+        let rows = self.database.read_rows(query).await?;
         rows.iter().map(|row| Ok(from_ms(row.try_get(0)?))).collect()
     }
 }
