@@ -455,8 +455,13 @@ async fn ask(sim: Sim, shard: Rc<Shard<Sim>>, id: u64, batch: Batch) {
 
 /// The client's reading of a row.
 pub(crate) fn read_answer(answered: &Answered<'_>, row: usize) -> RowAnswer {
+    let given = answered.given_number(row).map(|(number, at)| (number.to_code(), at.0));
     let shown = match answered.row(row) {
-        ResponseRow::Number { number, .. } => Shown::Number(number.to_code()),
+        ResponseRow::Number { number, overflow, .. } => {
+            let of_rotation = (!overflow).then(|| number.to_code());
+            assert_eq!(given.map(|(number, _)| number), of_rotation, "row {row}");
+            Shown::Number(number.to_code())
+        }
         ResponseRow::Error(RowError::PoolExhausted { .. } | RowError::NoNumbers { .. }) => {
             Shown::Exhausted
         }
@@ -464,6 +469,5 @@ pub(crate) fn read_answer(answered: &Answered<'_>, row: usize) -> RowAnswer {
         ResponseRow::Error(RowError::InvalidKey { .. }) => Shown::Refused("no such pool"),
         ResponseRow::Error(_) => Shown::Refused("an error"),
     };
-    let given = answered.given_number(row).map(|(number, at)| (number.to_code(), at.0));
     RowAnswer { shown, given }
 }
