@@ -37,6 +37,8 @@ bugs! {
     LifetimesNotKept "lifetimes-not-kept";
     /// With durability `os`, nothing is held after a power cut.
     PowerCutIgnored "power-cut-ignored";
+    /// With durability `os`, a node does not start if a power cut has left later groups than it lost.
+    PowerCutRefused "power-cut-refused";
     /// With durability `os`, nothing is held after the file system was mounted again.
     RemountIgnored "remount-ignored";
     /// With durability `os`, a journal continues after a failed flush, and the next start holds

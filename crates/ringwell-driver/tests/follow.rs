@@ -141,7 +141,7 @@ fn start_found(
 ) -> Result<Followed<OsFiles>, FollowError> {
     let settings =
         Settings { segment_bytes: 128 << 10, ..Settings::new(data.to_owned(), Durability::Os) };
-    let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000) };
+    let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000), boot: 1 };
     let read = open::read_copy(&OsFiles, &settings, 0, &[], believed).unwrap();
     // Its tasks need the executor, which has one waker for each run.
     let (task, log) = (platform.clone(), log.clone());

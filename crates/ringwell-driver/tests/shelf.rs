@@ -163,7 +163,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
         history_bytes: limits.bytes,
         ..Settings::new(data.to_owned(), Durability::Os)
     };
-    let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000) };
+    let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000), boot: 1 };
     open::discard_unfinished(&OsFiles, &settings, 0)?;
     let read = open::read(&OsFiles, &settings, 0, &specs(), believed).unwrap();
     let (task, log) = (platform.clone(), servers.clone());

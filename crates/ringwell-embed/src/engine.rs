@@ -97,7 +97,8 @@ impl Embedded {
         let lock = has_files.then(|| DataLock::acquire(&config.data)).transpose();
         let lock = lock.map_err(|error| error.to_string())?;
         let settings = Settings::of(&config, &directory, durability);
-        let (reading, believed) = (reading(), Believed::of(&config));
+        let reading = reading();
+        let believed = Believed::of(&config, reading.boot);
         let (mut begun, is_first) = begin(&settings, &directory, reading, believed)?;
         let findings = begun.findings(is_first, Vec::new());
         let clock = Clock::going_on(begun.clocks, reading.since_boot);

@@ -37,6 +37,7 @@ use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{LastOwner, Logs};
 use ringwell_driver::{life, moves, standstill, witness, writer};
 use ringwell_os::Clock;
+use ringwell_os::clock::reading;
 
 /// Orders to a shard, in this sequence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -238,7 +239,7 @@ fn start_threads(
     log: (Option<&dyn Logs>, Option<&LastOwner>),
     channels: &Channels,
 ) -> Result<Running, ServeError> {
-    let believed = ringwell_driver::open::Believed::of(&config);
+    let believed = ringwell_driver::open::Believed::of(&config, reading().boot);
     let (membership, tls) = membership.map(|it| (it.member, it.tls)).unzip();
     let (started, clock, begun) = start(&directory, settings, believed, membership.as_ref(), log)?;
     let shards: Vec<u16> = started.iter().map(|started| started.shard).collect();

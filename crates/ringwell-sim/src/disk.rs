@@ -140,7 +140,12 @@ impl Disk {
 
     /// Whether the disk has violated its guarantees.
     pub(crate) fn is_to_blame(&self) -> bool {
-        self.lies > 0 || self.was_damaged || self.lost_groups
+        self.lost_groups || self.is_to_blame_for_damage()
+    }
+
+    /// … so that a node may refuse to start. A power cut is no reason.
+    pub(crate) fn is_to_blame_for_damage(&self) -> bool {
+        self.lies > 0 || self.was_damaged
     }
 
     /// The files are lost, as on a new disk.

@@ -112,7 +112,7 @@ impl World {
             Err(Refused::Damaged(shard, error)) => {
                 let shard = u16::try_from(shard).unwrap_or(u16::MAX);
                 self.tell(node, &[], || format!("shard {shard} does not start: {error}"));
-                if !self.nodes[node].files.disk().is_to_blame() {
+                if !self.nodes[node].files.disk().is_to_blame_for_damage() {
                     let text = format!("refused on a disk that did nothing wrong: {error}");
                     return Err(Violation { rule: "refused", text, number: 0, shard });
                 }
@@ -135,7 +135,8 @@ impl World {
         let on_disk = open::shards_on_disk(&files, &settings.data)?;
         let own = self.cluster.shards_of(node);
         let clock_skew_max = Millis(SKEW_MAX_MS);
-        let believed = Believed { answer_rows_max: ANSWER_ROWS_MAX, clock_skew_max };
+        let boot = self.nodes[node].boots.len() as u64;
+        let believed = Believed { answer_rows_max: ANSWER_ROWS_MAX, clock_skew_max, boot };
         let mut reads = Vec::new();
         for shard in &own {
             let specs = open::specs(directory.pools_of(*shard));

@@ -117,6 +117,7 @@ const CASES: &[Case] = &[
     ),
     (Bug::NoHoldAfterRot, &[Kind::RotAtEnd, Kind::Kill], &["not held", "double"]),
     (Bug::OwnersNotAsked, &[Kind::CopyBack, Kind::Move], &["two owners", "forgotten", "double"]),
+    (Bug::PowerCutRefused, &[Kind::Os, Kind::Power], &["refused"]),
     (Bug::PowerCutIgnored, &[Kind::Os, Kind::Power], &["not held", "double"]),
     (
         Bug::FailedFlushIgnored,

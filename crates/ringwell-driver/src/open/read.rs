@@ -24,15 +24,17 @@ pub struct Believed {
     pub answer_rows_max: usize,
     /// The largest error of a machine's wall clock at boot.
     pub clock_skew_max: Millis,
+    /// The machine's boot.
+    pub boot: u64,
 }
 
 impl Believed {
-    /// As configured.
+    /// As configured, for the machine's present boot.
     #[must_use]
-    pub fn of(config: &Config) -> Self {
+    pub fn of(config: &Config, boot: u64) -> Self {
         let skew = u64::try_from(config.clock_skew_max.as_millis()).unwrap_or(u64::MAX);
         let answer_rows_max = config.limits.idempotency_rows;
-        Self { answer_rows_max, clock_skew_max: Millis(skew) }
+        Self { answer_rows_max, clock_skew_max: Millis(skew), boot }
     }
 
     pub(super) fn restore(self, specs: &[PoolSpec]) -> Restore {
@@ -130,7 +132,11 @@ pub fn read<F: Files>(
         }
     }
     let visited = store.recover(newest.as_ref(), |header, body| restore.group(header, body));
-    if planted(Bug::CutAtBadFrame) && store.cut_at_damage(&visited)? {
+    // A power cut keeps any of the blocks that were not flushed. All pools are held after it, so the
+    // groups from the first lost one on need not be there: see `copied`.
+    let may_lack = may_lack_groups(files, &settings.data, believed.boot)?.is_some();
+    let may_cut = may_lack && !planted(Bug::PowerCutRefused);
+    if (may_cut || planted(Bug::CutAtBadFrame)) && store.cut_at_damage(&visited)? {
         return read(files, settings, shard, specs, believed);
     }
     let recovered = visited?;

@@ -102,34 +102,41 @@ impl<F: Files> ShardStore<F> {
         })
     }
 
-    /// Cuts the journal at a bad frame, even if good frames follow: a planted bug. Returns whether
-    /// there was one.
+    /// Cuts the journal at a bad frame, even if good frames follow. Returns whether there was one.
     pub(crate) fn cut_at_damage(
         &self,
         recovered: &Result<Recovered, OpenError>,
     ) -> Result<bool, FileError> {
         let Err(OpenError::Refused { source, .. }) = recovered else { return Ok(false) };
         let RecoverError::Damaged { segno, offset, n, .. } = *source else { return Ok(false) };
-        let mut path = segment_path(&self.directory, segno);
+        let path = segment_path(&self.directory, segno);
         let mut head = [0; SEGMENT_HEADER_BYTES];
-        self.files.read_at(&self.files.open(&path, Access::Read)?, 0, &mut head)?;
+        let mut block = [0; BLOCK_BYTES];
+        let file = self.files.open(&path, Access::Read)?;
+        self.files.read_at(&file, 0, &mut head)?;
+        self.files.read_at(&file, offset, &mut block)?;
         let Ok(head) = SegmentHeader::decode(&head) else { return Ok(false) };
-        let mut file = self.files.open(&path, Access::Write)?;
-        let end = offset + BLOCK_BYTES as u64;
-        if self.files.len(&file)? <= end {
+        let (end, cut) = (offset + BLOCK_BYTES as u64, encode_end(head.salt, n));
+        let paths = (segno + 1..).map(|later| segment_path(&self.directory, later));
+        let later: Vec<PathBuf> = paths.take_while(|path| self.files.exists(path)).collect();
+        if later.is_empty() && block == cut && self.files.len(&file)? == end {
             return Ok(false);
         }
+        tracing::error!(
+            shard = self.shard,
+            segment = %path.display(),
+            offset,
+            "group {n} was not wholly written, but later ones were: the journal ends before it"
+        );
+        // The newest first: at any time the rest is a journal.
+        for path in later.iter().rev() {
+            remove(&self.files, path)?;
+        }
         // Treats it like an unfinished write, as at startup.
-        self.files.write_at(&mut file, offset, &encode_end(head.salt, n))?;
+        let mut file = self.files.open(&path, Access::Write)?;
+        self.files.write_at(&mut file, offset, &cut)?;
         self.files.flush(&file)?;
         self.files.set_len(&file, end)?;
-        for later in segno + 1.. {
-            path = segment_path(&self.directory, later);
-            if !self.files.exists(&path) {
-                break;
-            }
-            remove(&self.files, &path)?;
-        }
         Ok(true)
     }
 

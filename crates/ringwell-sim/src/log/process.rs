@@ -248,7 +248,8 @@ impl Start {
         let (files, settings) = (self.platform.files(), settings());
         let specs = open::specs(directory.pools_of(shard));
         let clock_skew_max = Millis(SKEW_MAX_MS);
-        let believed = Believed { answer_rows_max: ANSWER_ROWS_MAX, clock_skew_max };
+        let boot = self.boot;
+        let believed = Believed { answer_rows_max: ANSWER_ROWS_MAX, clock_skew_max, boot };
         let read = open::read_copy(&files, &settings, shard, &specs, believed);
         let read = read.map_err(|error| error.to_string())?;
         let index = usize::from(shard);
