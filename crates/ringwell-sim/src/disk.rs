@@ -14,8 +14,7 @@ use crate::random::Random;
 pub(crate) const BLOCK: usize = 4096;
 const SECTOR: usize = 512;
 
-/// A file's name: its owner, its kind, and its number. `shard` is `u16::MAX` for the node's own
-/// files.
+/// The name of a file. `shard` is `u16::MAX` for the node's own files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Name {
     pub(crate) shard: u16,
@@ -140,11 +139,11 @@ impl Disk {
 
     /// Whether the disk has violated its guarantees.
     pub(crate) fn is_to_blame(&self) -> bool {
-        self.lost_groups || self.is_to_blame_for_damage()
+        self.lost_groups || self.may_refuse()
     }
 
-    /// … so that a node may refuse to start. A power cut is no reason.
-    pub(crate) fn is_to_blame_for_damage(&self) -> bool {
+    /// … so that a node may refuse to start.
+    pub(crate) fn may_refuse(&self) -> bool {
         self.lies > 0 || self.was_damaged
     }
 

@@ -112,7 +112,7 @@ impl World {
             Err(Refused::Damaged(shard, error)) => {
                 let shard = u16::try_from(shard).unwrap_or(u16::MAX);
                 self.tell(node, &[], || format!("shard {shard} does not start: {error}"));
-                if !self.nodes[node].files.disk().is_to_blame_for_damage() {
+                if !self.nodes[node].files.disk().may_refuse() {
                     let text = format!("refused on a disk that did nothing wrong: {error}");
                     return Err(Violation { rule: "refused", text, number: 0, shard });
                 }
