@@ -48,7 +48,8 @@ impl Data {
         reading: Reading,
         member: Option<(&[u16], u64)>,
     ) -> Result<Begun<OsFiles>, StartError> {
-        let believed = Believed { answer_rows_max: 1_000, clock_skew_max: Millis::ZERO };
+        let (answer_rows_max, boot) = (1_000, reading.boot);
+        let believed = Believed { answer_rows_max, clock_skew_max: Millis::ZERO, boot };
         let on_disk = open::shards_on_disk(&OsFiles, &self.settings.data).unwrap();
         let count = on_disk.iter().map(|shard| shard + 1).max().unwrap_or_default();
         let reads = (0..count.max(directory.shards())).map(|shard| {
