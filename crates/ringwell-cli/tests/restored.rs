@@ -296,6 +296,43 @@ fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     assert!(!record.exists(), "an orderly stop flushes everything");
 }
 
+/// Loses a group of the newest segment, but none of the later ones, as a power cut may.
+fn lose_a_group(site: &Site) {
+    let files = std::fs::read_dir(site.data().join("journal/0")).unwrap();
+    let paths = files.map(|file| file.unwrap().path());
+    let newest = paths.filter(|path| path.extension().is_some_and(|it| it == "rpj")).max().unwrap();
+    let mut bytes = std::fs::read(&newest).unwrap();
+    let mut written: Vec<&mut [u8]> = bytes.chunks_exact_mut(4096).collect();
+    written.retain(|block| block.iter().any(|byte| *byte != 0));
+    let place = written.len() - 3;
+    written[place].fill(0);
+    std::fs::write(&newest, bytes).unwrap();
+}
+
+#[test]
+fn with_durability_os_a_start_after_a_power_cut_survives_the_loss_of_any_group() {
+    let site = Site::new(vec![Pool::new(1, 9, LONG)], "shards = 1\ndurability = \"os\"");
+    let server = Server::start(site.serve(&[]));
+    for visitor in 0..6 {
+        let name = visitor.to_string();
+        assert!(!batch::one(&mut server.client(), &site.pools[0], &name).overflow);
+    }
+    server.kill();
+    lose_a_group(&site);
+    // Without a boot this is damage.
+    let refused = Server::try_start(site.serve(&[])).unwrap_err().log;
+    assert!(refused.contains("must not be cut"), "{refused}");
+    std::fs::write(site.data().join("unflushed.json"), r#"{"boot":1}"#).unwrap();
+    let cuts = |server: &Server| server.log().matches("the journal ends before it").count();
+    let server = Server::start(site.serve(&[]));
+    assert!(is_overflow(&server, &site));
+    assert_eq!(cuts(&server), 1, "{}", server.log());
+    server.kill();
+    let server = Server::start(site.serve(&[]));
+    assert!(is_overflow(&server, &site));
+    assert_eq!(cuts(&server), 0, "{}", server.log());
+}
+
 /// Changes the record that a process left behind that was killed.
 type Change = fn(&mut serde_json::Value);
 

@@ -12,9 +12,12 @@ use std::time::Duration;
 
 use ringwell_core::Millis;
 use ringwell_directory::{Changes, Placement};
+use ringwell_driver::batch::{self, Answered};
 use ringwell_driver::message::Message;
+use ringwell_driver::stats::Kind;
 use ringwell_driver::{Platform, Shard};
 use ringwell_journal::Durability;
+use ringwell_wire::RequestError;
 
 use support::{Virtual, body, bulk, locked, shards};
 
@@ -140,34 +143,55 @@ fn an_owner_hands_out_no_number_without_a_waiting_batch() {
     assert_eq!(other.engine.borrow().counts().allocated, 0, "not even for a moment");
 }
 
-/// The thread finds its rows' pools on shard 1 until it gets the newer owners.
+/// The answer to 40 rows, and the times of their numbers.
+async fn answering_with_times(shard: Rc<Shard<Virtual>>) -> (String, Vec<Option<Millis>>) {
+    let body = body(&shard, 40);
+    let read = |batch: &mut ringwell_wire::Batch| batch.parse(body, &shard.node.wire_limits);
+    let render = |answered: &Answered<'_>| {
+        let times = (0..40).map(|row| Some(answered.given_number(row)?.1));
+        (String::from_utf8(answered.bulk()).unwrap(), times.collect())
+    };
+    let terms = shard.platform.terms(60_000);
+    let answer: Result<_, RequestError> =
+        batch::answer(&shard, Kind::Bulk, &terms, read, render).await;
+    answer.unwrap()
+}
+
+/// The thread of shard 0 finds its rows' pools on shard 1 until it gets the newer owners. Only the
+/// newest one hands out numbers, 9 ms later.
 #[test]
 fn rows_refused_as_moved_are_requested_once_more_from_the_new_owner() {
-    let platform = Virtual::default();
-    let mut all = shards(&platform, 3, LIFETIME, Durability::Memory);
-    let (new, mut new_queue) = all.remove(2);
-    let (old, mut old_queue) = all.remove(1);
-    let (shard, _queue) = all.remove(0);
-    let before = shard.node.directory();
-    let all_to = |shard| Placement::from_owners(&[shard; 1024], 3).unwrap();
-    let state = |shard| Arc::new(before.moved(all_to(shard)));
-    let (outdated, newest) = (state(1), state(2));
-    // Only one shard hands out numbers: those of this test are new to shard 2.
-    for (index, _) in Changes::between(&before, &newest, 1).removed {
-        old.engine.borrow_mut().remove_pool(index);
+    for owner in [2, 0] {
+        let platform = Virtual::default();
+        let mut all = shards(&platform, 3, LIFETIME, Durability::Memory);
+        let before = all[0].0.node.directory();
+        let all_to = |shard| Placement::from_owners(&[shard; 1024], 3).unwrap();
+        let state = |shard| Arc::new(before.moved(all_to(shard)));
+        let (outdated, newest) = (state(1), state(owner));
+        let [shard, old, new] = [0, 1, usize::from(owner)].map(|index| Rc::clone(&all[index].0));
+        // The numbers of this test are new to their owner.
+        for (index, _) in Changes::between(&before, &newest, 1).removed {
+            old.engine.borrow_mut().remove_pool(index);
+        }
+        for (index, pool) in Changes::between(&before, &newest, owner).put {
+            new.engine.borrow_mut().put_pool(index, &pool.spec()).unwrap();
+        }
+        shard.use_directory(outdated);
+        let answering = answering_with_times(Rc::clone(&shard));
+        let ((answer, times), at) = platform.run(both(&platform, answering, async {
+            let Some(Message::Rows(rows)) = all[1].1.recv().await else { panic!("not asked") };
+            // In the meantime this thread has received the owners.
+            shard.use_directory(newest);
+            old.serve_peer(rows).await;
+            let queue = &mut all[usize::from(owner)].1;
+            let Some(Message::Rows(rows)) = queue.recv().await else { panic!("not asked") };
+            platform.0.advance(platform.moment() + Duration::from_millis(9));
+            new.serve_peer(rows).await;
+            new.now()
+        }));
+        assert!(!answer.contains("overflow") && !answer.contains("errors"), "{answer}");
+        assert_eq!(new.engine.borrow().counts().allocated, 40);
+        // By another time, a page could not give its number back.
+        assert_eq!(times, [Some(at); 40], "owner {owner}");
     }
-    for (index, pool) in Changes::between(&before, &newest, 2).put {
-        new.engine.borrow_mut().put_pool(index, &pool.spec()).unwrap();
-    }
-    shard.use_directory(outdated);
-    let (answer, ()) = platform.run(both(&platform, answering(&shard, 40, 60_000), async {
-        let Some(Message::Rows(rows)) = old_queue.recv().await else { panic!("not asked") };
-        // In the meantime this thread has received the owners.
-        shard.use_directory(newest);
-        old.serve_peer(rows).await;
-        let Some(Message::Rows(rows)) = new_queue.recv().await else { panic!("not asked") };
-        new.serve_peer(rows).await;
-    }));
-    assert!(!answer.contains("overflow") && !answer.contains("errors"), "{answer}");
-    assert_eq!(new.engine.borrow().counts().allocated, 40);
 }

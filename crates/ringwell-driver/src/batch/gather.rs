@@ -260,10 +260,13 @@ impl Job {
     pub(super) fn allocated_at(&self, row: usize, own: u16, now: Millis) -> Option<Millis> {
         match self.plans[row] {
             RowPlan::Fail(_) => None,
-            RowPlan::Allocate(owner) if owner.shard == own => Some(now),
-            RowPlan::Allocate(_) => {
+            RowPlan::Allocate(owner) => {
                 let of = |remote: &&Remote| remote.rows.iter().any(|of| usize::from(*of) == row);
-                self.remote.iter().find(of)?.answered_at
+                // A row that was refused as moved was sent again, perhaps to this shard.
+                match self.remote.iter().rfind(of) {
+                    Some(remote) => remote.answered_at,
+                    None => (owner.shard == own).then_some(now),
+                }
             }
         }
     }

@@ -44,7 +44,8 @@ impl Believed {
     }
 }
 
-/// A shard whose files have been read and not yet changed.
+/// A shard whose files have been read. Nothing was changed, unless damage after a power cut was cut
+/// off.
 #[derive(Debug)]
 pub struct Read<F: Files> {
     /// The shard's index.
@@ -105,7 +106,8 @@ impl<F: Files> Read<F> {
 /// Reads one shard's newest whole snapshot and the journal after it.
 ///
 /// # Errors
-/// [`OpenError`]: the shard must not start. Nothing has been changed.
+/// [`OpenError`]: the shard must not start. Nothing has been changed, except by a cut, which is
+/// logged.
 pub fn read<F: Files>(
     files: &F,
     settings: &Settings,
@@ -132,11 +134,10 @@ pub fn read<F: Files>(
         }
     }
     let visited = store.recover(newest.as_ref(), |header, body| restore.group(header, body));
-    // A power cut keeps any of the blocks that were not flushed. All pools are held after it, so the
-    // groups from the first lost one on need not be there: see `copied`.
-    let may_lack = may_lack_groups(files, &settings.data, believed.boot)?.is_some();
-    let may_cut = may_lack && !planted(Bug::PowerCutRefused);
-    if (may_cut || planted(Bug::CutAtBadFrame)) && store.cut_at_damage(&visited)? {
+    if let Err(OpenError::Refused { source, .. }) = &visited
+        && (loses_end(files, settings, believed.boot)? || planted(Bug::CutAtBadFrame))
+        && store.cut_at_damage(source)?
+    {
         return read(files, settings, shard, specs, believed);
     }
     let recovered = visited?;
@@ -144,6 +145,13 @@ pub fn read<F: Files>(
     let has_snapshot = newest.is_some();
     let kept = KeptIn::Files(store);
     Ok(Read { shard, kept, restore, recovered, is_in_doubt, has_snapshot })
+}
+
+/// Whether a power cut may have kept later groups than it lost: it keeps any of the blocks that were
+/// not flushed. All pools are held then (see [`copied`]), so the journal may end before the first one.
+fn loses_end(files: &impl Files, settings: &Settings, boot: u64) -> Result<bool, FileError> {
+    let lacks = may_lack_groups(files, &settings.data, boot)?.is_some();
+    Ok(lacks && !planted(Bug::PowerCutRefused))
 }
 
 /// Reads the copy of a shard whose groups are in a log. A copy that cannot be trusted, as after a power

@@ -105,10 +105,11 @@ impl<F: Files> ShardStore<F> {
     /// Cuts the journal at a bad frame, even if good frames follow. Returns whether there was one.
     pub(crate) fn cut_at_damage(
         &self,
-        recovered: &Result<Recovered, OpenError>,
+        refused: &RecoverError<FileError>,
     ) -> Result<bool, FileError> {
-        let Err(OpenError::Refused { source, .. }) = recovered else { return Ok(false) };
-        let RecoverError::Damaged { segno, offset, n, .. } = *source else { return Ok(false) };
+        let RecoverError::Damaged { segno, offset, n, fault, .. } = *refused else {
+            return Ok(false);
+        };
         let path = segment_path(&self.directory, segno);
         let mut head = [0; SEGMENT_HEADER_BYTES];
         let mut block = [0; BLOCK_BYTES];
@@ -126,7 +127,7 @@ impl<F: Files> ShardStore<F> {
             shard = self.shard,
             segment = %path.display(),
             offset,
-            "group {n} was not wholly written, but later ones were: the journal ends before it"
+            "group {n} is {fault}, and later ones were written: the journal ends before it"
         );
         // The newest first: at any time the rest is a journal.
         for path in later.iter().rev() {
