@@ -6,7 +6,7 @@
 //! the same for buckets whose lists differ from those that it served last. Source:
 //! docs/spec/cluster.md, "Numbers that change nodes".
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -364,6 +364,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
         served.is_none_or(|served| served.get(bucket).copied() != list(&directory, *bucket))
     };
     let own = node.shards().flat_map(|shard| directory.placement().buckets_of(shard));
+    let own = own.chain(leaving(platform, node));
     let pools = own.filter(is_changed).flat_map(|bucket| directory.pools_in(bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
     let has_served = served.is_some();
@@ -449,7 +450,10 @@ pub(crate) async fn hold<P: Platform>(
     };
     node.shrink(&found.shrunk);
     let pools = found.pools.iter().filter(|(pool, _)| !is_as_served(bucket(*pool)));
-    let pools: Vec<_> = pools.cloned().collect();
+    let leaving = leaving(platform, node).into_iter().filter(|of| changed.contains_key(of));
+    let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
+    let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
+    let pools: Vec<_> = pools.cloned().chain(leaving).collect();
     let rule = Rule { counts_silent: true, are_doubted: false };
     hold_pools(platform, node, peers, &pools, rule).await;
     if !node.set_lists(&changed) || node.phase() != Phase::Serving {
@@ -457,6 +461,15 @@ pub(crate) async fn hold<P: Platform>(
         return;
     }
     record(platform, node, &owners, "the pools of this change").await;
+}
+
+/// The buckets that this node has released and the next owner has not accepted. Numbers that enter
+/// their pools now were not this node's when it released them: it must not report what it knows of
+/// them as the newest.
+fn leaving<P: Platform>(platform: &P, node: &Node) -> BTreeSet<u16> {
+    // A file that cannot be read prevents the hand-over as well.
+    let served = ServedMap::read(&platform.files(), &node.config.data).ok().flatten();
+    served.into_iter().flat_map(|it| it.leaving).flat_map(|it| it.buckets).collect()
 }
 
 /// Records the holds and lists of the node. The owners in the file may be newer than those in use,

@@ -225,17 +225,7 @@ async fn question<P: Platform>(
         let found = node.begun.journals.iter().find(|(own, _)| own == shard);
         found.is_some_and(|(_, next)| *name != node.begun.identity || n > next)
     };
-    let doubtful: BTreeSet<u16> = known.iter().filter(is_other).map(|(shard, ..)| *shard).collect();
-    if !doubtful.is_empty() {
-        tracing::error!(
-            shards = ?doubtful,
-            asked = other,
-            "another node has a record of another journal of these shards, or of a longer one: \
-                its answered allocations are unknown here, and their pools answer with \
-                overflow numbers for one lifetime"
-        );
-    }
-    Some(doubtful)
+    Some(known.iter().filter(is_other).map(|(shard, ..)| *shard).collect())
 }
 
 /// Holds the buckets of these shards from now on, and records what this node serves. Returns
@@ -265,10 +255,22 @@ async fn settle_now<P: Platform>(
     // Other nodes may hand buckets over from now on, and interrupted moves continue.
     let _one = node.changes.lock().await;
     if !doubtful.is_empty() {
-        // Holds come first: a disk that fails to record them must not let a number be handed out
-        // twice.
+        // Holds come first: neither a silent node nor a disk that fails to record them must let a
+        // number be handed out twice.
+        let holds = async |earlier| {
+            hold(node, peers, doubtful, earlier).await.map_err(|error| error.to_string())
+        };
+        holds(Millis::ZERO).await?;
+        tracing::error!(
+            shards = ?doubtful,
+            "another node has a record of another journal of these shards, or of a longer one: \
+                its answered allocations are unknown here, and their pools answer with \
+                overflow numbers for one lifetime"
+        );
         let earlier = arrivals::earlier_elsewhere(platform, node, peers).await;
-        hold(node, peers, doubtful, earlier).await.map_err(|error| error.to_string())?;
+        if earlier > Millis::ZERO {
+            holds(earlier).await?;
+        }
         note_gap(platform, node).await?;
     }
     let Some(owners) = node.owners() else { return Ok(()) };

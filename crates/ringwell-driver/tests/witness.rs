@@ -7,6 +7,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::path::Path as FilePath;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -22,7 +23,7 @@ use ringwell_driver::node::{Begun, Node, Phase};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::store::{Memory, read_lifetimes};
 use ringwell_driver::witness::{self, JournalWord};
-use ringwell_driver::{Path, Platform, Shard, rows, serve};
+use ringwell_driver::{Moment, Path, Platform, Shard, rows, serve, writer};
 use ringwell_engine::Restore;
 use ringwell_journal::{Durability, Tip};
 use ringwell_os::OsFiles;
@@ -74,6 +75,16 @@ fn node_with(
 
 /// The shard of `node`, with its queue processed, and its connection to the other node's `learn`.
 fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Virtual>> {
+    shard_with(platform, node, other, &Rc::default())
+}
+
+/// The same; `answered` becomes the time of the other node's last answer.
+fn shard_with(
+    platform: &Virtual,
+    node: &Arc<Node>,
+    other: &Arc<Node>,
+    answered: &Rc<Cell<Option<Moment>>>,
+) -> Rc<Shard<Virtual>> {
     let specs = node.directory().pools_of(0).map(|pool| rows::spec(pool)).collect();
     let read = reading(1, platform.boot_time(), platform.wall());
     let clock = Clock::going_on(read.resume(&[]), read.since_boot);
@@ -87,8 +98,9 @@ fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Vi
     let shard = Shard::new(0, Arc::clone(node), platform.clone(), engine, clock, peers);
     let shard = Rc::new(shard);
     let store = Rc::new(Memory::new([1; 16], 1 << 20));
+    platform.spawn(writer::run(Rc::clone(&shard), Rc::clone(&store)));
     platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), store, || 0, queue));
-    let (at, other) = (platform.clone(), Arc::clone(other));
+    let (at, other, answered) = (platform.clone(), Arc::clone(other), Rc::clone(answered));
     platform.spawn(async move {
         // The other node answers no other request.
         let mut unanswered = Vec::new();
@@ -99,6 +111,7 @@ fn shard(platform: &Virtual, node: &Arc<Node>, other: &Arc<Node>) -> Rc<Shard<Vi
             };
             let said = serde_json::from_slice(&body).unwrap();
             let known = witness::learn(&at, &other, said).await.unwrap();
+            answered.set(Some(at.moment()));
             let _ = reply.send(Ok(serde_json::to_vec(&known).unwrap().into()));
         }
     });
@@ -149,6 +162,32 @@ fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_not_trusted(
         // The data get another name, so that a copy of them can be detected later.
         assert_eq!(known[0].1, own.identity());
         assert!(!["old", "new"].contains(&&*known[0].1), "{known:?}");
+    });
+}
+
+#[test]
+fn pools_are_held_as_soon_as_a_lost_journal_is_known() {
+    let folder = tempfile::tempdir().unwrap();
+    let (own, other) = two_nodes(10, folder.path());
+    let platform = Virtual::default();
+    let before: JournalWord = (0, "old".to_owned(), 7);
+    platform.run(async {
+        let report = serde_json::json!({"shards": [], "journals": [before]});
+        witness::learn(&platform, &other, serde_json::from_value(report).unwrap()).await.unwrap();
+        let answered = Rc::default();
+        let shard = shard_with(&platform, &own, &other, &answered);
+        let asked = witness::go_on(platform.clone(), own, shard.peers.clone(), vec![1]);
+        platform.spawn(asked);
+        let (mut known_at, mut before, mut after) = (None, 0, 0);
+        while known_at.is_none_or(|known| platform.moment().since(known) < Duration::from_secs(3)) {
+            platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
+            let answer = bulk(&shard, body(&shard, 10), &platform.terms(20)).await;
+            let numbers = 10 - answer.matches("\"overflow\":true").count();
+            known_at = known_at.or(answered.get());
+            *(if known_at.is_some() { &mut after } else { &mut before }) += numbers;
+        }
+        assert!(before > 0, "the pools were never served");
+        assert_eq!(after, 0, "numbers were given after the other node's answer");
     });
 }
 

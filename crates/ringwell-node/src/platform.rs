@@ -1,6 +1,7 @@
 //! The driver's platform on tokio's current-thread runtime.
 
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
@@ -48,6 +49,8 @@ impl Platform for Tokio {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        // As a box: tokio's code for a task would be compiled again for each of the driver's tasks.
+        let task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task);
         tokio::task::spawn_local(task);
     }
 

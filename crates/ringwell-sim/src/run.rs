@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
 
 use ringwell_driver::Bug;
 use ringwell_driver::shard::panic_text;
@@ -75,6 +76,15 @@ pub fn run(options: &Options) -> Report {
         let text = panic_text(&*panic).to_owned();
         Err(Violation { rule: "panic", text, number: 0, shard: 0 })
     });
+    let report = report(options, &world, judged);
+    let shared = Rc::downgrade(&world.shared);
+    drop(world);
+    let is_freed = report.violation.is_some() || shared.strong_count() == 0;
+    assert!(is_freed, "processes of a finished run still exist");
+    report
+}
+
+fn report(options: &Options, world: &World, judged: Result<(), Violation>) -> Report {
     let call_faults = lock(&world.shared.call_faults);
     let numbers = judged.as_ref().err().map(numbers_of).unwrap_or_default();
     let model = world.shared.model.borrow();
@@ -157,6 +167,3 @@ impl Tale {
             .collect()
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -33,11 +33,12 @@ impl World {
                     *shard = on_its_way.to;
                 }
             }
-            for (node, (owners, _)) in &nodes {
-                let own = owners.get(of).filter(|own| self.cluster.home(own.shard) == *node);
-                if let Some(own) = own {
-                    *shard = own.shard;
-                }
+            // Data that were put back may be from before a move.
+            let own = nodes.iter().filter_map(|(node, (owners, _))| {
+                owners.get(of).filter(|own| self.cluster.home(own.shard) == *node)
+            });
+            if let Some(own) = own.max_by_key(|own| own.moves) {
+                *shard = own.shard;
             }
         }
         found

@@ -259,7 +259,8 @@ pub fn copied<F: Files>(
         mark_restored(files, data)?;
         return Ok(Some(Copied::Replaced(shard)));
     }
-    Ok(may_lack_groups(files, data, boot)?.map(Copied::Unkept))
+    let unkept = may_lack_groups(files, data, boot)?.filter(|_| !planted(Bug::PowerCutIgnored));
+    Ok(unkept.map(Copied::Unkept))
 }
 
 /// A shard whose journal in `data` is missing, or another one than was written last. `own` are the

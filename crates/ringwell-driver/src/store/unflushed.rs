@@ -77,8 +77,7 @@ pub fn may_lack_groups(
     boot: u64,
 ) -> Result<Option<Unkept>, FileError> {
     let Some(recorded) = read(files, data)? else { return Ok(None) };
-    let lacks = recorded.lacks(Unflushed::now(files, data, boot));
-    Ok(lacks.filter(|_| !planted(Bug::PowerCutIgnored)))
+    Ok(recorded.lacks(Unflushed::now(files, data, boot)))
 }
 
 /// Runs when a write or a flush has failed, unless the disk was only full. Answered groups may then

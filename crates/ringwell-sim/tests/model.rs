@@ -1,0 +1,5 @@
+//! The reference model alone, with the tests beside it.
+
+#[path = "../src/model/mod.rs"]
+#[allow(dead_code, reason = "some of it is only used by the simulator")]
+mod model;
