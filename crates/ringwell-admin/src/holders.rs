@@ -2,7 +2,7 @@
 
 use ringwell_calls::{HolderError, KeepAlives, ReportedAllocation};
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment};
+use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment, Past};
 use ringwell_node::Handle;
 
 use crate::v1::holder;
@@ -20,6 +20,14 @@ pub async fn holders(
     let (mut found, mut at) = (Vec::new(), at);
     while found.len() < most {
         let past = match holder(node, number, at).await {
+            Ok((past, unreachable)) if found.is_empty() && lacks_record(&past) => {
+                if let [first, ..] = unreachable[..] {
+                    let problem =
+                        format!("shard {first} cannot be reached, and may know the visitor");
+                    return Err(HolderError::Unavailable(problem));
+                }
+                past
+            }
             Ok((past, _)) => past,
             Err(_) if !found.is_empty() => break,
             Err(problem) => return Err(HolderError::Unavailable(problem.detail().to_owned())),
@@ -70,6 +78,11 @@ pub async fn keep_alives(
     let surplus = found.at.len().saturating_sub(KEEP_ALIVES_MAX);
     found.at.drain(..surplus);
     Some(found)
+}
+
+/// Whether another node may have a record that answers more.
+fn lacks_record(past: &Past) -> bool {
+    past.held.as_ref().map_or(past.missing.is_some(), |held| held.pool.is_none())
 }
 
 fn gap(missing: Missing) -> HolderError {

@@ -13,6 +13,8 @@ use serde::{Deserialize, Serialize};
 
 /// Nanoseconds of a millisecond.
 pub(crate) const MS: i64 = 1_000_000;
+/// The largest difference between the clocks of a client and of a server, in milliseconds.
+pub(crate) const CLOCK_SLACK: i64 = 100;
 /// The time after the end of a fault in which overflow needs no other cause.
 const RECOVERY: i64 = 10_000 * MS;
 

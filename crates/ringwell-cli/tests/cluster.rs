@@ -19,6 +19,8 @@ mod late;
 mod lost;
 #[path = "hostile/metrics.rs"]
 mod metrics;
+#[path = "cluster/moved.rs"]
+mod moved;
 #[path = "cluster/moves.rs"]
 mod moves;
 #[path = "cluster/page.rs"]

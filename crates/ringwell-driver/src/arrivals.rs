@@ -450,7 +450,10 @@ pub(crate) async fn hold<P: Platform>(
     };
     node.shrink(&found.shrunk);
     let pools = found.pools.iter().filter(|(pool, _)| !is_as_served(bucket(*pool)));
-    let leaving = leaving(platform, node).into_iter().filter(|of| changed.contains_key(of));
+    // A change of owners changes no list.
+    let lists = node.lists();
+    let is_new = |of: &u16| changed.get(of).is_some_and(|list| lists.get(of) != list.as_ref());
+    let leaving = leaving(platform, node).into_iter().filter(is_new);
     let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
     let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
     let pools: Vec<_> = pools.cloned().chain(leaving).collect();

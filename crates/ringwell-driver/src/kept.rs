@@ -1,10 +1,10 @@
-//! The file with the buckets that this node serves.
+//! The files with the buckets that this node serves, and with the gaps in its history.
 
 use ringwell_directory::Owners;
 
 use crate::node::Node;
 use crate::platform::Platform;
-use crate::store::{FileError, Files, Leaving, ServedMap};
+use crate::store::{FileError, Files, Gaps, Leaving, ServedMap};
 
 /// Records durably which buckets this node serves by `owners`, and which are in transit.
 ///
@@ -30,4 +30,19 @@ pub async fn keep<P: Platform>(
         let stopping = std::io::Error::other("the server is stopping");
         Err(FileError::new("write", &node.config.data, stopping))
     })
+}
+
+/// Sets and records the periods of which answers may be lost.
+///
+/// # Errors
+/// The reason, for the operator.
+pub(crate) async fn write_gaps<P: Platform>(
+    platform: &P,
+    node: &Node,
+    gaps: Gaps,
+) -> Result<(), String> {
+    node.set_gaps(gaps.clone());
+    let (files, data) = (platform.files(), node.config.data.clone());
+    let written = platform.offload(move || gaps.write(&files, &data)).await;
+    written.ok_or("the server is stopping")?.map_err(|error| error.to_string())
 }

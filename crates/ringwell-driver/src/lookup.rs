@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ringwell_core::{Position, PromoNumber};
+use ringwell_directory::bucket;
 use ringwell_engine::{Missing, Moment, Past, Step};
 use ringwell_journal::{Clocks, Group, position_parts};
 
@@ -48,7 +49,8 @@ pub async fn look_up<P: Platform>(
     past.held = past.held.filter(|held| held.pool.is_some() || !is_doubted);
     // Answers about other numbers are not affected.
     let is_here = shard.engine.borrow().shard().newest(number).is_some();
-    Ok(if is_here { shard.node.gaps().judge(past, at) } else { past })
+    let pool = shard.directory().pool_by_number(number).map(bucket);
+    Ok(if is_here { shard.node.gaps().judge(past, at, pool) } else { past })
 }
 
 /// Follows the records of `number` like [`attribution`], ignoring gaps.

@@ -19,6 +19,7 @@ use crate::Path;
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::change::{ChangeError, ask};
+use crate::kept::write_gaps;
 use crate::message::Message;
 use crate::message::{Step, StepResult};
 use crate::moves::{self, to_its_end};
@@ -329,10 +330,7 @@ async fn note_gap<P: Platform>(platform: &P, node: &Node) -> Result<(), String> 
     let wall = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
     let mut gaps = node.gaps();
     gaps.add(node.begun.recorded_until, wall);
-    node.set_gaps(gaps.clone());
-    let (files, data) = (platform.files(), node.config.data.clone());
-    let written = platform.offload(move || gaps.write(&files, &data)).await;
-    written.ok_or("the server is stopping")?.map_err(|error| error.to_string())
+    write_gaps(platform, node, gaps).await
 }
 
 /// The progress of this node's journals.

@@ -50,6 +50,10 @@ pub struct Past {
     /// The reason why no holder can be named although there may have been one, or why the one that
     /// is named may not be the right one, or lacks its record.
     pub missing: Option<Missing>,
+    /// The allocation after the holder, or the oldest one if there is no holder, if another shard
+    /// made it: its time there, which identifies it. This shard only knows that it was earlier than
+    /// the holder's `next_allocated_at`, which is when the number arrived.
+    pub later: Option<Millis>,
 }
 
 /// The reason why a look-up cannot name the holder of a number.
@@ -98,6 +102,8 @@ pub struct Walk<'a> {
     /// it.
     locked_until: Option<Millis>,
     next_allocated_at: Option<Millis>,
+    /// See [`Past::later`].
+    later: Option<Millis>,
     /// Whether the time of the one after it is unknown, or an allocation seemed to be later than
     /// the one after it: the wall clock was wrong, and was not corrected before the machine was
     /// booted again. Its time is then unknown, so that an older one counts only while its lockout
@@ -155,7 +161,7 @@ impl Engine {
         let newest = self.shard.newest(number).filter(|slot| slot.allocated_at > Millis::ZERO);
         let clocks = self.clocks();
         let times = (newest_at, self.now);
-        let walk = Walk {
+        let mut walk = Walk {
             number,
             at,
             clocks,
@@ -167,6 +173,7 @@ impl Engine {
             is_settled: false,
             locked_until: None,
             next_allocated_at: None,
+            later: None,
             is_doubtful: false,
             collected: None,
         };
@@ -346,7 +353,7 @@ impl Walk<'_> {
         let held = self.newest_held();
         // The record of an allocation that is known without it may be read the next time.
         let is_reported = held.is_none() || missing == Missing::TooLong;
-        Past { held, missing: Some(missing).filter(|_| is_reported) }
+        Past { held, missing: Some(missing).filter(|_| is_reported), later: None }
     }
 
     /// The newest allocation, if its record was not read and it had happened by then.
@@ -372,7 +379,7 @@ impl Walk<'_> {
     /// one.
     fn past(&self, held: Option<PastAllocation>) -> Past {
         let missing = Some(Missing::NotKept).filter(|_| held.is_none() && self.is_undated());
-        Past { held, missing }
+        Past { held, missing, later: self.later }
     }
 
     /// Whether the time of the newest allocation is needed and unknown.
@@ -398,11 +405,12 @@ impl Walk<'_> {
                 locked_until = newest.locked_until;
                 self.newest_shift = Some(met.shift);
             } else if let Some(held) = self.newest_held() {
-                return Some(Step::Done(Past { held: Some(held), missing: None }));
+                return Some(Step::Done(Past { held: Some(held), ..Past::default() }));
             } else {
                 self.next_allocated_at =
                     self.newest_shift.map(|shift| shifted(self.newest_at, shift));
                 self.is_doubtful |= self.is_undated();
+                self.later = Some(newest.allocated_at);
             }
             self.newest = None;
         }
@@ -426,6 +434,7 @@ impl Walk<'_> {
             return Some(Step::Done(self.past(held)));
         }
         self.next_allocated_at = Some(known);
+        self.later = None;
         self.collected = self.collected.as_ref().map(|_| Collected::default());
         None
     }
@@ -455,9 +464,12 @@ impl Walk<'_> {
         }
     }
 
-    fn back(&self, previous: Position) -> Step {
+    fn back(&mut self, previous: Position) -> Step {
         if previous == Position::NONE {
-            Step::Done(self.past(self.newest_held()))
+            let held = self.newest_held();
+            let foreign = self.newest.filter(|_| held.is_none());
+            self.later = foreign.map(|newest| newest.allocated_at).or(self.later);
+            Step::Done(self.past(held))
         } else {
             Step::Read(previous)
         }

@@ -1,5 +1,10 @@
 //! The reference model alone, with the tests beside it.
 
 #[path = "../src/model/mod.rs"]
-#[allow(dead_code, reason = "some of it is only used by the simulator")]
+#[allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "some of it is only used by the simulator"
+)]
 mod model;

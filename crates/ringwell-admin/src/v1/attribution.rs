@@ -97,7 +97,7 @@ pub(crate) async fn get(
     }
     let directory = node.directory();
     let (past, unreachable_shards) = holder(&node, number, at).await?;
-    let Past { held, missing } = past;
+    let Past { held, missing, .. } = past;
     let overflow = directory.overflow_pools(number);
     // The number belonged to one visitor before it became shared.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
@@ -152,7 +152,8 @@ pub(crate) async fn holder(
     let directory = node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(ringwell_directory::Entry::shard);
-    let (answers, unreachable) = ask_all(node, number, Moment::Wall(at), owner).await?;
+    let (mut answers, unreachable) = ask_all(node, number, Moment::Wall(at), owner).await?;
+    let later: Vec<Later> = answers.iter_mut().filter_map(|(_, past)| Later::take(past)).collect();
     // If an allocation is known without its record, its time is still known.
     let is_unread = |past: &Past| past.held.is_some() && past.missing == Some(Missing::TooLong);
     let mut certain = answers.iter().filter(|(_, past)| !is_unread(past));
@@ -163,17 +164,19 @@ pub(crate) async fn holder(
     let is_foreign =
         |(shard, held): &&(u16, PastAllocation)| owner == Some(*shard) && held.pool.is_none();
     let held = if let Some((_, foreign)) = answers.iter().find(is_foreign) {
-        // Clocks of nodes differ, but the owner knows which allocation is the newest. The record is
-        // at the node where it was made, under the time of that node's clock.
-        let then = Moment::Shard(foreign.allocated_at);
-        let (there, _) = ask_all(node, number, then, owner).await?;
-        took_long = there.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
-        let is_it = |held: &PastAllocation| {
-            held.pool.is_some() && held.allocated_at == foreign.allocated_at
-        };
-        let record = there.into_iter().filter_map(|(_, past)| past.held).find(is_it);
-        let (pool, params) = record.map(|held| (held.pool, held.params)).unwrap_or_default();
-        Some(PastAllocation { pool, params, ..foreign.clone() })
+        // Clocks of nodes differ, but the owner knows which allocation is the newest.
+        let made = record(node, number, foreign.allocated_at, owner).await?;
+        took_long = made.took_long;
+        Some(made.found.map_or_else(
+            || foreign.clone(),
+            |made| PastAllocation {
+                pool: made.pool,
+                params: made.params,
+                // The owner only knows when the number arrived.
+                allocated_wall: made.allocated_wall.min(foreign.allocated_wall),
+                ..foreign.clone()
+            },
+        ))
     } else {
         // A shard that received a number and passed it on has no additional facts.
         let has_record = |(_, held): &&(u16, PastAllocation)| held.pool.is_some();
@@ -188,7 +191,72 @@ pub(crate) async fn holder(
     let is_unread = held.as_ref().is_some_and(|held| held.pool.is_none() && took_long);
     let unread = is_unread.then_some(Missing::TooLong);
     let missing = if held.is_some() { unread } else { missing };
-    Ok((Past { held, missing }, unreachable))
+    let past = Past { held, missing, later: None };
+    Ok((before(node, number, (at, owner), past, later).await?, unreachable))
+}
+
+/// An allocation after the one that a shard has named.
+struct Later {
+    /// Its time at the shard that made it.
+    made_at: Millis,
+    /// The time of its arrival at the shard that answers, if that is known.
+    arrived: Option<Millis>,
+}
+
+impl Later {
+    fn take(past: &mut Past) -> Option<Self> {
+        let made_at = past.later.take()?;
+        let arrived = past.held.as_mut().and_then(|held| held.next_allocated_at.take());
+        Some(Self { made_at, arrived })
+    }
+}
+
+/// Corrects `past` by allocations that came later, whose times only the shards that made them know:
+/// if a record is gone, or its node is, the number may have been that visitor's at `at`.
+async fn before(
+    node: &Handle,
+    number: PromoNumber,
+    (at, owner): (Millis, Option<u16>),
+    mut past: Past,
+    later: Vec<Later>,
+) -> Result<Past, Problem> {
+    for Later { made_at, arrived } in later {
+        let is_before = |held: &PastAllocation| {
+            held.allocated_at != made_at && arrived.is_none_or(|it| it > held.allocated_wall)
+        };
+        if !past.held.as_ref().is_none_or(is_before) {
+            continue;
+        }
+        let made = record(node, number, made_at, owner).await?.found;
+        if made.is_none() && past.held.as_ref().is_none_or(|held| at >= held.locked_until) {
+            return Ok(Past { missing: Some(Missing::NotKept), ..Past::default() });
+        }
+        let then = made.map(|made| made.allocated_wall).or(arrived);
+        if let Some(held) = &mut past.held {
+            held.next_allocated_at = held.next_allocated_at.into_iter().chain(then).min();
+        }
+    }
+    Ok(past)
+}
+
+/// The record of an allocation at the shard that made it.
+struct Made {
+    found: Option<PastAllocation>,
+    /// Whether a shard could not read its records in time.
+    took_long: bool,
+}
+
+/// The record of the allocation that was made at `made_at` by the clock of its node.
+async fn record(
+    node: &Handle,
+    number: PromoNumber,
+    made_at: Millis,
+    owner: Option<u16>,
+) -> Result<Made, Problem> {
+    let (there, _) = ask_all(node, number, Moment::Shard(made_at), owner).await?;
+    let took_long = there.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
+    let is_it = |held: &PastAllocation| held.pool.is_some() && held.allocated_at == made_at;
+    Ok(Made { found: there.into_iter().filter_map(|(_, past)| past.held).find(is_it), took_long })
 }
 
 /// The answer of each shard, and the shards of other nodes that could not be reached.

@@ -4,7 +4,7 @@ use foldhash::HashSet;
 
 use super::rest::Rest;
 use super::timeline::{Allocation, Timelines};
-use crate::history::{Part, What, Whole};
+use crate::history::{CLOCK_SLACK, Part, What, Whole};
 use crate::verdict::{Findings, Rule};
 
 /// C2: each row with its own number has one allocation that names it.
@@ -23,7 +23,7 @@ pub(super) fn lost(whole: &Whole, part: &Part, timelines: &Timelines<'_>, findin
         let words = match found.as_slice() {
             [] => {
                 let began = whole.wall_ms(row.batch.since);
-                let dropped = |horizon| began.is_none_or(|began| began < horizon);
+                let dropped = |horizon| began.is_none_or(|began| began < horizon + CLOCK_SLACK);
                 if horizon.is_some_and(dropped) {
                     findings.excuse(Rule::Lost, "rows older than what journals keep");
                     continue;

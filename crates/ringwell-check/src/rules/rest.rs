@@ -9,12 +9,11 @@ use std::io;
 
 use super::clients;
 use super::timeline::{Allocation, Timelines, exhausted};
-use crate::history::{Asked, Fact, Lookup, MS, Part, Row, SourceLine, Span, What, Whole};
+use crate::history::{
+    Asked, CLOCK_SLACK, Fact, Lookup, MS, Part, Row, SourceLine, Span, What, Whole,
+};
 use crate::spill::Spill;
 use crate::verdict::{Findings, Rule};
-
-/// The largest difference between the clocks of a client and of a server, in milliseconds.
-const CLOCK_SLACK: i64 = 100;
 
 /// An allocation that matches no row of its part.
 #[derive(Debug)]

@@ -178,6 +178,9 @@ impl Trial {
         let verdict: Value = serde_json::from_slice(&output.stdout)
             .unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&output.stderr)));
         println!("{} faults: {} rows, judged by ringwell check", self.made, verdict["rows"]);
+        if verdict["clean"] != true {
+            println!("the server's log:\n{}", server.log());
+        }
         Verdict(verdict)
     }
 

@@ -138,6 +138,7 @@ impl ReleaseJson {
 pub(super) enum PastJson {
     Held(HeldJson),
     Missing { missing: MissingJson },
+    Later { later: u64 },
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -157,6 +158,9 @@ pub(super) struct HeldJson {
     /// The reason why it may be another one, or lacks its record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     missing: Option<MissingJson>,
+    /// The time of the next allocation at the shard that made it, if that is another one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    later: Option<u64>,
 }
 
 /// The keep-alives of an allocation in the form sent between nodes: times by the wall clock.
@@ -177,9 +181,13 @@ pub(super) enum MissingJson {
 /// Converts to the form sent between nodes.
 pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     let missing = past.missing.map(MissingJson::from);
+    let later = past.later.map(|at| at.0);
     match past.held.map(HeldJson::from) {
-        Some(held) => Some(PastJson::Held(HeldJson { missing, ..held })),
-        None => missing.map(|missing| PastJson::Missing { missing }),
+        Some(held) => Some(PastJson::Held(HeldJson { missing, later, ..held })),
+        None => {
+            let later = later.map(|later| PastJson::Later { later });
+            missing.map(|missing| PastJson::Missing { missing }).or(later)
+        }
     }
 }
 
@@ -188,10 +196,13 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
     match past {
         None => Past::default(),
         Some(PastJson::Held(held)) => {
-            let missing = held.missing.map(Missing::from);
-            Past { held: Some(held.into()), missing }
+            let (missing, later) = (held.missing.map(Missing::from), held.later.map(Millis));
+            Past { held: Some(held.into()), missing, later }
         }
-        Some(PastJson::Missing { missing }) => Past { held: None, missing: Some(missing.into()) },
+        Some(PastJson::Missing { missing }) => {
+            Past { missing: Some(missing.into()), ..Past::default() }
+        }
+        Some(PastJson::Later { later }) => Past { later: Some(Millis(later)), ..Past::default() },
     }
 }
 
@@ -230,6 +241,7 @@ impl From<PastAllocation> for HeldJson {
                 is_part: it.is_part,
             }),
             missing: None,
+            later: None,
         }
     }
 }
@@ -270,7 +282,7 @@ mod tests {
         };
         for missing in [None, Some(Missing::TooLong), Some(Missing::NotKept)] {
             for held in [None, Some(held.clone())] {
-                let past = Past { held, missing };
+                let past = Past { held, missing, ..Past::default() };
                 let text = serde_json::to_string(&past_to_json(past.clone())).unwrap();
                 assert_eq!(text.contains("missing"), missing.is_some(), "{text}");
                 assert_eq!(past_from_json(serde_json::from_str(&text).unwrap()), past);

@@ -276,7 +276,8 @@ async fn deliver<P: Platform>(
         Adopted { answers, ..empty.clone() }
     };
     post_pieces(peers, leaving.to, limit, &answers, with).await?;
-    let take = Take { version, buckets, holds: bucket_holds };
+    let gaps = node.gaps().of(&still);
+    let take = Take { version, buckets, holds: bucket_holds, gaps };
     if let Err(reason) = post(peers, leaving.to, Path::Take, &take).await {
         // Buckets may have moved on from there.
         learn_from(platform, node, peers, leaving.to).await;
@@ -342,8 +343,8 @@ pub async fn abort<P: Platform>(
                 .map(|(owner, shard)| (*bucket, Owner { moves: owner.moves + 1, shard })),
         );
     }
-    let (version, holds) = (owners.version(), Vec::new());
-    let abandon = Take { version, buckets: back.clone(), holds };
+    let version = owners.version();
+    let abandon = Take { version, buckets: back.clone(), holds: Vec::new(), gaps: Vec::new() };
     let not_back = |reason| MoveError::NotTakenBack { shard, reason };
     if !planted(Bug::AbortUnasked) {
         post(peers, shard, Path::Abandon, &abandon).await.map_err(not_back)?;

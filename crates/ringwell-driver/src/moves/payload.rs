@@ -6,6 +6,7 @@ use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey};
 use serde::{Deserialize, Serialize};
 
 use crate::canary::{Bug, planted};
+use crate::store::Gap;
 
 /// The answer that a node can take buckets.
 #[derive(Debug, Serialize, Deserialize)]
@@ -66,6 +67,9 @@ pub struct Take {
     /// Buckets whose pools are held, including pools that are added later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub holds: Vec<HoldWord>,
+    /// The periods of which answers about some of these buckets may be lost.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub gaps: Vec<Gap>,
 }
 
 /// A held bucket: the time since it arrived without lockouts, or 0 if it arrived with them, and the

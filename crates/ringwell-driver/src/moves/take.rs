@@ -13,12 +13,13 @@ use super::{digest, keep, to_its_end, use_owners};
 use crate::arrivals;
 use crate::canary::{Bug, planted};
 use crate::change;
+use crate::kept::write_gaps;
 use crate::message::Message;
 use crate::node::{JournalState, Node, Phase};
 use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::shard::Shard;
-use crate::store::ServedMap;
+use crate::store::{Gaps, ServedMap};
 
 /// Whether this node can take the buckets.
 ///
@@ -215,6 +216,11 @@ async fn take_now<P: Platform>(
     }
     let buckets = take.buckets.iter().map(|(bucket, _)| *bucket);
     arrivals::hold_taken(platform, node, peers, buckets).await;
+    if !take.gaps.is_empty() {
+        let mut gaps = node.gaps();
+        gaps.merge(&Gaps::from(take.gaps.clone()));
+        write_gaps(platform, node, gaps).await?;
+    }
     let leaving = match ServedMap::read(&platform.files(), &node.config.data) {
         Ok(served) => served.map(|served| served.leaving).unwrap_or_default(),
         Err(error) => return Err(error.to_string()),

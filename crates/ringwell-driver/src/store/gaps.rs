@@ -5,6 +5,7 @@
 //! held; but a look-up must not name an earlier visitor for a call that belongs to a lost
 //! allocation. Source: docs/spec/journal.md, "History".
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use ringwell_core::Millis;
@@ -19,11 +20,14 @@ const FILE: &str = "gaps.json";
 const GAPS_MAX: usize = 100;
 
 /// A gap, in milliseconds of the wall clock since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Gap {
+pub struct Gap {
     from: u64,
     to: u64,
+    /// The only buckets that it concerns, which came from another node; `None`: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    buckets: Option<BTreeSet<u16>>,
 }
 
 /// The gaps of a data directory, oldest first.
@@ -53,11 +57,21 @@ impl Gaps {
     /// # Panics
     /// If there are more gaps than allowed, which is an internal fault.
     pub fn add(&mut self, from: Millis, to: Millis) {
-        self.0.push(Gap { from: from.0, to: to.0.max(from.0) });
+        self.0.push(Gap { from: from.0, to: to.0.max(from.0), buckets: None });
+        self.merge_oldest();
+    }
+
+    /// Merges the two oldest if there are too many.
+    fn merge_oldest(&mut self) {
         if self.0.len() > GAPS_MAX {
             let oldest = self.0.remove(0);
             let next = &mut self.0[0];
-            *next = Gap { from: oldest.from.min(next.from), to: oldest.to.max(next.to) };
+            let both = oldest.buckets.zip(next.buckets.take());
+            let buckets = both.map(|(mut all, more)| {
+                all.extend(more);
+                all
+            });
+            *next = Gap { from: oldest.from.min(next.from), to: oldest.to.max(next.to), buckets };
         }
         assert!(self.0.len() <= GAPS_MAX, "more gaps than are kept");
     }
@@ -66,7 +80,8 @@ impl Gaps {
     pub fn merge(&mut self, other: &Self) {
         for gap in &other.0 {
             if !self.0.contains(gap) {
-                self.add(Millis(gap.from), Millis(gap.to));
+                self.0.push(gap.clone());
+                self.merge_oldest();
             }
         }
         self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
@@ -84,24 +99,48 @@ impl Gaps {
     pub fn parse(text: &str) -> Self {
         let gap = |part: &str| {
             let (from, to) = part.split_once('-')?;
-            Some(Gap { from: from.parse().ok()?, to: to.parse().ok()? })
+            Some(Gap { from: from.parse().ok()?, to: to.parse().ok()?, buckets: None })
         };
         let mut gaps = Self::default();
         gaps.merge(&Self(text.split(',').filter_map(gap).collect()));
         gaps
     }
 
+    /// The gaps of these buckets, for their next owner.
+    #[must_use]
+    pub fn of(&self, buckets: &[u16]) -> Vec<Gap> {
+        let wanted: BTreeSet<u16> = buckets.iter().copied().collect();
+        let of = |gap: &Gap| {
+            let own = gap.buckets.as_ref().map(|of| of.intersection(&wanted).copied().collect());
+            Gap { buckets: Some(own.unwrap_or_else(|| wanted.clone())), ..*gap }
+        };
+        let concerns = |gap: &Gap| gap.buckets.as_ref().is_some_and(|of| !of.is_empty());
+        self.0.iter().map(of).filter(concerns).collect()
+    }
+
     /// Adapts the result of a look-up: `past` records that history is missing if a visitor may have
     /// received the number in a gap before `at`, after the lockout of the visitor it names.
     #[must_use]
-    pub fn judge(&self, past: Past, at: Moment) -> Past {
+    pub fn judge(&self, past: Past, at: Moment, bucket: Option<u16>) -> Past {
         let Moment::Wall(Millis(at)) = at else { return past };
         let free_from = past.held.as_ref().map_or(0, |held| held.locked_until.0);
         let since = past.held.as_ref().map_or(0, |held| held.allocated_wall.0);
-        let is_lost = |gap: &Gap| since < gap.to && free_from < at.min(gap.to) && gap.from < at;
+        let concerns = |gap: &Gap| {
+            let is_in = |of: &BTreeSet<u16>| bucket.is_some_and(|bucket| of.contains(&bucket));
+            gap.buckets.as_ref().is_none_or(is_in)
+        };
+        let is_lost = |gap: &Gap| {
+            concerns(gap) && since < gap.to && free_from < at.min(gap.to) && gap.from < at
+        };
         let is_named = past.missing.is_none() || past.held.is_some();
         let is_missing = is_named && self.0.iter().any(is_lost);
         Past { missing: if is_missing { Some(Missing::NotKept) } else { past.missing }, ..past }
+    }
+}
+
+impl From<Vec<Gap>> for Gaps {
+    fn from(gaps: Vec<Gap>) -> Self {
+        Self(gaps)
     }
 }
 

@@ -46,7 +46,7 @@ mod unreadable;
 
 pub use files::{Access, FileError, Files, read_whole, write_whole};
 pub use frames::Frames;
-pub use gaps::Gaps;
+pub use gaps::{Gap, Gaps};
 pub use identity::{Identity, is_restored, mark_restored, unmark_restored};
 pub use index::{JournalReader, ReadError};
 pub use inline::{Inline, InlineJournal, Unstored};

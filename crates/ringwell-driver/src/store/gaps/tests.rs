@@ -13,13 +13,13 @@ fn held(allocated: u64, locked_until: u64) -> Past {
         next_allocated_at: None,
         keep_alives: None,
     };
-    Past { held: Some(held), missing: None }
+    Past { held: Some(held), ..Past::default() }
 }
 
 fn is_missing(past: Past, at: u64) -> bool {
     let mut gaps = Gaps::default();
     gaps.add(Millis(100), Millis(200));
-    gaps.judge(past, Moment::Wall(Millis(at))).missing == Some(Missing::NotKept)
+    gaps.judge(past, Moment::Wall(Millis(at)), None).missing == Some(Missing::NotKept)
 }
 
 #[test]
@@ -49,8 +49,8 @@ fn gaps_are_bounded_and_the_oldest_are_merged() {
         gaps.add(Millis(10 * n), Millis(10 * n + 1));
     }
     assert_eq!(gaps.0.len(), GAPS_MAX);
-    assert_eq!(gaps.0[0], Gap { from: 0, to: 2001 });
-    assert_eq!(gaps.0[1], Gap { from: 2010, to: 2011 });
+    assert_eq!(gaps.0[0], Gap { from: 0, to: 2001, buckets: None });
+    assert_eq!(gaps.0[1], Gap { from: 2010, to: 2011, buckets: None });
 }
 
 #[test]
@@ -65,4 +65,29 @@ fn gaps_are_read_from_their_text_and_merged_without_repetition() {
     for junk in ["", "5", "a-b", "1-"] {
         assert_eq!(Gaps::parse(junk), Gaps::default(), "{junk}");
     }
+}
+
+#[test]
+fn gaps_of_buckets_that_came_from_another_node_concern_only_those() {
+    let mut lost = Gaps::default();
+    lost.add(Millis(100), Millis(200));
+    let received = Gaps::from(lost.of(&[3, 4]));
+    let is_missing = |gaps: &Gaps, bucket| {
+        let judged = gaps.judge(Past::default(), Moment::Wall(Millis(300)), bucket);
+        judged.missing == Some(Missing::NotKept)
+    };
+    assert!(is_missing(&received, Some(3)) && is_missing(&received, Some(4)));
+    assert!(!is_missing(&received, Some(5)) && !is_missing(&received, None));
+    assert!(is_missing(&lost, Some(5)));
+    assert_eq!(received.of(&[5]), [], "nothing is known of it");
+    let again = Gaps::from(received.of(&[4, 5]));
+    assert!(is_missing(&again, Some(4)) && !is_missing(&again, Some(5)));
+    let mut both = received.clone();
+    both.merge(&again);
+    both.merge(&again);
+    assert_eq!(both.0.len(), 2);
+    let stored = serde_json::to_string(&both).unwrap();
+    assert_eq!(serde_json::from_str::<Gaps>(&stored).unwrap(), both);
+    let older: Gaps = serde_json::from_str(r#"[{"from":100,"to":200}]"#).unwrap();
+    assert_eq!(older, lost, "an older release has written it");
 }
