@@ -255,6 +255,51 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
     }
 }
 
+/// The rule of files holds for lists too: whoever sees an overflow number is no certain visitor.
+#[tokio::test]
+async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
+    let data = TempDir::new().unwrap();
+    let router = fresh(data.path()).await;
+    let import = "POST /v1/pools.csv";
+    let bad = |number: &str| {
+        format!(
+            "overflow_number: {number} is in the pool's rotation too, and would be attributed to \
+             one visitor"
+        )
+    };
+    let lines = |lines: &[&str]| {
+        let full = |line: &&str| format!("{line},north,a,c\n");
+        format!("{COLUMNS}\n{}", lines.iter().map(full).collect::<String>())
+    };
+    // A new pool, also one of two lines: nothing is created.
+    for list in [
+        &["11,8885550102,1800,8885550100,5"][..],
+        &["11,,1800,8885550100,5", "11,8885550102,1800,8885550110,5"],
+    ] {
+        let answer = send(&router, ADMIN, import, &lines(list)).await;
+        let result = format!("\"result\":\"bad\",\"detail\":\"{}\"", bad("8885550102"));
+        assert!(answer.starts_with("HTTP/1.1 422 ") && answer.contains(&result), "{answer}");
+        gets(&router, ADMIN, "GET /v1/pools/11", "", 404).await;
+    }
+    let other_way = ["11,8885550102,1800,8885550110,5", "11,8885550102,1800,8885550100,5"];
+    let answer = send(&router, ADMIN, import, &lines(&other_way)).await;
+    assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
+    // An existing pool keeps its numbers and its overflow number.
+    let good = lines(&["11,8885550199,1800,8885550100,5"]);
+    gets(&router, ADMIN, import, &good, 200).await;
+    for line in ["11,8885550103,1800,8885550100,5", "11,8885550103,1800,8885550110,5"] {
+        let answer = send(&router, ADMIN, import, &lines(&[line])).await;
+        assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
+        assert!(answer.contains(&bad("8885550103")), "{answer}");
+    }
+    let again = send(&router, ADMIN, import, &good).await;
+    assert!(again.contains("\"unchanged\""), "{again}");
+    let numbers = send(&router, ADMIN, "GET /v1/pools/11/numbers", "").await;
+    assert!(numbers.contains("\"last\":\"8885550104\",\"count\":5"), "{numbers}");
+    let pool = send(&router, ADMIN, "GET /v1/pools/11", "").await;
+    assert!(pool.contains("\"overflow_number\":\"8885550199\""), "{pool}");
+}
+
 /// The error of a case.
 async fn run(case: &Path) -> Vec<String> {
     let data = TempDir::new().unwrap();

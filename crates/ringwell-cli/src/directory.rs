@@ -124,16 +124,13 @@ fn together(of_file: &[Site], mut of_database: Vec<Site>) -> Vec<Site> {
 }
 
 async fn import(store: &Store, of_file: &[RingPool]) -> Result<(), StoreError> {
-    if of_file.is_empty() || store.version().await? > 0 {
-        return Ok(());
+    let who = "ringwell: configuration";
+    if !of_file.is_empty() && store.import_once(who, now(), of_file, &Scope::of_file()).await? {
+        tracing::info!(
+            ring_pools = of_file.len(),
+            "the pools of the configuration were imported into the database"
+        );
     }
-    let mut change = store.change("ringwell: configuration", now()).await?;
-    change.import(of_file, &Scope::of_file()).await?;
-    change.commit().await?;
-    tracing::info!(
-        ring_pools = of_file.len(),
-        "the pools of the configuration were imported into the database"
-    );
     Ok(())
 }
 

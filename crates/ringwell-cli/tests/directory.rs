@@ -21,8 +21,8 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rig::Rig;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::RingPoolKey;
-use ringwell_store::{Change, Leave, Location, Store, StoreError};
+use ringwell_directory::{RingPoolKey, demo_pools};
+use ringwell_store::{Change, Leave, Location, Scope, Store, StoreError};
 use support::batch::{self, Ask, BULK};
 use support::client::Client;
 use support::server::Server;
@@ -228,6 +228,31 @@ fn pools_are_imported_into_sqlite_and_changes_take_effect() {
 #[test]
 fn pools_are_imported_into_postgresql_and_changes_take_effect() {
     pools_move_in_and_changes_take_effect(Rig::postgres());
+}
+
+/// Two servers start together, and the other one's import takes longer than a change may wait.
+#[test]
+fn a_server_waits_while_another_one_imports_the_pools_of_the_file() {
+    let pools = vec![Pool::new(1, 5, LONG)];
+    let managed = Managed::new(Rig::postgres(), pools.clone());
+    let of_other = demo_pools(3, 4, Millis(1000)).unwrap();
+    let (began, server) = (
+        Instant::now(),
+        thread::scope(|scope| {
+            let mut change = managed.runtime.block_on(managed.store.change("b", now())).unwrap();
+            managed.runtime.block_on(change.import(&of_other, &Scope::of_file())).unwrap();
+            let starting = scope.spawn(|| Server::try_start(managed.site.serve(&[])));
+            thread::sleep(Duration::from_secs(12));
+            managed.runtime.block_on(change.commit()).unwrap();
+            starting.join().unwrap()
+        }),
+    );
+    let server = server.unwrap_or_else(|it| panic!("it ended with {:?}:\n{}", it.code, it.log));
+    assert!(began.elapsed() > Duration::from_secs(11));
+    server.says("another server is importing its pools");
+    let health = server.client().get("/healthz", &[]).unwrap().json();
+    assert_eq!(health["numbers"], 12, "the pools of the other one: {health}");
+    server.stop();
 }
 
 #[test]

@@ -93,7 +93,10 @@ pub enum Refusal {
     #[error("numbers cannot be bought here: set `offers` under [inventory]")]
     NoProvider,
     /// Only a database without pools accepts a whole list.
-    #[error("the directory has ring pools already: only an empty one accepts a whole list")]
+    #[error(
+        "the directory has ring pools or numbers already, and only an empty one accepts a whole \
+            list: use an empty database, or add ring pools by `ringwell pools import`"
+    )]
     NotEmpty,
     /// The limit on a directory's sites.
     #[error("a directory has at most {0} sites")]
@@ -112,6 +115,15 @@ pub fn is_nul(error: &sqlx::Error) -> bool {
     // Errors of Rust's own checks have no code, and SQLite's codes are shorter.
     let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
     code.is_some_and(|code| matches!(&*code, "22021" | "22P05"))
+}
+
+impl StoreError {
+    /// Whether another change did not end in time. SQLite reports that in another way, but serves a
+    /// single server.
+    pub(crate) fn is_lock_timeout(&self) -> bool {
+        let Self::Database(sqlx::Error::Database(error)) = self else { return false };
+        error.code().is_some_and(|code| code == "55P03")
+    }
 }
 
 impl From<sqlx::Error> for StoreError {

@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use ringwell_core::{NumberRange, PoolId, PromoNumber};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::RingPool;
 use serde_json::{Map, json};
 use sqlx::any::AnyArguments;
@@ -17,12 +17,14 @@ use sqlx::{Any, AnyConnection, AssertSqlSafe, Row};
 use crate::change::{Change, put_scope};
 use crate::pools::{self, PoolSettings, Scope};
 use crate::row::{digits, ms, to_db};
-use crate::{Refusal, StoreError};
+use crate::{Refusal, Store, StoreError};
 
 /// The maximum number of rows of one statement. SQLite looks up each argument from the first on, so
 /// that long statements are slower: 100,000 pools took 6.6 s in eights, 10.8 s by 25, 25.6 s by 200
 /// (examples/import.rs).
 const ROWS: usize = 8;
+/// A list of the maximum size takes PostgreSQL longer than a change waits for another one.
+const WAITS_MAX: u32 = 30;
 const POOL_COLUMNS: usize = 22;
 const NUMBER_COLUMNS: usize = 7;
 
@@ -32,6 +34,43 @@ impl Scope {
     pub fn of_file() -> Self {
         let own = || "local".to_owned();
         Self { network: own(), advertiser: own(), campaign: own() }
+    }
+}
+
+impl Store {
+    /// Imports `pools` if the directory was never changed. Of several servers that do so at the same
+    /// time, one imports its list and the others wait for that. Returns whether this one has.
+    ///
+    /// # Errors
+    /// [`Refusal::NotEmpty`]; [`StoreError::Database`].
+    pub async fn import_once(
+        &self,
+        who: &str,
+        now: Millis,
+        pools: &[RingPool],
+        scope: &Scope,
+    ) -> Result<bool, StoreError> {
+        if self.version().await? > 0 {
+            return Ok(false);
+        }
+        let mut waits = 0;
+        let mut change = loop {
+            match self.change(who, now).await {
+                Err(error) if error.is_lock_timeout() && waits < WAITS_MAX => {
+                    waits += 1;
+                    tracing::info!("another server is importing its pools into the database");
+                }
+                begun => break begun?,
+            }
+        };
+        // The lock of the version makes this certain: a list that another server imported before is
+        // complete now.
+        if change.version() > 1 {
+            return Ok(false);
+        }
+        change.import(pools, scope).await?;
+        change.commit().await?;
+        Ok(true)
     }
 }
 

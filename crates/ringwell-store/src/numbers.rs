@@ -412,6 +412,9 @@ impl From<&Run> for Refusal {
         let holder = match run.state {
             NumberState::Available => of("in the rotation of"),
             NumberState::Overflow => "an overflow number".to_owned(),
+            NumberState::Waiting if run.goal == Some(Goal::Overflow) => {
+                of("promised to") + " as its overflow number"
+            }
             NumberState::Waiting => of("promised to"),
             NumberState::Free => "in the inventory".to_owned(),
             NumberState::Quarantined => "quarantined".to_owned(),

@@ -197,7 +197,7 @@ impl Change {
     }
 
     /// Replaces or removes a pool's overflow number. A number that a visitor may hold is promised;
-    /// the previous one stays until then. Returns `true` if the change took effect at once.
+    /// the previous one stays until then. An earlier promise ends. Returns `true` if the change took effect at once.
     ///
     /// # Errors
     /// [`Refusal::NumberTaken`], [`Refusal::NumberUnusable`], [`Refusal::OverflowIsFixed`] if the
@@ -208,6 +208,7 @@ impl Change {
         number: Option<PromoNumber>,
     ) -> Result<bool, StoreError> {
         let pool = self.pool(id).await?;
+        self.end_promises(id, number).await?;
         let Some(new) = number.filter(|number| Some(*number) != pool.overflow) else {
             return self.place_overflow(id, number).await;
         };
@@ -222,6 +223,36 @@ impl Change {
             self.use_room(room, 1)?;
         }
         Ok(is_there)
+    }
+
+    /// Moves overflow numbers that are promised to the pool, except for `kept`, to the inventory.
+    async fn end_promises(
+        &mut self,
+        id: PoolId,
+        kept: Option<PromoNumber>,
+    ) -> Result<(), StoreError> {
+        for run in numbers::of_pool(&mut self.tx, id).await? {
+            let is_promised = run.state == NumberState::Waiting && run.goal == Some(Goal::Overflow);
+            if !is_promised || Some(run.first) == kept {
+                continue;
+            }
+            let range = run.range()?;
+            numbers::cut(&mut self.tx, range).await?;
+            self.leave(run, Leave::Inventory).await?;
+            self.touch(id).await?;
+            let after = json!({ "ranges": texts(&[range]) });
+            self.log("end promise of overflow number", &object(id), None, Some(after)).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the number is in the pool's rotation.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn rotates(&mut self, id: PoolId, number: PromoNumber) -> Result<bool, StoreError> {
+        let run = numbers::holding(&mut self.tx, number).await?;
+        Ok(run.is_some_and(|run| run.state == NumberState::Available && run.pool == Some(id)))
     }
 
     /// Like [`Change::set_overflow`], for a number within the network's ceiling.
@@ -257,6 +288,10 @@ impl Change {
         }
         let mut placed = Placed::default();
         self.place(run, id, Goal::Overflow, &network, &mut placed).await?;
+        if placed == Placed::default() {
+            // It was promised before.
+            return Ok(false);
+        }
         if placed.entered == 0 {
             self.touch(id).await?;
             let after = json!({ "overflow_number": number.to_string() });
@@ -320,8 +355,12 @@ impl Change {
         network: &str,
         placed: &mut Placed,
     ) -> Result<(), StoreError> {
-        let is_there = goal == Goal::Rotation && run.pool == Some(pool);
-        if is_there && matches!(run.state, NumberState::Available | NumberState::Waiting) {
+        let is_there = match run.state {
+            NumberState::Available => goal == Goal::Rotation,
+            NumberState::Waiting => run.goal == Some(goal),
+            _ => false,
+        };
+        if is_there && run.pool == Some(pool) {
             return run.insert(&mut self.tx).await;
         }
         let is_ours = run.network.as_deref().is_none_or(|owner| owner == network);

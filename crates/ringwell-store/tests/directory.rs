@@ -4,6 +4,8 @@
 
 #[macro_use]
 mod rig;
+#[path = "directory/overflow.rs"]
+mod overflow;
 
 use rig::Rig;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
@@ -25,13 +27,13 @@ on_both_databases! {
     a_number_waits_for_the_slowest_node
     a_number_may_return_to_its_own_pool_at_once
     a_shorter_lifetime_does_not_shorten_lockouts_of_before
-    an_overflow_number_waits_like_any_other
     a_removed_pool_leaves_its_numbers_and_never_its_id
     quarantine_ends_with_a_cooldown
     keys_rotate_with_an_overlap
     an_id_of_the_network_names_one_pool
     every_change_is_in_the_audit_log
     a_whole_list_moves_into_an_empty_directory
+    of_two_servers_one_imports_the_list
     changes_wait_for_each_other
     a_database_of_a_newer_program_is_left_alone
     a_pool_draws_from_the_inventory_and_gives_back
@@ -320,26 +322,6 @@ async fn a_shorter_lifetime_does_not_shorten_lockouts_of_before(rig: Rig) {
     assert_eq!(ready, Some(at(later + 1) + Store::MARGIN));
 }
 
-async fn an_overflow_number_waits_like_any_other(rig: Rig) {
-    let store = open(&rig).await;
-    two_pools(&store).await;
-    let mut second = change(&store, 1).await;
-    assert!(second.set_overflow(PoolId(1), Some(number("8885550199"))).await.unwrap());
-    // The number comes from the pool's own rotation, so a visitor may hold it.
-    assert!(!second.set_overflow(PoolId(1), Some(number("8885550100"))).await.unwrap());
-    second.commit().await.unwrap();
-    let pool = store.pool(PoolId(1)).await.unwrap().unwrap();
-    assert_eq!(pool.overflow, Some(number("8885550199")));
-    let ready = at(1) + LIFETIME + Store::MARGIN;
-    store.due(ready).await.unwrap();
-    let pool = store.pool(PoolId(1)).await.unwrap().unwrap();
-    assert_eq!(pool.overflow, Some(number("8885550100")));
-    // The previous one is in the inventory, but many visitors may still hold it.
-    let before = store.number(number("8885550199")).await.unwrap().unwrap();
-    assert_eq!(before.state, NumberState::Free);
-    assert_eq!(before.ready, Some(ready + LIFETIME + Store::MARGIN));
-}
-
 async fn a_removed_pool_leaves_its_numbers_and_never_its_id(rig: Rig) {
     let store = open(&rig).await;
     two_pools(&store).await;
@@ -466,6 +448,19 @@ async fn a_whole_list_moves_into_an_empty_directory(rig: Rig) {
     let mut second = change(&store, 2).await;
     let id = second.create_pool(own, None, key("KEY45678")).await.unwrap();
     assert_eq!(id, PoolId(1001));
+}
+
+async fn of_two_servers_one_imports_the_list(rig: Rig) {
+    let store = open(&rig).await;
+    let pools = demo_pools(10, 3, LIFETIME).unwrap();
+    let import = async || {
+        let store = Store::open(&rig.location).await.unwrap();
+        store.import_once("a server", at(0), &pools, &Scope::of_file()).await.unwrap()
+    };
+    let (a, b, c) = tokio::join!(import(), import(), import());
+    assert_eq!([a, b, c].iter().filter(|imported| **imported).count(), 1, "{a} {b} {c}");
+    assert_eq!(store.load_all().await.unwrap().pools, pools);
+    assert_eq!(store.version().await.unwrap(), 1, "the others have changed nothing");
 }
 
 async fn changes_wait_for_each_other(rig: Rig) {

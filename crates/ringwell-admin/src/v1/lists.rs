@@ -12,7 +12,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use csv::DeserializeErrorKind;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Inventory, Lines, RingPool, RingPoolKey, guarded, unguarded};
+use ringwell_directory::{Inventory, Lines, PoolFault, RingPool, RingPoolKey, guarded, unguarded};
 use ringwell_store::{Change, NumberState, Pace, PoolSettings, Refusal, Role, Scope, StoreError};
 use serde::{Deserialize, Serialize};
 
@@ -290,6 +290,9 @@ impl Line {
                 Some(key.map_err(|error| wrong("ring_pool_key", &error.to_string()))?)
             }
         };
+        if let Some(overflow) = overflow.filter(|number| range.contains(*number)) {
+            return Err(StoreError::from(PoolFault::OverflowInRotation(overflow)).into());
+        }
         Ok(Parsed { lifetime, range, overflow, key })
     }
 }
@@ -311,7 +314,14 @@ impl List<'_> {
         if before.is_some() && self.new.as_ref().is_some_and(|new| !new.contains(&id)) {
             return Err(StoreError::from(Refusal::PoolExists(id)).into());
         }
+        if let Some(overflow) = overflow
+            && change.rotates(id, overflow).await?
+        {
+            // A list describes the pool as it shall be, so another line has the number too.
+            return Err(StoreError::from(PoolFault::OverflowInRotation(overflow)).into());
+        }
         let (is_new, modifications) = (before.is_none(), change.modifications());
+        let present = before.as_ref().and_then(|pool| pool.overflow);
         if let Some(before) = before {
             let mut settings = before.settings.clone();
             settings.lifetime = lifetime;
@@ -328,7 +338,7 @@ impl List<'_> {
             change.create_pool(settings, Some(id), key).await?;
         }
         change.add_numbers(id, &[range]).await?;
-        if overflow.is_some() {
+        if overflow.is_some() && overflow != present {
             change.set_overflow(id, overflow).await?;
         }
         if is_new {

@@ -1,0 +1,75 @@
+//! Overflow numbers of pools, on both databases.
+
+use ringwell_core::PoolId;
+use ringwell_store::{NumberState, Placed, Store};
+
+use super::rig::Rig;
+use super::{LIFETIME, at, change, number, open, range, refusal, rotation, two_pools};
+
+on_both_databases! {
+    an_overflow_number_waits_like_any_other
+    a_promised_overflow_number_is_not_one_of_the_rotation
+    the_last_change_of_an_overflow_number_counts
+}
+
+async fn an_overflow_number_waits_like_any_other(rig: Rig) {
+    let store = open(&rig).await;
+    two_pools(&store).await;
+    let mut second = change(&store, 1).await;
+    assert!(second.set_overflow(PoolId(1), Some(number("8885550199"))).await.unwrap());
+    // The number comes from the pool's own rotation, so a visitor may hold it.
+    assert!(!second.set_overflow(PoolId(1), Some(number("8885550100"))).await.unwrap());
+    second.commit().await.unwrap();
+    let pool = store.pool(PoolId(1)).await.unwrap().unwrap();
+    assert_eq!(pool.overflow, Some(number("8885550199")));
+    let ready = at(1) + LIFETIME + Store::MARGIN;
+    store.due(ready).await.unwrap();
+    let pool = store.pool(PoolId(1)).await.unwrap().unwrap();
+    assert_eq!(pool.overflow, Some(number("8885550100")));
+    // The previous one is in the inventory, but many visitors may still hold it.
+    let before = store.number(number("8885550199")).await.unwrap().unwrap();
+    assert_eq!(before.state, NumberState::Free);
+    assert_eq!(before.ready, Some(ready + LIFETIME + Store::MARGIN));
+}
+
+async fn a_promised_overflow_number_is_not_one_of_the_rotation(rig: Rig) {
+    let store = open(&rig).await;
+    two_pools(&store).await;
+    let promised = number("8885550100");
+    let mut second = change(&store, 1).await;
+    assert!(!second.set_overflow(PoolId(1), Some(promised)).await.unwrap());
+    // The same again is no change.
+    let modifications = second.modifications();
+    assert!(!second.set_overflow(PoolId(1), Some(promised)).await.unwrap());
+    assert_eq!(second.modifications(), modifications);
+    second.commit().await.unwrap();
+    let result = change(&store, 2).await.add_numbers(PoolId(1), &[range("8885550099", 3)]).await;
+    let holder = "promised to ring pool 1 as its overflow number";
+    assert_eq!(refusal(result).to_string(), format!("8885550100 is {holder}"));
+    store.due(at(1) + LIFETIME + Store::MARGIN).await.unwrap();
+    assert_eq!(store.pool(PoolId(1)).await.unwrap().unwrap().overflow, Some(promised));
+    assert_eq!(rotation(&store, 1).await, [range("8885550101", 9)]);
+}
+
+async fn the_last_change_of_an_overflow_number_counts(rig: Rig) {
+    let store = open(&rig).await;
+    two_pools(&store).await;
+    let ready = at(5) + LIFETIME + Store::MARGIN;
+    for (last, is_there) in [(None, true), (Some(number("8885550199")), true)] {
+        let mut second = change(&store, 1).await;
+        assert!(!second.set_overflow(PoolId(1), Some(number("8885550100"))).await.unwrap());
+        second.commit().await.unwrap();
+        let mut third = change(&store, 2).await;
+        assert_eq!(third.set_overflow(PoolId(1), last).await.unwrap(), is_there);
+        third.commit().await.unwrap();
+        store.due(ready).await.unwrap();
+        assert_eq!(store.pool(PoolId(1)).await.unwrap().unwrap().overflow, last);
+        let released = store.number(number("8885550100")).await.unwrap().unwrap();
+        assert_eq!((released.state, released.pool), (NumberState::Free, None));
+        // Its pool knows the lockouts, so it may return at once.
+        let mut back = change(&store, 3).await;
+        let placed = back.add_numbers(PoolId(1), &[range("8885550100", 1)]).await.unwrap();
+        assert_eq!(placed, Placed { entered: 1, waiting: 0 });
+        back.commit().await.unwrap();
+    }
+}
