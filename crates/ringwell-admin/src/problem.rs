@@ -141,6 +141,7 @@ impl From<StoreError> for Problem {
                     | Refusal::PoolCeiling(_)
                     | Refusal::NetworkCeiling { .. }
                     | Refusal::SitesMax(_)
+                    | Refusal::LongId(_)
                     | Refusal::Unfit(_) => StatusCode::UNPROCESSABLE_ENTITY,
                 };
                 Self::new(status, refusal.to_string())

@@ -300,6 +300,30 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     assert!(pool.contains("\"overflow_number\":\"8885550199\""), "{pool}");
 }
 
+/// PostgreSQL cannot index them, so no directory has them.
+#[tokio::test]
+async fn ids_that_are_too_long_are_a_fault_of_the_request() {
+    let data = TempDir::new().unwrap();
+    let router = fresh(data.path()).await;
+    let long = "n".repeat(513);
+    let line = format!("{COLUMNS}\n11,,1800,8885550100,5,{long},a,c\n");
+    let answer = send(&router, ADMIN, "POST /v1/pools.csv", &line).await;
+    assert!(answer.starts_with("HTTP/1.1 422 "), "{answer}");
+    assert!(answer.contains("ring pools have at most 512 bytes"), "{answer}");
+    let line = format!("PUT /v1/networks/{long}");
+    gets(&router, ADMIN, &line, r#"{"numbers_max":5}"#, 422).await;
+    let of = "/api/2013-07-01/7/advertisers/1/advertiser_campaigns";
+    for path in [format!("{of}/{long}/ring_pools/a.json"), format!("{of}/1/ring_pools/{long}.json")]
+    {
+        let line = format!("POST {path}");
+        let request =
+            format!("{line}\nauthorization: {ADMIN}\n\n{{\"name\":\"A\",\"max_pool_size\":2}}");
+        let answer = ask(&router, &request).await;
+        assert!(answer.starts_with("HTTP/1.1 400 "), "{answer}");
+        assert!(answer.contains("ids have at most 512 bytes"), "{answer}");
+    }
+}
+
 /// The error of a case.
 async fn run(case: &Path) -> Vec<String> {
     let data = TempDir::new().unwrap();

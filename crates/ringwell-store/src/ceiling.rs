@@ -7,7 +7,7 @@ use ringwell_core::PoolId;
 use serde_json::json;
 use sqlx::{AnyConnection, Row};
 
-use crate::change::Change;
+use crate::change::{Change, check_length};
 use crate::row::{Columns, from_db, to_db};
 use crate::store::Store;
 use crate::{Refusal, StoreError};
@@ -59,6 +59,7 @@ impl Change {
         network: &str,
         most: Option<u64>,
     ) -> Result<(), StoreError> {
+        check_length(network)?;
         let before = own_ceiling(&mut self.tx, network).await?;
         if before == most {
             return Ok(());

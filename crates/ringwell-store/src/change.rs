@@ -289,6 +289,9 @@ impl Change {
     /// [`Refusal::UnknownPool`], or [`Refusal::Pool`] at the commit if the key equals the first.
     pub async fn replace_key(&mut self, id: PoolId, next: RingPoolKey) -> Result<(), StoreError> {
         let before = self.pool(id).await?;
+        if before.next_key == Some(next) {
+            return Ok(());
+        }
         let after = Pool { next_key: Some(next), ..before.clone() };
         self.put_pool(&before, after, "rotate key").await
     }
@@ -415,11 +418,16 @@ impl Change {
         Ok(())
     }
 
-    /// Ensures that no later pool gets `id` or a lower one.
+    /// Ensures that no later pool gets `id` or a lower one. Ids that are [`FAR`] are only reserved
+    /// if they are the next one, so that a single such id does not use up all others.
     pub(crate) async fn reserve_id(&mut self, id: PoolId) -> Result<(), StoreError> {
-        let query = sqlx::query("UPDATE directory SET next_pool_id = $1 WHERE next_pool_id < $1");
-        let next = to_db(id.0.saturating_add(1), "a pool's id")?;
-        query.bind(next).execute(&mut *self.tx).await?;
+        let Ok(next) = i64::try_from(id.0.saturating_add(1)) else { return Ok(()) };
+        let query = sqlx::query(
+            "UPDATE directory SET next_pool_id = $1 \
+             WHERE next_pool_id = $1 - 1 OR (next_pool_id < $1 AND $2 = 1)",
+        );
+        let is_near = i64::from(id.0 < FAR);
+        query.bind(next).bind(is_near).execute(&mut *self.tx).await?;
         Ok(())
     }
 
@@ -446,12 +454,25 @@ impl Change {
         id: PoolId,
     ) -> Result<(), StoreError> {
         let taken = &settings.id_from_network;
+        check_length(taken)?;
         let other = pools::by_network_id(&mut self.tx, &settings.scope.network, taken).await?;
         match other {
             Some(other) if other.id != id => Err(Refusal::IdTaken(taken.clone()).into()),
             _ => Ok(()),
         }
     }
+}
+
+/// No directory has that many pools.
+pub(crate) const FAR: u64 = 1 << 53;
+
+/// The longest row of an index has three ids; PostgreSQL's may have 2,704 bytes.
+const ID_BYTES_MAX: usize = 512;
+
+/// Refuses ids that are too long for PostgreSQL.
+pub(crate) fn check_length(id: &str) -> Result<(), StoreError> {
+    let fits = id.len() <= ID_BYTES_MAX;
+    if fits { Ok(()) } else { Err(Refusal::LongId(ID_BYTES_MAX).into()) }
 }
 
 /// A placeholder for the numbers of a pool that has none; any number is suitable.
@@ -469,6 +490,9 @@ pub(crate) fn object(id: PoolId) -> String {
 /// Creates the missing entries of a pool's scope.
 pub(crate) async fn put_scope(db: &mut AnyConnection, scope: &Scope) -> Result<(), StoreError> {
     let Scope { network, advertiser, campaign } = scope.clone();
+    for id in [&network, &advertiser, &campaign] {
+        check_length(id)?;
+    }
     let query = sqlx::query("INSERT INTO networks (id) VALUES ($1) ON CONFLICT DO NOTHING");
     query.bind(network.clone()).execute(&mut *db).await?;
     let query = sqlx::query(

@@ -101,6 +101,9 @@ pub enum Refusal {
     /// The limit on a directory's sites.
     #[error("a directory has at most {0} sites")]
     SitesMax(i64),
+    /// PostgreSQL's indexes contain ids of a limited length.
+    #[error("ids of networks, advertisers, campaigns and ring pools have at most {0} bytes")]
+    LongId(usize),
     /// A value that the database cannot store.
     #[error("{0}")]
     Unfit(String),

@@ -14,7 +14,7 @@ use sqlx::any::AnyArguments;
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AssertSqlSafe, Row};
 
-use crate::change::{Change, put_scope};
+use crate::change::{Change, FAR, put_scope};
 use crate::pools::{self, PoolSettings, Scope};
 use crate::row::{digits, ms, to_db};
 use crate::{Refusal, Store, StoreError};
@@ -108,7 +108,8 @@ impl Change {
         for chunk in rows.chunks(ROWS) {
             insert_numbers(&mut self.tx, chunk, &scope.network).await?;
         }
-        let last = pools.iter().map(RingPool::id).max().unwrap_or(PoolId(0));
+        let near = pools.iter().map(RingPool::id).filter(|id| id.0 < FAR);
+        let last = near.max().unwrap_or(PoolId(0));
         self.reserve_id(last).await?;
         let after = json!({ "ring_pools": pools.len(), "network": scope.network });
         self.log("import", "directory", None, Some(after)).await

@@ -4,6 +4,8 @@
 
 #[macro_use]
 mod rig;
+#[path = "directory/ids.rs"]
+mod ids;
 #[path = "directory/overflow.rs"]
 mod overflow;
 

@@ -58,6 +58,7 @@ impl From<StoreError> for Fault {
             }
             Refusal::NetworkCeiling { .. } => Self::field("max_pool_size", LIMIT_REACHED),
             Refusal::Pool(fault) => Self::field(field(fault), &fault.to_string()),
+            Refusal::LongId(_) => Self::Unreadable("ids have at most 512 bytes"),
             Refusal::Nul => Self::Unreadable("text must not contain the character NUL"),
             other => Self::Store(other.into()),
         }

@@ -273,7 +273,7 @@ impl Line {
             .map(Millis)
             .filter(|lifetime| *lifetime > Millis::ZERO && *lifetime <= RingPool::LIFETIME_MAX);
         let lifetime =
-            lifetime.ok_or_else(|| wrong("lifetime_seconds", "must be up to 400 days"))?;
+            lifetime.ok_or_else(|| wrong("lifetime_seconds", &PoolFault::Lifetime.to_string()))?;
         let first = number("first_number", &self.first_number)?;
         let range = NumberRange::new(first, self.numbers);
         let range = range.ok_or_else(|| {
