@@ -255,7 +255,7 @@ async fn a_network_cannot_tell_why_a_number_of_another_one_is_not_free() {
     }
 }
 
-/// The rule of files holds for lists too: whoever sees an overflow number is no certain visitor.
+/// The rule of files applies to lists too: many visitors see an overflow number.
 #[tokio::test]
 async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     let data = TempDir::new().unwrap();

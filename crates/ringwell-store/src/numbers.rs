@@ -416,7 +416,10 @@ impl From<&Run> for Refusal {
                 of("promised to") + " as its overflow number"
             }
             NumberState::Waiting => of("promised to"),
-            NumberState::Free => "in the inventory".to_owned(),
+            NumberState::Free => match &run.network {
+                Some(network) => format!("in the inventory, for network {network} only"),
+                None => "in the inventory".to_owned(),
+            },
             NumberState::Quarantined => "quarantined".to_owned(),
             NumberState::Retired => "retired".to_owned(),
         };

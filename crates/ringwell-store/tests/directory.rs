@@ -212,7 +212,8 @@ async fn a_number_is_in_one_place(rig: Rig) {
     let mut stock = change(&store, 3).await;
     assert_eq!(stock.add_to_inventory(&[range("8885550098", 4)], Some("8")).await.unwrap(), 2);
     let result = stock.add_numbers(PoolId(1), &[range("8885550098", 1)]).await;
-    assert_eq!(refusal(result).to_string(), "8885550098 is in the inventory");
+    let taken = "8885550098 is in the inventory, for network 8 only";
+    assert_eq!(refusal(result).to_string(), taken);
 }
 
 async fn the_database_itself_refuses_overlapping_numbers(rig: Rig) {
