@@ -17,7 +17,7 @@ use crate::steps::{Done, Outcome, Steps};
 /// The page to which `--save` writes the result.
 const PAGE: &str = "docs/nightly.md";
 
-/// The count of seeds of the simulator; a commit has 250, and 150 of a shared log.
+/// The count of seeds of the simulator; a commit has 150 of each.
 const SEEDS: &str = "1500";
 
 /// The count of kills of a server under load; a commit has 20.

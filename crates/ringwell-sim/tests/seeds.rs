@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use ringwell_sim::{Kind, Options, Report, run};
 
 /// The count of seeds for each commit. `RINGWELL_SIM_SEEDS` changes it.
-const SEEDS: u64 = 250;
+const SEEDS: u64 = 150;
 
 fn check(options: &Options) -> Report {
     let report = run(options);
