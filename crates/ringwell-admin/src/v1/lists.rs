@@ -3,7 +3,7 @@
 //! The columns are those of the demo's list, and optional ones after them. A line creates a missing
 //! pool, and changes an existing one to the line's values.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use axum::Json;
 use axum::body::Body;
@@ -150,6 +150,7 @@ pub(crate) async fn import(
         visitor: &visitor,
         inventory: context.store.inventory(),
         new: create_only.then(BTreeSet::new),
+        overflows: BTreeMap::new(),
     };
     let mut change = context.change(&visitor).await?;
     let mut pace = Pace::begin();
@@ -192,6 +193,8 @@ struct List<'a> {
     inventory: &'a Inventory,
     /// Pools that this list has created, if it may not change others.
     new: Option<BTreeSet<PoolId>>,
+    /// The overflow numbers in good lines.
+    overflows: BTreeMap<PoolId, PromoNumber>,
 }
 
 impl List<'_> {
@@ -202,6 +205,7 @@ impl List<'_> {
         line: Line,
     ) -> Result<Result<&'static str, String>, Problem> {
         let id = PoolId(line.id);
+        let overflow = PromoNumber::parse(&line.overflow_number).ok();
         change.save_point().await?;
         let result = match self.apply_line(change, line).await {
             // The line's own pool is checked here, where it can still be undone separately.
@@ -214,6 +218,7 @@ impl List<'_> {
                 if let Some(new) = &mut self.new {
                     new.insert(id);
                 }
+                self.overflows.extend(overflow.map(|number| (id, number)));
                 return Ok(Ok(result));
             }
             Err(Trouble::Line(detail)) => detail,
@@ -313,6 +318,10 @@ impl List<'_> {
         }
         if before.is_some() && self.new.as_ref().is_some_and(|new| !new.contains(&id)) {
             return Err(StoreError::from(Refusal::PoolExists(id)).into());
+        }
+        let earlier = self.overflows.get(&id);
+        if overflow.is_some() && earlier.is_some() && overflow.as_ref() != earlier {
+            return Err(wrong("overflow_number", "differs from the pool's line before"));
         }
         if let Some(overflow) = overflow
             && change.rotates(id, overflow).await?

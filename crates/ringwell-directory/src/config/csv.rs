@@ -116,15 +116,8 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
     let name = line.get("name").filter(|name| !name.is_empty()).map(str::to_owned);
     let mut given = Given { id, name, key, next_key, lifetime, numbers, overflow, tracking: None };
     let is_of_file = found.places.last().is_some_and(|place| place.file == *file);
-    if let Given {
-        id: Some(id), key: Some(key), lifetime: Some(_), numbers: Some(numbers), ..
-    } = &mut given
-    {
-        let is_next_run = |pool: &mut RingPool| pool.id() == *id && *pool.key() == *key;
-        if let Some(before) = is_of_file.then(|| found.pools.pop_if(is_next_run)).flatten() {
-            found.places.pop();
-            *numbers = [before.numbers(), numbers].concat();
-        }
+    if is_of_file && let Some(before) = line_before(&given, found) {
+        join(&mut given, &before, line);
     }
     match given.pool() {
         Ok(Some(pool)) => {
@@ -142,6 +135,39 @@ fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
             }
         }
     }
+}
+
+/// Takes the pool of the last line out of `found` if this line describes the same pool.
+fn line_before(given: &Given, found: &mut Found) -> Option<RingPool> {
+    let Given { id: Some(id), key: Some(key), lifetime: Some(_), numbers: Some(_), .. } = given
+    else {
+        return None;
+    };
+    let is_same = |pool: &mut RingPool| pool.id() == *id && *pool.key() == *key;
+    let before = found.pools.pop_if(is_same)?;
+    found.places.pop();
+    Some(before)
+}
+
+/// Adds the numbers of the pool's line before. A cell that is empty in one of the lines has the
+/// value of the other one; different values are faults.
+fn join(given: &mut Given, before: &RingPool, line: &Line<'_>) {
+    if let Some(numbers) = &mut given.numbers {
+        *numbers = [before.numbers(), numbers].concat();
+    }
+    let same = |is_same: bool, column: &str| {
+        if !is_same {
+            line.fault(column, ValueError::new("differs from the pool's line before"));
+        }
+    };
+    let fields = before.fields();
+    same(given.lifetime == Some(fields.lifetime), "lifetime_seconds");
+    given.overflow = given.overflow.or(fields.overflow);
+    same(fields.overflow.is_none() || given.overflow == fields.overflow, "overflow_number");
+    given.next_key = given.next_key.or(fields.next_key);
+    same(fields.next_key.is_none() || given.next_key == fields.next_key, "next_ring_pool_key");
+    given.name = given.name.take().or_else(|| fields.name.clone());
+    same(fields.name.is_none() || given.name == fields.name, "name");
 }
 
 /// Ranges separated by semicolons; or, with a column for the first number, the count.

@@ -60,6 +60,32 @@ id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,first_numbe
     assert_eq!(pool(1).name(), Some("Spring"));
 }
 
+/// The line before was forgotten, with the only overflow number of the pool.
+#[test]
+fn lines_of_one_pool_complete_each_other_and_do_not_contradict() {
+    let heading = "id,ring_pool_key,next_ring_pool_key,overflow_number,lifetime_seconds,\
+                   first_number,numbers,name\n";
+    let one = "1,key-of-pool-1,next-key-of-1,8885550199,1800,8885550100,50,Spring\n";
+    let other = "1,key-of-pool-1,,,1800,8885550160,10,\n";
+    let toml = "data = \"/data\"\nring_pools = \"pools.csv\"";
+    for lines in [[one, other], [other, one]] {
+        let csv = format!("{heading}{}", lines.concat());
+        let (_, directory) = load_files(toml, &csv, &[], Overrides::default()).unwrap();
+        let pool = directory.pool(PoolId(1)).unwrap();
+        assert_eq!((pool.number_count(), pool.name()), (60, Some("Spring")));
+        assert!(pool.overflow().is_some() && pool.next_key().is_some(), "{csv}");
+    }
+    let third = "1,key-of-pool-1,next-key-of-2,8885550198,900,8885550170,5,Summer\n";
+    check_csv(
+        &format!("{heading}{one}{other}{third}"),
+        "pools.csv:4: lifetime_seconds: differs from the pool's line before
+pools.csv:4: overflow_number: differs from the pool's line before
+pools.csv:4: next_ring_pool_key: differs from the pool's line before
+pools.csv:4: name: differs from the pool's line before
+",
+    );
+}
+
 #[test]
 fn faults_in_csv_have_line_and_column_name() {
     check_csv(
