@@ -196,6 +196,8 @@ bugs! {
     FewLeaders "few-leaders";
     /// A start does not notice that the log of one shard is gone while those of others exist.
     LostLogIgnored "lost-log-ignored";
+    /// Heartbeats do not show that a log was replaced.
+    ReachedIgnored "reached-ignored";
     /// Standbys do not wait for a process that is taking the shards over.
     StartIgnored "start-ignored";
     /// Look-ups give up if the server that leads a log lacks a message.

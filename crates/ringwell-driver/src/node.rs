@@ -184,6 +184,8 @@ pub struct Node {
     phase: AtomicU8,
     /// The shards of this process, in rising order, and the state of their journals.
     journals: Vec<(u16, AtomicU8)>,
+    /// The newest group of each that was stored since the start, in the same order; zero if none was.
+    stored: Vec<AtomicU64>,
     /// The state of their histories, in the same order.
     histories: Vec<AtomicU8>,
     /// The reasons for states of journals other than [`JournalState::Writing`], in the same order.
@@ -206,6 +208,7 @@ impl Node {
     ) -> Self {
         let (owners, begun) = opened;
         let journals = shards.iter().map(|shard| (*shard, AtomicU8::new(0))).collect();
+        let stored = shards.iter().map(|_| AtomicU64::new(0)).collect();
         let histories = shards.iter().map(|_| AtomicU8::new(0)).collect();
         let troubles = shards.iter().map(|_| Mutex::default()).collect();
         let held_until_ms = shards.iter().map(|_| AtomicU64::new(0)).collect();
@@ -235,6 +238,7 @@ impl Node {
             drills: Drills::default(),
             phase: AtomicU8::new(0),
             journals,
+            stored,
             histories,
             troubles,
             held_until_ms,
@@ -414,6 +418,18 @@ impl Node {
         if let Some((_, known)) = self.journals.iter().find(|(id, _)| *id == shard) {
             known.store(state as u8, Ordering::Relaxed);
         }
+    }
+
+    /// The journal of `shard` has stored everything up to `group`.
+    pub fn set_stored(&self, shard: u16, group: u64) {
+        if let Some(at) = self.shards().position(|id| id == shard) {
+            self.stored[at].store(group, Ordering::Relaxed);
+        }
+    }
+
+    /// The newest group of each journal that was stored since the start, by shard; zero if none was.
+    pub fn stored(&self) -> impl Iterator<Item = u64> {
+        self.stored.iter().map(|group| group.load(Ordering::Relaxed))
     }
 
     /// The journal of `shard` does not store, for this reason, since `now`.

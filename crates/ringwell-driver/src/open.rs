@@ -16,6 +16,7 @@ mod beginning;
 mod fetch;
 mod follow;
 mod hold;
+mod lost;
 mod read;
 
 pub use agree::{OverflowTaken, agree};
@@ -312,6 +313,20 @@ fn follow_lists<F: Files>(
         write_lifetimes(files, &settings.data, lifetimes)?;
     }
     Ok((lifetimes, before.earlier(known_at)))
+}
+
+/// The longest lockout under the list of pools that is served, and those that this data has served
+/// before.
+///
+/// # Errors
+/// [`FileError`]
+pub fn lockout_max(
+    files: &impl Files,
+    settings: &Settings,
+    directory: &Directory,
+) -> Result<Millis, FileError> {
+    let before = read_lifetimes(files, &settings.data)?.unwrap_or_default();
+    Ok(lifetimes::longest(directory).max(before.longest(Millis::ZERO)))
 }
 
 /// Whether the shards were taken over from this process: each take-over raises the epoch by one. A

@@ -292,6 +292,7 @@ impl<P: Platform> Shard<P> {
             let what = if refusal == Some(Refusal::JournalFull) { "has room" } else { "stores" };
             tracing::info!(shard = self.id, "the journal {what} again: numbers are handed out");
         }
+        self.node.set_stored(self.id, group);
         self.commit.advance(group);
         while let Some(promised) = self.next_promised(group) {
             self.deliver(promised);

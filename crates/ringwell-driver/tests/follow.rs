@@ -17,7 +17,7 @@ use bytes::Bytes;
 use ringwell_core::Millis;
 use ringwell_driver::open::{self, Believed, Beside, FollowError, Followed};
 use ringwell_driver::store::{
-    Appended, Log, LogStore, Memory, NotAppended, Settings, Shelf, Store, Unreached,
+    Appended, Log, LogEnd, LogStore, Memory, NotAppended, Settings, Shelf, Store, Unreached,
 };
 use ringwell_journal::{
     Author, Durability, Group, Record, Tip, Writer, decode_message, encode_message,
@@ -139,6 +139,18 @@ fn start_found(
     data: &Path,
     end: u64,
 ) -> Result<Followed<OsFiles>, FollowError> {
+    start_after(platform, log, data, end, LogEnd::default())
+}
+
+/// Starts with the files of `data`, after the log was found to end at `end`, and another process
+/// reported what the log had reached.
+fn start_after(
+    platform: &Virtual,
+    log: &Plain,
+    data: &Path,
+    end: u64,
+    reached: LogEnd,
+) -> Result<Followed<OsFiles>, FollowError> {
     let settings =
         Settings { segment_bytes: 128 << 10, ..Settings::new(data.to_owned(), Durability::Os) };
     let believed = Believed { answer_rows_max: 10, clock_skew_max: Millis(1_000), boot: 1 };
@@ -153,6 +165,7 @@ fn start_found(
             believed,
             is_replacement: false,
             end,
+            reached,
         };
         open::follow(&task, &OsFiles, read, &log, &beside).await
     };
@@ -243,6 +256,25 @@ fn a_log_that_ends_earlier_than_when_it_was_found_is_in_doubt() {
         let started = start_found(&platform, &log, elsewhere.path(), end).unwrap();
         assert_eq!(started.read.is_in_doubt, is_in_doubt, "{end}");
     }
+}
+
+#[test]
+fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
+    // Its owner had epoch 1, and stored groups 2 to 4.
+    let reports = [(0, 0, false), (1, 0, false), (1, 4, false), (1, 5, true), (2, 4, true)];
+    for (epoch, group, is_in_doubt) in reports {
+        let platform = Virtual::default();
+        let (log, _data, _owner) = served(&platform);
+        let elsewhere = TempDir::new().unwrap();
+        let reached = LogEnd { epoch, group };
+        let started = start_after(&platform, &log, elsewhere.path(), 1, reached).unwrap();
+        assert_eq!(started.read.is_in_doubt, is_in_doubt, "{reached:?}");
+    }
+    // All of it is gone: the epochs begin again.
+    let (platform, elsewhere) = (Virtual::default(), TempDir::new().unwrap());
+    let reached = LogEnd { epoch: 1, group: 0 };
+    let started = start_after(&platform, &Plain::default(), elsewhere.path(), 1, reached).unwrap();
+    assert!(started.read.is_in_doubt);
 }
 
 #[test]

@@ -17,8 +17,8 @@ use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber, Slot};
 use ringwell_driver::maintenance::{Rounds, Snapshot};
 use ringwell_driver::open::{self, Believed, Beside, FollowError};
 use ringwell_driver::store::{
-    Appended, Files, HistoryLimits, Inline, InlineJournal, Log, LogStore, NotAppended, ReadError,
-    Reader, Settings, Shelf, SnapshotIndex, Store, Unreached, snapshot_indexes,
+    Appended, Files, HistoryLimits, Inline, InlineJournal, Log, LogEnd, LogStore, NotAppended,
+    ReadError, Reader, Settings, Shelf, SnapshotIndex, Store, Unreached, snapshot_indexes,
 };
 use ringwell_engine::{Ask, Clocks, Engine, Outcome, PIECE_ENTRIES, Refusal};
 use ringwell_journal::{Durability, decode_message};
@@ -176,6 +176,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
             believed,
             is_replacement: false,
             end: 1,
+            reached: LogEnd::default(),
         };
         open::follow(&task, &OsFiles, read, &log, &beside).await
     };

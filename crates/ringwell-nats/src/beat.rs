@@ -104,15 +104,19 @@ impl Beats {
     }
 }
 
-/// A beat; that of a process that serves has its shard time, and the epochs of its shards.
+/// A beat; that of a process that serves has its shard time, the epochs of its shards, and their
+/// newest groups.
 fn text(beat: &Beat) -> Vec<u8> {
     match beat {
         Beat::Starting => STARTING.to_vec(),
         Beat::End => END.to_vec(),
         Beat::Serving(None) => Vec::new(),
         Beat::Serving(Some(sign)) => {
-            let epochs: Vec<String> = sign.epochs.iter().map(u64::to_string).collect();
-            format!("at {} epochs {}", sign.at.0, epochs.join(",")).into_bytes()
+            let list =
+                |numbers: &[u64]| numbers.iter().map(u64::to_string).collect::<Vec<_>>().join(",");
+            let (epochs, stored) = (list(&sign.epochs), list(&sign.stored));
+            let stored = if stored.is_empty() { stored } else { format!(" stored {stored}") };
+            format!("at {} epochs {epochs}{stored}", sign.at.0).into_bytes()
         }
     }
 }
@@ -128,9 +132,14 @@ fn parse(beat: &[u8]) -> Beat {
 
 fn parse_sign(beat: &[u8]) -> Option<Sign> {
     let text = std::str::from_utf8(beat).ok()?.strip_prefix("at ")?;
-    let (at, epochs) = text.split_once(" epochs ")?;
-    let epochs = epochs.split(',').map(|epoch| epoch.parse().ok());
-    Some(Sign { at: Millis(at.parse().ok()?), epochs: epochs.collect::<Option<_>>()? })
+    let (at, lists) = text.split_once(" epochs ")?;
+    let list = |text: &str| text.split(',').map(|it| it.parse().ok()).collect::<Option<Vec<u64>>>();
+    // Earlier builds do not report what is stored.
+    let (epochs, stored) = match lists.split_once(" stored ") {
+        Some((epochs, stored)) => (list(epochs)?, list(stored)?),
+        None => (list(lists)?, Vec::new()),
+    };
+    Some(Sign { at: Millis(at.parse().ok()?), epochs, stored })
 }
 
 #[cfg(test)]
@@ -139,13 +148,24 @@ mod tests {
 
     #[test]
     fn a_beat_has_the_time_and_the_epochs_or_is_invalid() {
-        let sign = Sign { at: Millis(1_700_000_000_123), epochs: vec![3, 12] };
-        let serving = Beat::Serving(Some(sign));
-        assert_eq!(text(&serving), b"at 1700000000123 epochs 3,12");
-        for beat in [serving, Beat::Serving(None), Beat::Starting, Beat::End] {
+        let at = Millis(1_700_000_000_123);
+        let earlier = Sign { at, epochs: vec![3, 12], stored: Vec::new() };
+        let sign = Sign { stored: vec![0, 99], ..earlier.clone() };
+        let [earlier, serving] = [earlier, sign].map(|sign| Beat::Serving(Some(sign)));
+        assert_eq!(text(&earlier), b"at 1700000000123 epochs 3,12");
+        assert_eq!(text(&serving), b"at 1700000000123 epochs 3,12 stored 0,99");
+        for beat in [earlier, serving, Beat::Serving(None), Beat::Starting, Beat::End] {
             assert_eq!(parse(&text(&beat)), beat);
         }
-        for none in ["", "at ", "at 5", "at -1 epochs 1", "at 1 epochs ", "at 1 epochs 1,x"] {
+        for none in [
+            "",
+            "at ",
+            "at 5",
+            "at -1 epochs 1",
+            "at 1 epochs ",
+            "at 1 epochs 1,x",
+            "at 1 epochs 1 stored ",
+        ] {
             assert_eq!(parse(none.as_bytes()), Beat::Serving(None), "{none}");
         }
         assert_eq!(parse(b"\xff"), Beat::Serving(None));

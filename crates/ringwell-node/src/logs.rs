@@ -1,6 +1,7 @@
 //! Journals in a log shared by several machines: a node's work for them at startup and while it
 //! serves.
 
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -88,23 +89,30 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, ep
         let is_own = |state| !matches!(state, JournalState::Taken | JournalState::Failed);
         let is_serving = serving.phase() != Phase::Starting
             && serving.journals().all(|(_, state)| is_own(state));
-        is_serving.then(|| Sign { at: clock.now(), epochs: epochs.clone() })
+        is_serving.then(|| {
+            let stored = serving.stored().collect();
+            Sign { at: clock.now(), epochs: epochs.clone(), stored }
+        })
     };
     let of = Arc::clone(node);
     logs.keep_notes(node.shards().collect(), Box::new(move || of.gaps()));
     logs.serving(first, Box::new(sign));
 }
 
-/// Returns when this process should become a standby, because others own its shards. Logs that.
-pub(crate) async fn is_fenced(node: &Node) {
-    if !stands_by(&node.config) {
-        std::future::pending::<()>().await;
-    }
+/// Returns when this process should end, so that its supervisor starts it again: a journal in a log
+/// has failed, or others own its shards and it would be a standby. Logs that.
+pub(crate) async fn is_over(node: &Node) {
+    let Some(replicated) = &node.config.journal.replicated else { return pending().await };
+    // Without standbys an operator decides which of two processes serves.
+    let counts = |state: &JournalState| replicated.standby || *state != JournalState::Taken;
+    let states = || node.journals().map(|(_, state)| state).filter(counts);
     let mut fenced = Fenced::default();
-    while !fenced.is_final(node.journals().map(|(_, state)| state), Tokio.moment()) {
+    while !fenced.is_final(states(), Tokio.moment()) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
-    if node.journals().all(|(_, state)| state == JournalState::Taken) {
+    if states().any(|state| state == JournalState::Failed) {
+        tracing::error!("a journal has failed: stopping, to read it again after a restart");
+    } else if states().all(|state| state == JournalState::Taken) {
         tracing::error!("another process serves all shards: stopping, to stand by after a restart");
     } else {
         tracing::error!("another process has taken shards: stopping, to stand by after a restart");

@@ -202,7 +202,7 @@ async fn serve_on(
                 reload::confirm(server, peers, directories, request).await;
                 continue;
             }
-            () = logs::is_fenced(&server.node) => {}
+            () = logs::is_over(&server.node) => {}
             () = reported.an_end() => tracing::error!("a shard's thread has ended; stopping"),
         }
         return;

@@ -12,8 +12,8 @@ use ringwell_driver::membership::Membership;
 use ringwell_driver::node::Begun;
 use ringwell_driver::open::{self, Beside, Opened, OverflowTaken, Start, shards_on_disk};
 use ringwell_driver::store::{
-    Gaps, HistoryLimits, LastOwner, LogNotes, LogStore, Logs, Numbered, Prefix, SharedLog, Shelf,
-    SnapshotIndex, Store, lost_logs,
+    Gaps, HistoryLimits, LastOwner, LogEnd, LogNotes, LogStore, Logs, Numbered, Prefix, SharedLog,
+    Shelf, SnapshotIndex, Store, lost_logs, reached_ends,
 };
 use ringwell_engine::Engine;
 use ringwell_journal::{Author, Durability};
@@ -82,9 +82,11 @@ pub(crate) fn start(
     if let Some(logs) = logs {
         let placement = crate::logs::placement(directory, membership);
         refuse_more_shards(logs, membership, shards.len())?;
-        let opened = open_logs(logs, &shards, &placement)?;
-        for (_, notes, _) in opened.values() {
-            noted_gaps.merge(&notes.gaps);
+        let lockout_max = open::lockout_max(&OsFiles, settings, directory)?;
+        let reached = reached_ends(&shards, last_owner, lockout_max);
+        let opened = open_logs(logs, &shards, &placement, &reached)?;
+        for log in opened.values() {
+            noted_gaps.merge(&log.notes.gaps);
         }
         (reads, owned) = take_over(reads, logs, &opened, (directory, settings, believed))?;
     }
@@ -159,21 +161,36 @@ fn shards(
     }
 }
 
-/// Logs with their notes, and the places after their last messages before they were opened.
-type OpenLogs = BTreeMap<u16, (Arc<dyn SharedLog>, LogNotes, u64)>;
+/// A log that was opened.
+struct OpenLog {
+    log: Arc<dyn SharedLog>,
+    notes: LogNotes,
+    /// The place after its last message before it was opened.
+    end: u64,
+    /// The end that other processes reported.
+    reached: LogEnd,
+}
+
+type OpenLogs = BTreeMap<u16, OpenLog>;
 
 /// Opens the logs of all shards. All are created before the first one gets a message: so if one has
 /// messages and another does not exist, that one was lost.
-fn open_logs(logs: &dyn Logs, shards: &[u16], placement: &str) -> Result<OpenLogs, ServeError> {
+fn open_logs(
+    logs: &dyn Logs,
+    shards: &[u16],
+    placement: &str,
+    reached: &BTreeMap<u16, LogEnd>,
+) -> Result<OpenLogs, ServeError> {
     let found = each(shards.iter().copied(), |shard| {
         Ok((shard, logs.find(shard).map_err(ServeError::Log)?))
     })?;
-    let (all, lost) = (shards.iter().copied().collect(), lost_logs(&found));
+    let (all, lost) = (shards.iter().copied().collect(), lost_logs(&found, reached));
     let (all, lost): (&BTreeSet<u16>, _) = (&all, &lost);
     let opened = each(found.into_iter(), |(shard, found)| {
         let notes = found.notes(all, lost.contains(&shard));
         let log = logs.log(shard, placement, &notes).map_err(ServeError::Log)?;
-        Ok((shard, (log, notes, found.end())))
+        let (end, reached) = (found.end(), reached.get(&shard).copied().unwrap_or_default());
+        Ok((shard, OpenLog { log, notes, end, reached }))
     })?;
     Ok(opened.into_iter().collect())
 }
@@ -235,11 +252,19 @@ fn follow(
     (directory, settings, believed): Of<'_>,
 ) -> Result<(Read, (u16, ShardLog)), ServeError> {
     let (shard, began) = (read.shard, Instant::now());
-    let (log, LogNotes { is_replacement, .. }, end) = &opened[&shard];
-    let (log, is_replacement, end) = (Numbered::new(Arc::clone(log), shard), *is_replacement, *end);
+    let OpenLog { log, notes, end, reached } = &opened[&shard];
+    let log = Numbered::new(Arc::clone(log), shard);
     let shelf = logs.shelf(shard).map_err(ServeError::Log)?;
     let specs = open::specs(directory.pools_of(shard));
-    let beside = Beside { shelf: &*shelf, settings, specs: &specs, believed, is_replacement, end };
+    let beside = Beside {
+        shelf: &*shelf,
+        settings,
+        specs: &specs,
+        believed,
+        is_replacement: notes.is_replacement,
+        end: *end,
+        reached: *reached,
+    };
     let followed = open::follow(&Tokio, &OsFiles, read, &log, &beside);
     let followed = current_thread()?.block_on(LocalSet::new().run_until(followed));
     let open::Followed { read, author, prefix, kept, groups } =

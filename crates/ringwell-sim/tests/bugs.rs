@@ -30,6 +30,7 @@ const ELSEWHERE: [Bug; 16] = [
     Bug::ForeignCountedTwice,
     Bug::FewLeaders,
     Bug::LostLogIgnored,
+    Bug::ReachedIgnored,
     Bug::StartIgnored,
     Bug::OneServerAsked,
 ];

@@ -51,6 +51,11 @@ const CASES: &[Case] = &[
         &[LogFault::LostStream, LogFault::Wipe, LogFault::Kill],
         &["forgotten", "double"],
     ),
+    (
+        Bug::ReachedIgnored,
+        &[LogFault::LostStreams, LogFault::Wipe, LogFault::Kill],
+        &["forgotten", "double"],
+    ),
     (Bug::StartIgnored, &[LogFault::Rot, LogFault::Wipe, LogFault::Kill], &["needless start"]),
     (Bug::OneServerAsked, &[LogFault::Hole, LogFault::Wipe], &["attribution"]),
 ];

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+use std::process::Command;
+use std::thread;
 use std::time::Duration;
 
 use crate::servers::Nats;
@@ -14,15 +16,23 @@ use crate::trial::wait_until;
 
 /// A site with two shards, whose pools are on both.
 pub(crate) fn site(nats: &Nats) -> Site {
+    site_with(&format!("shards = 2\n{}", nats.settings()))
+}
+
+fn site_with(settings: &str) -> Site {
     let pools = (1..=8).map(|id| Pool::new(id, 40, Duration::from_mins(10)));
-    Site::new(pools.collect(), &format!("shards = 2\n{}", nats.settings()))
+    Site::new(pools.collect(), settings)
 }
 
 /// Starts on a machine with the data of this name.
 pub(crate) fn on_machine(site: &Site, name: &str) -> Server {
+    Server::start(command(site, name))
+}
+
+fn command(site: &Site, name: &str) -> Command {
     let mut command = site.serve(&["--listen", "127.0.0.1:0"]);
     command.env("RINGWELL_DATA", site.data().with_file_name(name));
-    Server::start(command)
+    command
 }
 
 fn delete_streams(nats: &Nats, shards: &[u16]) {
@@ -70,6 +80,42 @@ fn if_the_streams_of_one_shard_are_deleted_a_machine_without_data_holds_its_pool
         }
         server.kill();
     }
+}
+
+#[test]
+fn if_all_streams_are_deleted_a_standby_that_has_received_heartbeats_holds_all_pools() {
+    let Some(nats) = Nats::start(1) else { return };
+    let settings = format!("shards = 2\n{}journal.standby = true\n", nats.settings());
+    let (site, mut given) = (site_with(&settings), BTreeSet::new());
+    let first = on_machine(&site, "first");
+    ask_all(&site, &first, &mut given);
+    let waiting = {
+        let command = command(&site, "second");
+        thread::spawn(|| Server::start(command))
+    };
+    // It must have received a heartbeat.
+    thread::sleep(Duration::from_secs(2));
+    delete_streams(&nats, &[0, 1]);
+    first.kill();
+    let second = waiting.join().unwrap();
+    for _ in 0..5 {
+        assert_eq!(ask(&site, &second, &mut given), 0, "all pools are held");
+    }
+    second.kill();
+}
+
+#[test]
+fn a_process_whose_streams_are_deleted_ends() {
+    let Some(nats) = Nats::start(1) else { return };
+    let (site, mut given) = (site(&nats), BTreeSet::new());
+    let mut server = on_machine(&site, "first");
+    ask_all(&site, &server, &mut given);
+    delete_streams(&nats, &[0, 1]);
+    // A row needs a group, which cannot be stored.
+    ask(&site, &server, &mut given);
+    let status = server.wait(Duration::from_mins(1));
+    assert!(status.code().is_some_and(|code| code > 0), "{status}: supervisors start it again");
+    assert!(server.log().contains("the log has lost message"), "{}", server.log());
 }
 
 #[test]

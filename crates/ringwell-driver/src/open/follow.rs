@@ -20,11 +20,12 @@ use super::beginning::{
     journal_of,
 };
 use super::fetch::{fetched, set_aside};
+use super::lost::{report_foreign, report_lost, report_other, report_past, report_replacement};
 use super::read::{Believed, KeptIn, Read};
 use crate::canary::{Bug, planted};
 use crate::platform::{Moment, Platform};
 use crate::store::{
-    Before, Fate, FileError, Files, InlineJournal, Log, Places, Prefix, STALE_MAX, Settings, Shelf,
+    Before, Fate, FileError, Files, InlineJournal, Log, LogEnd, Prefix, STALE_MAX, Settings, Shelf,
     SnapshotIndex, Unreached, append_to_log, snapshot_indexes,
 };
 
@@ -181,6 +182,8 @@ pub struct Beside<'a> {
     pub is_replacement: bool,
     /// The place after the last message when the log was found: one that ends earlier has replaced it.
     pub end: u64,
+    /// The end of the log that other processes reported.
+    pub reached: LogEnd,
 }
 
 /// Continues from the copy on this machine, reads the log beyond it, and takes the shard over. If
@@ -251,7 +254,8 @@ pub async fn follow<F: Files, P: Platform>(
     let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other)
         || report_foreign(shard, taken_n, &log.places())
         || report_past(shard, lacks_past.then_some(ends.start))
-        || report_replacement(shard, is_replacement && !has_snapshot && !has_held);
+        || report_replacement(shard, is_replacement && !has_snapshot && !has_held)
+        || report_other(shard, &following.tip, beside.reached);
     let kept = if is_in_doubt {
         put_back(beside.shelf, kept, &ahead)?
     } else {
@@ -340,76 +344,6 @@ async fn begin<F: Files, P: Platform>(
         platform.sleep_until(platform.moment() + PAUSE).await;
         *found = state(platform, log, beside.shelf, 0, stale_until).await?;
     }
-}
-
-/// Whether the copy or a snapshot had a group at the place of the take-over, which is `taken_n`.
-/// `is_other`: the log has another group at the place of the copy's last.
-fn report_lost(
-    shard: u16,
-    taken_n: u64,
-    copied: u64,
-    ahead: &[(u64, SnapshotIndex)],
-    is_other: bool,
-) -> bool {
-    let proven = ahead.iter().map(|it| it.1.through).fold(copied, u64::max);
-    if proven < taken_n && !is_other {
-        return false;
-    }
-    tracing::error!(
-        shard,
-        lost_from = taken_n,
-        lost_to = proven,
-        "the journal's log has lost acknowledged groups: all pools of the shard answer with overflow \
-         numbers for one lockout, then resume by themselves. Find out why: look at sync_interval of \
-         the servers, and whether a disk was put back from a copy"
-    );
-    true
-}
-
-/// Whether the last message before the take-over is foreign. No group follows that would prove that
-/// it is not a group damaged beyond recognition.
-fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool {
-    let messages = places.foreign_before(taken_n);
-    if messages > 0 {
-        tracing::error!(
-            shard,
-            messages,
-            "the journal's stream ends with messages of another program: all pools of the shard \
-             answer with overflow numbers for one lockout, then resume by themselves"
-        );
-    }
-    messages > 0
-}
-
-/// Whether the shard continues with group `begins` and without a snapshot of the groups before it,
-/// which is logged.
-fn report_past(shard: u16, begins: Option<u64>) -> bool {
-    if begins.is_some() {
-        tracing::error!(
-            shard,
-            begins,
-            "no snapshot beside the journal's log can be read, and the log's beginning was \
-             dropped: the shard continues with the rest. All its pools answer with overflow \
-             numbers for one lockout, then resume by themselves; look-ups of older allocations \
-             may find nothing. Look at the disks of the servers"
-        );
-    }
-    begins.is_some()
-}
-
-/// Whether the log was created in place of one that was lost, and has no record of a hold yet. A
-/// snapshot is taken only after such a record.
-fn report_replacement(shard: u16, is_new: bool) -> bool {
-    if is_new {
-        tracing::error!(
-            shard,
-            "the journal's stream of this shard is gone, although the streams of other shards \
-             exist: its allocations are lost. All pools answer with overflow numbers for one lockout, \
-             then resume by themselves; look-ups find nothing of them. Restore both of \
-             its streams from a backup only before the start, and find out who deleted them"
-        );
-    }
-    is_new
 }
 
 /// The part of the log before the copy.

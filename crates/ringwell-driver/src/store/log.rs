@@ -9,6 +9,7 @@
 mod appending;
 mod notes;
 mod places;
+mod reached;
 mod reader;
 mod shelf;
 mod slowness;
@@ -39,6 +40,7 @@ pub(crate) use appending::STALE_MAX;
 pub use appending::{Appending, Ask, Before, Fate};
 pub use notes::{FoundLog, LogNotes, lost_logs};
 pub use places::{Numbered, Places};
+pub use reached::{LogEnd, Peak, Reached, reached_ends};
 pub use reader::LogReader;
 use shelf::Shelved;
 pub use shelf::{Index as SnapshotIndex, LogDraft, Prefix, Shelf, indexes};
@@ -167,6 +169,9 @@ pub struct Sign {
     pub at: Millis,
     /// The epoch of each of its shards, in the order of the shards.
     pub epochs: Vec<u64>,
+    /// The newest group of each of its shards that the log has stored since it serves, in the same
+    /// order; zero if there is none. Empty from earlier builds.
+    pub stored: Vec<u64>,
 }
 
 /// The last heartbeat of a process that served the same shards.
@@ -176,6 +181,8 @@ pub struct Heard {
     pub sign: Sign,
     /// The time since it arrived, by this machine's even clock.
     pub ago: Duration,
+    /// How far the log of each shard had come, by all heartbeats, in the order of the shards.
+    pub reached: Vec<Reached>,
 }
 
 /// The time of the process that may have served before.
@@ -185,6 +192,8 @@ pub struct LastOwner {
     pub recorded: Recorded,
     /// The epoch of each of its shards, in the order of the shards.
     pub epochs: Vec<u64>,
+    /// How far the log of each shard had come, by all heartbeats, in the order of the shards.
+    pub reached: Vec<Reached>,
 }
 
 impl Heard {
@@ -192,13 +201,14 @@ impl Heard {
     /// because the heartbeat was in transit for a while.
     #[must_use]
     pub fn owner(self, reading: &Reading) -> LastOwner {
-        let Sign { at, epochs } = self.sign;
-        let ago = Millis(u64::try_from(self.ago.as_millis()).unwrap_or(u64::MAX));
+        let Sign { at, epochs, .. } = self.sign;
+        let (ago, reached) = (self.ago, self.reached);
+        let ago = Millis(u64::try_from(ago.as_millis()).unwrap_or(u64::MAX));
         let less_boot = |at: Millis| at.0.cast_signed() - reading.since_boot.0.cast_signed();
         let shard_offset = less_boot(Millis(at.0.saturating_add(ago.0)));
         let wall_offset = less_boot(reading.wall);
         let clocks = Some(Clocks { boot: reading.boot, shard_offset, wall_offset });
-        LastOwner { recorded: Recorded { last_at: at, clocks }, epochs }
+        LastOwner { recorded: Recorded { last_at: at, clocks }, epochs, reached }
     }
 }
 

@@ -69,6 +69,8 @@ faults! {
     Foreign "foreign" 30 5_000 60_000;
     /// The stream of one shard and its snapshots are deleted, while another shard has a stream.
     LostStream "lost-stream" 15 2_000 10_000;
+    /// The streams of all shards and their snapshots are deleted.
+    LostStreams "lost-streams" 15 2_000 10_000;
 }
 
 impl LogFault {
@@ -83,6 +85,18 @@ impl fmt::Display for LogFault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
+}
+
+/// The messages of a shard that the servers have lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Loss {
+    Nothing,
+    /// The newest ones.
+    Tail,
+    /// All, with the snapshots. The notes of the other shard show it.
+    Stream,
+    /// The same for all shards. Only copies and heartbeats show it.
+    Streams,
 }
 
 /// The faults of one run.

@@ -6,7 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::servers::{Incarnation, Loss, Servers};
+use super::fault::Loss;
+use super::servers::{Incarnation, Servers};
 use crate::machine::RowAnswer;
 use crate::model::{Judged, Shown, Violation};
 
@@ -60,7 +61,8 @@ pub(super) struct Begun {
     pub(super) held_until_ms: u64,
     /// The process assumes that answered allocations are missing.
     pub(super) is_in_doubt: bool,
-    /// Its machine, or the snapshots, show that the servers have lost messages.
+    /// Its machine, the snapshots, or heartbeats that it received show that the servers have lost
+    /// messages.
     pub(super) has_evidence: bool,
     /// The servers have lost messages of this shard at some time.
     pub(super) has_lost: bool,
@@ -217,8 +219,11 @@ impl Judge {
 
     /// Groups of a shard were lost by the servers: their numbers are protected by a hold, at most.
     pub(super) fn lost(&mut self, servers: &Servers, shard: u16, loss: Loss) {
-        if loss == Loss::Stream {
-            self.deleted.insert(shard);
+        match loss {
+            Loss::Stream => drop(self.deleted.insert(shard)),
+            // The notes of the other shard are gone, too.
+            Loss::Streams => drop(self.deleted.remove(&shard)),
+            Loss::Tail | Loss::Nothing => {}
         }
         let mut held = std::mem::take(&mut self.held);
         for held in held.values_mut().flatten() {
@@ -281,7 +286,7 @@ impl Judge {
     /// shard time leaps, lockouts that run are lengthened by all of that. A hold of an earlier start
     /// continues.
     fn check_hold(&mut self, begun: &Begun) -> Judged {
-        let longest_ms = self.lifetimes_ms.values().copied().max().unwrap_or(0);
+        let longest_ms = self.lockout_max_ms();
         let idle_ms = begun.now_ms.saturating_sub(begun.last_at_ms);
         let since_us = begun.now_us.saturating_sub((idle_ms + 4 * longest_ms) * 1000);
         let counts = self.take_overs.entry(begun.shard).or_default();
@@ -301,6 +306,11 @@ impl Judge {
         let left_ms = begun.held_until_ms - begun.now_ms;
         let text = format!("for {left_ms} ms, and at most {most_ms} ms are due");
         broken("held for too long", begun.shard, 0, text)
+    }
+
+    /// The longest lockout.
+    pub(super) fn lockout_max_ms(&self) -> u64 {
+        self.lifetimes_ms.values().copied().max().unwrap_or(0)
     }
 
     /// The spread of the shard times of all starts, relative to true time.

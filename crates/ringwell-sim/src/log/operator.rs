@@ -5,7 +5,7 @@ use std::time::Duration;
 use ringwell_core::Millis;
 use ringwell_driver::Moment;
 use ringwell_driver::node::JournalState;
-use ringwell_driver::store::{BEAT_EVERY, Fenced, LastOwner, Silence};
+use ringwell_driver::store::{BEAT_EVERY, Beat, Fenced, LastOwner, Silence};
 
 use super::fault::LogFault;
 use super::process::{Begin, ProcessPhase};
@@ -89,9 +89,9 @@ impl World {
         }
     }
 
-    /// A process that was fenced ends, and an operator ends one that has failed.
+    /// A process that was fenced, or has failed, ends.
     fn see_to(&mut self, at: usize) {
-        let (now, life) = (self.now(), self.machines[at].life);
+        let now = self.now();
         let Some(process) = self.machines[at].process.as_ref() else { return };
         if self.machines[at].paused_until > now {
             return;
@@ -114,11 +114,6 @@ impl World {
         let moment = self.moment();
         if self.machines[at].fenced.is_final(states.iter().copied(), moment) {
             self.stop(at);
-        } else if states.contains(&JournalState::Failed) {
-            let patience = self.random.between(SECOND, 10 * SECOND);
-            if !std::mem::replace(&mut self.machines[at].is_seen_to, true) {
-                self.add(now + patience, Event::Stop(at, life));
-            }
         }
     }
 
@@ -145,8 +140,12 @@ impl World {
     /// Starts a process.
     pub(super) fn begin(&mut self, at: usize, last_owner: Option<&LastOwner>) {
         self.processes += 1;
+        let now = self.now();
+        let lockout_us = self.judge.borrow().lockout_max_ms() * 1000;
         let machine = &mut self.machines[at];
         (machine.waits, machine.fenced) = (None, Fenced::default());
+        // Numbers that were given out before an older one are free.
+        let heard = machine.heard.take().filter(|(_, at_us)| now - at_us <= lockout_us);
         let begin = Begin {
             shared: &self.shared,
             servers: &self.servers,
@@ -158,6 +157,7 @@ impl World {
             boot: machine.boot,
             number: self.processes,
             last_owner: last_owner.cloned(),
+            heard: heard.map(|(sign, _)| sign),
         };
         machine.process = Some(begin.process());
         machine.files.disk().accept();
@@ -177,7 +177,7 @@ impl World {
         machine.files.disk().kill(&mut self.random);
         machine.files.next_life();
         machine.life += 1;
-        (machine.paused_until, machine.is_seen_to) = (0, false);
+        machine.paused_until = 0;
         let life = machine.life;
         self.tell(at, || format!("process {} ends", process.number));
         self.add(now + down, Event::StandBy(at, life));
@@ -188,6 +188,7 @@ impl World {
         let apart = Duration::from_millis(400) * u32::try_from(at).unwrap_or(0);
         self.machines[at].waits = Some(Silence::begin(self.moment(), apart));
         self.machines[at].waits_since = self.now();
+        self.machines[at].heard = None;
     }
 
     /// Starts the process of a machine that has waited.
@@ -210,7 +211,11 @@ impl World {
             let beats = others.filter_map(|it| it.process.as_ref()?.beat());
             let mut hears_one = false;
             if self.machines[at].deaf_until <= now {
+                let beats: Vec<Beat> = beats.collect();
                 for beat in beats {
+                    if let Beat::Serving(Some(sign)) = &beat {
+                        self.machines[at].heard = Some((sign.clone(), now));
+                    }
                     waits.received(beat, self.moment());
                     hears_one = true;
                 }

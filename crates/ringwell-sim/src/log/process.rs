@@ -18,8 +18,9 @@ use ringwell_driver::open::{self, Believed, Beside, Followed, Opened};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
 use ringwell_driver::store::{
-    Beat, Gaps, HistoryLimits, Inline, InlineJournal, JournalReader, LastOwner, LogNotes,
-    LogReader, LogStore, Numbered, Settings, Sign, Store, lost_logs, snapshot_indexes,
+    Beat, Gaps, HistoryLimits, Inline, InlineJournal, JournalReader, LastOwner, LogEnd, LogNotes,
+    LogReader, LogStore, Numbered, Settings, Sign, Store, lost_logs, reached_ends,
+    snapshot_indexes,
 };
 use ringwell_driver::{Platform, Shard, life, writer};
 use ringwell_journal::Durability;
@@ -103,6 +104,8 @@ pub(super) struct Begin<'a> {
     pub(super) boot: u64,
     pub(super) number: u64,
     pub(super) last_owner: Option<LastOwner>,
+    /// The last heartbeat that its machine received, if numbers of that time may be locked.
+    pub(super) heard: Option<Sign>,
 }
 
 impl Begin<'_> {
@@ -129,6 +132,7 @@ impl Begin<'_> {
             cluster: Rc::clone(self.cluster),
             boot: self.boot,
             last_owner: self.last_owner,
+            heard: self.heard,
             state: Rc::clone(&state),
         };
         platform.spawn(start.run());
@@ -152,6 +156,7 @@ struct Start {
     cluster: Rc<Cluster>,
     boot: u64,
     last_owner: Option<LastOwner>,
+    heard: Option<Sign>,
     state: Rc<RefCell<ProcessPhase>>,
 }
 
@@ -166,7 +171,7 @@ type TakenStore = Box<dyn FnOnce(InlineJournal<SimFiles>) -> LogFiles>;
 impl Start {
     async fn run(self) {
         let state = Rc::clone(&self.state);
-        let ended = self.start().await;
+        let ended = Box::pin(self.start()).await;
         if let Err(why) = ended {
             *state.borrow_mut() = ProcessPhase::Ended(why);
         }
@@ -180,9 +185,11 @@ impl Start {
         let on_disk = open::shards_on_disk(&files, &settings.data).map_err(|e| text(&e))?;
         let own: Vec<u16> = (0..directory.shards()).collect();
         let (mut reads, mut taken) = (Vec::new(), BTreeMap::<_, Taken>::new());
-        let notes = self.open_logs(&own).await;
+        let longest = open::lockout_max(&files, &settings, &directory).map_err(|e| text(&e))?;
+        let reached = reached_ends(&own, self.last_owner.as_ref(), longest);
+        let logs = self.open_logs(&own, &reached).await;
         for &shard in &own {
-            let (read, of) = self.take_over(shard, &directory, &notes[&shard]).await?;
+            let (read, of) = self.take_over(shard, &directory, &logs[&shard]).await?;
             reads.push(read);
             taken.insert(shard, of);
         }
@@ -222,19 +229,24 @@ impl Start {
 
     /// Creates the logs that do not exist, all of them before a shard is taken over, as the server
     /// does.
-    async fn open_logs(&self, own: &[u16]) -> BTreeMap<u16, (LogNotes, u64)> {
+    async fn open_logs(
+        &self,
+        own: &[u16],
+        reached: &BTreeMap<u16, LogEnd>,
+    ) -> BTreeMap<u16, (LogNotes, u64, LogEnd)> {
         let mut found = Vec::new();
         for shard in own {
             self.platform.after_us(META_US).await;
             found.push((*shard, lock(&self.servers).find(usize::from(*shard))));
         }
-        let (all, lost) = (own.iter().copied().collect(), lost_logs(&found));
+        let (all, lost) = (own.iter().copied().collect(), lost_logs(&found, reached));
         let mut notes = BTreeMap::new();
         for (shard, log) in found {
             self.platform.after_us(META_US).await;
             let wanted = log.notes(&all, lost.contains(&shard));
             let stored = lock(&self.servers).create(usize::from(shard), wanted);
-            notes.insert(shard, (stored, log.end()));
+            let reached = reached.get(&shard).copied().unwrap_or_default();
+            notes.insert(shard, (stored, log.end(), reached));
         }
         notes
     }
@@ -243,7 +255,7 @@ impl Start {
         &self,
         shard: u16,
         directory: &ringwell_directory::Directory,
-        (notes, end): &(LogNotes, u64),
+        (notes, end, reached): &(LogNotes, u64, LogEnd),
     ) -> Result<(open::Read<SimFiles>, Taken), String> {
         let (files, settings) = (self.platform.files(), settings());
         let specs = open::specs(directory.pools_of(shard));
@@ -267,12 +279,15 @@ impl Start {
             believed,
             is_replacement: notes.is_replacement,
             end: *end,
+            reached: *reached,
         };
         let followed = open::follow(&self.platform, &files, read, &log, &beside).await;
         let Followed { read, author, prefix, kept, .. } =
             followed.map_err(|error| error.to_string())?;
         let first_n = read.recovered.tip.next_n - 1;
         let is_own_boot = read.recovered.tip.clocks.is_some_and(|it| it.boot == self.boot);
+        let has_evidence =
+            copied.max(through) > first_n || self.has_heard_of(index, &read, first_n);
         let begun = Begun {
             shard,
             author: author.incarnation,
@@ -280,7 +295,7 @@ impl Start {
             numbers: BTreeMap::new(),
             held_until_ms: 0,
             is_in_doubt: read.is_in_doubt,
-            has_evidence: copied.max(through) > first_n,
+            has_evidence,
             has_lost: false,
             is_owner: false,
             take_overs: 0,
@@ -295,6 +310,17 @@ impl Start {
             LogStore::new(log, copy, platform, author).with_shelf(beside_log, kept, prefix, limits)
         });
         Ok((read, Taken { store, begun }))
+    }
+
+    /// The judge's own rule for heartbeats: whether the last one that the machine received is of an
+    /// owner, or of a group, that the log lacks.
+    fn has_heard_of(&self, shard: usize, read: &open::Read<SimFiles>, first_n: u64) -> bool {
+        let of = |list: fn(&Sign) -> &[u64]| {
+            self.heard.as_ref().and_then(|sign| list(sign).get(shard)).copied()
+        };
+        let (epoch, group) = (of(|sign| &sign.epochs), of(|sign| &sign.stored));
+        epoch.is_some_and(|epoch| epoch >= read.recovered.tip.epoch)
+            || group.is_some_and(|group| group >= first_n)
     }
 
     async fn serve(
@@ -384,7 +410,8 @@ impl Process {
         let first = serving.shards.values().next().filter(|_| serves)?;
         let epoch = |served: &Served| served.shard.engine.borrow().tip().epoch;
         let epochs = serving.shards.values().map(epoch).collect();
-        Some(Sign { at: first.shard.clock_now(), epochs })
+        let stored = serving.node.stored().collect();
+        Some(Sign { at: first.shard.clock_now(), epochs, stored })
     }
 
     /// Its report to standbys.

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use ringwell_driver::store::{FoundLog, LogNotes, NotAppended, Unreached};
 use ringwell_journal::{Tip, continues, decode_message};
 
-use super::fault::{LogFault, Strikes};
+use super::fault::{LogFault, Loss, Strikes};
 use super::shelf::Snapshots;
 use crate::model::Violation;
 use crate::random::Random;
@@ -94,16 +94,6 @@ pub(super) struct Stream {
 pub(super) enum AppendReply {
     Done(Result<(), NotAppended>),
     Silence,
-}
-
-/// The messages of a shard that the servers have lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Loss {
-    Nothing,
-    /// The newest ones.
-    Tail,
-    /// All, with the snapshots. The notes of the other shard show it.
-    Stream,
 }
 
 /// How the servers deliver many messages at once, which is a hint only.
@@ -487,6 +477,15 @@ impl Servers {
             self.slow_until = now + self.strikes.stream(LogFault::Slow).between(SECOND, 8 * SECOND);
             lines.push("the servers are slow".to_owned());
         }
+        if self.streams.iter().any(|it| it.end() > 1) && self.strikes.strikes(LogFault::LostStreams)
+        {
+            for shard in 0..self.streams.len() {
+                self.delete(shard);
+                losses.extend(u16::try_from(shard).map(|shard| (shard, Loss::Streams)));
+            }
+            lines.push("all logs and their snapshots are deleted".to_owned());
+            return (lines, losses);
+        }
         for shard in 0..self.streams.len() {
             self.settle(shard, now);
             let loss = self.inject_into(shard, now, machines, &mut lines);
@@ -543,8 +542,7 @@ impl Servers {
             && self.streams[shard].notes.is_some()
             && self.strikes.strikes(LogFault::LostStream)
         {
-            self.streams[shard].delete();
-            self.snapshots[shard] = Snapshots::default();
+            self.delete(shard);
             lines.push(format!("the log of shard {shard} and its snapshots are deleted"));
             return Loss::Stream;
         }
@@ -563,6 +561,11 @@ impl Servers {
             self.snapshots[shard].rot(self.strikes.stream(LogFault::Rot));
         }
         loss
+    }
+
+    fn delete(&mut self, shard: usize) {
+        self.streams[shard].delete();
+        self.snapshots[shard] = Snapshots::default();
     }
 
     /// The last fault has been.

@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringwell_driver::Moment;
-use ringwell_driver::store::{Fenced, Silence};
+use ringwell_driver::store::{Fenced, Sign, Silence};
 
 use super::client::{Answers, ClientAnswer, Sent, ask};
 use super::fault::Strikes;
@@ -54,7 +54,6 @@ pub(super) enum Event {
     Sign,
     Client,
     StandBy(usize, u32),
-    Stop(usize, u32),
     Calm,
     Probe,
 }
@@ -71,10 +70,10 @@ pub(super) struct Machine {
     /// It waits until the serving process is silent.
     pub(super) waits: Option<Silence>,
     pub(super) waits_since: u64,
+    /// The last heartbeat that it received in this wait, and when.
+    pub(super) heard: Option<(Sign, u64)>,
     /// Whether its process has lost shards.
     pub(super) fenced: Fenced,
-    /// An operator has been called.
-    pub(super) is_seen_to: bool,
     /// Consecutive starts that were refused because of the log's contents.
     pub(super) refusals: u32,
 }
@@ -131,8 +130,8 @@ impl World {
             deaf_until: 0,
             waits: None,
             waits_since: 0,
+            heard: None,
             fenced: Fenced::default(),
-            is_seen_to: false,
             refusals: 0,
         };
         let strikes = Strikes::draw(seed, &options.on, &options.off);
@@ -371,8 +370,7 @@ impl World {
             Event::Sign => self.signs(),
             Event::Client => self.client(),
             Event::StandBy(at, life) if self.machines[at].life == life => self.stand_by(at),
-            Event::Stop(at, life) if self.machines[at].life == life => self.stop(at),
-            Event::StandBy(..) | Event::Stop(..) => {}
+            Event::StandBy(..) => {}
             Event::Calm => self.calm(),
             Event::Probe => self.probe(),
         }

@@ -4,8 +4,9 @@
 //! The logs of all shards of a process are created before the first of them has a message. So if
 //! one has messages, the others have existed. Source: docs/spec/log.md, "Lost streams".
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use super::LogEnd;
 use crate::canary::{Bug, planted};
 use crate::store::gaps::Gaps;
 
@@ -59,9 +60,9 @@ impl FoundLog {
 }
 
 /// The shards whose logs were lost, or replace a log that was lost: their numbers may be locked by
-/// allocations that nothing shows any more.
+/// allocations that nothing shows any more. `reached` are the ends of logs that others reported.
 #[must_use]
-pub fn lost_logs(found: &[(u16, FoundLog)]) -> BTreeSet<u16> {
+pub fn lost_logs(found: &[(u16, FoundLog)], reached: &BTreeMap<u16, LogEnd>) -> BTreeSet<u16> {
     let known: BTreeSet<u16> = found
         .iter()
         .filter_map(|(_, log)| match log {
@@ -71,10 +72,13 @@ pub fn lost_logs(found: &[(u16, FoundLog)]) -> BTreeSet<u16> {
         .flatten()
         .copied()
         .collect();
+    let had_messages =
+        |shard: &u16| reached.get(shard).is_some_and(|end| *end != LogEnd::default());
     let is_lost = |(shard, log): &&(u16, FoundLog)| match log {
+        FoundLog::Missing if had_messages(shard) => true,
         FoundLog::Missing => known.contains(shard) && !planted(Bug::LostLogIgnored),
         FoundLog::Lost => true,
-        FoundLog::Found { notes, .. } => notes.is_replacement,
+        FoundLog::Found { notes, end } => notes.is_replacement || *end == 1 && had_messages(shard),
     };
     found.iter().filter(is_lost).map(|(shard, _)| *shard).collect()
 }
@@ -90,8 +94,14 @@ mod tests {
     }
 
     fn lost(logs: &[FoundLog]) -> Vec<u16> {
+        lost_after(logs, &[])
+    }
+
+    fn lost_after(logs: &[FoundLog], epochs: &[u64]) -> Vec<u16> {
         let logs: Vec<_> = (0..).zip(logs.iter().cloned()).collect();
-        lost_logs(&logs).into_iter().collect()
+        let end = |epoch: &u64| LogEnd { epoch: *epoch, group: 0 };
+        let reached = (0..).zip(epochs.iter().map(end)).collect();
+        lost_logs(&logs, &reached).into_iter().collect()
     }
 
     #[test]
@@ -101,6 +111,15 @@ mod tests {
         assert_eq!(lost(&[found(&[0, 1], false, true), FoundLog::Lost]), [1]);
         // It has been replaced, and perhaps nothing has been recorded since.
         assert_eq!(lost(&[found(&[0, 1], false, true), found(&[0, 1], true, true)]), [1]);
+    }
+
+    #[test]
+    fn a_log_is_lost_if_another_process_has_served_it() {
+        let empty = found(&[0, 1], false, false);
+        assert_eq!(lost_after(&[FoundLog::Missing, FoundLog::Missing], &[1, 4]), [0, 1]);
+        // Another process has just created it again.
+        assert_eq!(lost_after(&[empty.clone(), FoundLog::Missing], &[1, 0]), [0]);
+        assert_eq!(lost_after(&[found(&[0, 1], false, true), empty], &[1, 0]), [0; 0]);
     }
 
     #[test]

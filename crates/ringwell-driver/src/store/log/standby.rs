@@ -1,4 +1,4 @@
-//! How long a standby waits, and when a process that has lost shards stops.
+//! How long a standby waits, and when a process that has lost shards or a journal stops.
 //!
 //! Decides on hints: a wrong decision costs overflow numbers, because only the log decides who owns
 //! a shard. A process that starts reports that, so that no second one takes shards from it before
@@ -6,6 +6,7 @@
 
 use std::time::Duration;
 
+use super::reached::Reports;
 use super::{Heard, Sign};
 use crate::canary::{Bug, planted};
 use crate::node::JournalState;
@@ -53,6 +54,7 @@ pub struct Silence {
     /// The time of the first report of a start since a process served last.
     starting_since: Option<Moment>,
     heard: Option<(Sign, Moment)>,
+    reports: Reports,
 }
 
 impl Silence {
@@ -61,7 +63,8 @@ impl Silence {
     pub fn begin(now: Moment, apart: Duration) -> Self {
         let wanted = SILENCE + apart;
         let (unanswered_at, starting_since, heard) = (None, None, None);
-        Self { apart, since: now, wanted, unanswered_at, starting_since, heard }
+        let reports = Reports::default();
+        Self { apart, since: now, wanted, unanswered_at, starting_since, heard, reports }
     }
 
     /// A report has arrived.
@@ -79,6 +82,7 @@ impl Silence {
         (self.since, self.starting_since) = (now, None);
         self.wanted = self.apart + if beat == Beat::End { Duration::ZERO } else { SILENCE };
         if let Beat::Serving(Some(sign)) = beat {
+            self.reports.add(&sign, now);
             self.heard = Some((sign, now));
         }
     }
@@ -100,11 +104,12 @@ impl Silence {
     #[must_use]
     pub fn heard(&self, now: Moment) -> Option<Heard> {
         let (sign, arrived) = self.heard.clone()?;
-        Some(Heard { sign, ago: now.since(arrived) })
+        Some(Heard { sign, ago: now.since(arrived), reached: self.reports.reached(now) })
     }
 }
 
-/// Whether a process should stop and become a standby, because others own its shards.
+/// Whether a process should stop and start again, because others own its shards, or because a journal
+/// has failed: it stays so until the next start, which holds pools if groups are lost.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Fenced {
     /// The time at which it was first seen without one of its shards.
@@ -120,6 +125,9 @@ impl Fenced {
     ) -> bool {
         let (mut taken, mut all) = (0, 0);
         for state in journals {
+            if state == JournalState::Failed {
+                return true;
+            }
             taken += u32::from(state == JournalState::Taken);
             all += 1;
         }
@@ -185,12 +193,13 @@ mod tests {
 
     #[test]
     fn a_process_that_has_lost_some_shards_stops_later_than_one_that_has_lost_all() {
-        use JournalState::{Taken, Writing};
+        use JournalState::{Failed, Taken, Writing};
         let mut fenced = Fenced::default();
         assert!(!fenced.is_final([Writing, Writing], at(0)));
         assert!(!fenced.is_final([Writing, Taken], at(100)));
         assert!(!fenced.is_final([Writing, Taken], at(10_000)));
         assert!(fenced.is_final([Writing, Taken], at(10_100)));
         assert!(Fenced::default().is_final([Taken, Taken], at(0)));
+        assert!(Fenced::default().is_final([Writing, Failed], at(0)));
     }
 }

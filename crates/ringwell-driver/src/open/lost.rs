@@ -1,0 +1,99 @@
+//! What a take-over shows that the log has lost: logs it, and says whether pools must be held.
+//!
+//! Source: docs/spec/log.md, "Lost groups", "Lost streams".
+
+use ringwell_journal::Tip;
+
+use crate::store::{LogEnd, Places, SnapshotIndex};
+
+/// Whether the copy or a snapshot had a group at the place of the take-over, which is `taken_n`.
+/// `is_other`: the log has another group at the place of the copy's last.
+pub(super) fn report_lost(
+    shard: u16,
+    taken_n: u64,
+    copied: u64,
+    ahead: &[(u64, SnapshotIndex)],
+    is_other: bool,
+) -> bool {
+    let proven = ahead.iter().map(|it| it.1.through).fold(copied, u64::max);
+    if proven < taken_n && !is_other {
+        return false;
+    }
+    tracing::error!(
+        shard,
+        lost_from = taken_n,
+        lost_to = proven,
+        "the journal's log has lost acknowledged groups: all pools of the shard answer with overflow \
+         numbers for one lockout, then resume by themselves. Find out why: look at sync_interval of \
+         the servers, and whether a disk was put back from a copy"
+    );
+    true
+}
+
+/// Whether the last message before the take-over is foreign. No group follows that would prove that
+/// it is not a group damaged beyond recognition.
+pub(super) fn report_foreign(shard: u16, taken_n: u64, places: &Places) -> bool {
+    let messages = places.foreign_before(taken_n);
+    if messages > 0 {
+        tracing::error!(
+            shard,
+            messages,
+            "the journal's stream ends with messages of another program: all pools of the shard \
+             answer with overflow numbers for one lockout, then resume by themselves"
+        );
+    }
+    messages > 0
+}
+
+/// Whether the shard continues with group `begins` and without a snapshot of the groups before it,
+/// which is logged.
+pub(super) fn report_past(shard: u16, begins: Option<u64>) -> bool {
+    if begins.is_some() {
+        tracing::error!(
+            shard,
+            begins,
+            "no snapshot beside the journal's log can be read, and the log's beginning was \
+             dropped: the shard continues with the rest. All its pools answer with overflow \
+             numbers for one lockout, then resume by themselves; look-ups of older allocations \
+             may find nothing. Look at the disks of the servers"
+        );
+    }
+    begins.is_some()
+}
+
+/// Whether the log was created in place of one that was lost, and has no record of a hold yet. A
+/// snapshot is taken only after such a record.
+pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
+    if is_new {
+        tracing::error!(
+            shard,
+            "the journal's stream of this shard is gone, although streams of other shards exist, or \
+             another process has just served it: its allocations are lost. All pools answer with \
+             overflow numbers for one lockout, then resume by themselves; look-ups find nothing of \
+             them. Restore both of its streams from a backup only before the start, and find out \
+             who deleted them"
+        );
+    }
+    is_new
+}
+
+/// Whether another process reported groups that this log does not have. `tip` is its end after the
+/// take-over.
+pub(super) fn report_other(shard: u16, tip: &Tip, reached: LogEnd) -> bool {
+    let taken_n = tip.next_n - 1;
+    let is_other = reached.is_beyond(tip.epoch, taken_n);
+    if is_other {
+        let LogEnd { epoch, group } = reached;
+        tracing::error!(
+            shard,
+            lost_from = taken_n,
+            reported_group = group,
+            reported_epoch = epoch,
+            "the journal's stream of this shard ends before what the last process that served it has \
+             reported: it has lost acknowledged groups, or was deleted and made again. All pools of \
+             the shard answer with overflow numbers for one lockout, then resume by themselves. \
+             Find out why: look at sync_interval of the servers, and who may delete streams"
+        );
+    }
+    is_other
+}

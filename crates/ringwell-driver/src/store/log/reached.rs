@@ -1,0 +1,162 @@
+//! How far logs had come, as other processes reported while this one waited: a log that ends earlier
+//! afterwards has lost groups, or has been replaced.
+//!
+//! A process reports only what its log has stored, so a process that takes the shard over finds all
+//! of it. Source: docs/spec/log.md, "Lost streams".
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+
+use super::{LastOwner, Sign};
+use crate::canary::{Bug, planted};
+use crate::platform::Moment;
+
+/// Reports older than this many of the longest lockouts do not count: all that was given out before
+/// them is free.
+const LOCKOUTS: u64 = 2;
+
+/// The highest value that was reported.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peak {
+    /// The value.
+    pub value: u64,
+    /// The time since the last report of a value as high as this.
+    pub ago: Duration,
+}
+
+/// The least that the log of a shard had reached.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Reached {
+    /// The epoch of its owner.
+    pub epoch: Peak,
+    /// Its newest group.
+    pub group: Peak,
+}
+
+/// An owner of the log of a shard, and a group of it, that it must have had; zeros if nothing is
+/// known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LogEnd {
+    /// The owner's epoch.
+    pub epoch: u64,
+    /// The group.
+    pub group: u64,
+}
+
+impl LogEnd {
+    /// Whether a log cannot be the one of which this was reported, because a process that takes it
+    /// over has this epoch and adds group `taken_n`.
+    #[must_use]
+    pub fn is_beyond(self, epoch: u64, taken_n: u64) -> bool {
+        self.epoch >= epoch || self.group >= taken_n
+    }
+}
+
+/// The ends of logs that `last_owner` and those before it reported, as far as numbers may still be
+/// locked that were given out by then. `lockout_max` is the longest lockout.
+#[must_use]
+pub fn reached_ends(
+    shards: &[u16],
+    last_owner: Option<&LastOwner>,
+    lockout_max: Millis,
+) -> BTreeMap<u16, LogEnd> {
+    let most = Duration::from_millis(lockout_max.0.saturating_mul(LOCKOUTS));
+    let recent = |peak: Peak| {
+        if peak.ago > most || planted(Bug::ReachedIgnored) { 0 } else { peak.value }
+    };
+    let reached = last_owner.into_iter().flat_map(|owner| &owner.reached);
+    let end =
+        |reached: &Reached| LogEnd { epoch: recent(reached.epoch), group: recent(reached.group) };
+    shards.iter().copied().zip(reached.map(end)).collect()
+}
+
+/// The highest value, and when it was last reported.
+#[derive(Clone, Copy, Debug, Default)]
+struct Highest {
+    value: u64,
+    at: Moment,
+}
+
+impl Highest {
+    fn report(&mut self, value: u64, now: Moment) {
+        if value >= self.value {
+            *self = Self { value, at: now };
+        }
+    }
+
+    fn peak(self, now: Moment) -> Peak {
+        Peak { value: self.value, ago: now.since(self.at) }
+    }
+}
+
+/// The reports of a wait.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Reports(Vec<(Highest, Highest)>);
+
+impl Reports {
+    pub(super) fn add(&mut self, sign: &Sign, now: Moment) {
+        if self.0.len() < sign.epochs.len() {
+            self.0.resize_with(sign.epochs.len(), Default::default);
+        }
+        for ((epoch, _), value) in self.0.iter_mut().zip(&sign.epochs) {
+            epoch.report(*value, now);
+        }
+        for ((_, group), value) in self.0.iter_mut().zip(&sign.stored) {
+            group.report(*value, now);
+        }
+    }
+
+    pub(super) fn reached(&self, now: Moment) -> Vec<Reached> {
+        let of = |(epoch, group): &(Highest, Highest)| Reached {
+            epoch: epoch.peak(now),
+            group: group.peak(now),
+        };
+        self.0.iter().map(of).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use ringwell_engine::Recorded;
+
+    use super::*;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::default() + Duration::from_secs(seconds)
+    }
+
+    fn ends(signs: &[(u64, u64, u64)], now: u64) -> BTreeMap<u16, LogEnd> {
+        let mut reports = Reports::default();
+        for (seconds, epoch, group) in signs {
+            let at_ms = Millis(seconds * 1_000);
+            let sign = Sign { at: at_ms, epochs: vec![1, *epoch], stored: vec![0, *group] };
+            reports.add(&sign, at(*seconds));
+        }
+        let recorded = Recorded { last_at: Millis::ZERO, clocks: None };
+        let reached = reports.reached(at(now));
+        let owner = LastOwner { recorded, epochs: Vec::new(), reached };
+        reached_ends(&[3, 4], Some(&owner), Millis(10_000))
+    }
+
+    #[test]
+    fn an_owner_of_a_replaced_log_does_not_hide_what_the_log_had_reached() {
+        let served = [(0, 5, 90), (1, 5, 100), (2, 1, 7), (3, 1, 8)];
+        let known = ends(&served, 4);
+        assert_eq!(known[&4], LogEnd { epoch: 5, group: 100 });
+        assert_eq!(known[&3], LogEnd { epoch: 1, group: 0 });
+        // Numbers that were given out by then are free.
+        assert_eq!(ends(&served, 21)[&4], LogEnd { epoch: 5, group: 100 });
+        assert_eq!(ends(&served, 22)[&4], LogEnd { epoch: 0, group: 0 });
+        assert_eq!(reached_ends(&[0], None, Millis(10_000)), BTreeMap::new());
+    }
+
+    #[test]
+    fn a_log_is_another_one_if_its_epochs_or_its_groups_begin_again() {
+        let known = LogEnd { epoch: 5, group: 100 };
+        assert!(!known.is_beyond(6, 101));
+        assert!(known.is_beyond(5, 101) && known.is_beyond(6, 100));
+        assert!(!LogEnd::default().is_beyond(1, 1));
+    }
+}
