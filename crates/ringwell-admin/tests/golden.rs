@@ -305,6 +305,19 @@ async fn a_line_whose_overflow_number_is_in_its_rotation_is_bad_as_in_a_file() {
     assert!(pool.contains("\"overflow_number\":\"8885550199\""), "{pool}");
 }
 
+#[tokio::test]
+async fn the_list_of_pools_with_one_overflow_number_is_accepted_by_an_empty_directory() {
+    let (data, empty) = (TempDir::new().unwrap(), TempDir::new().unwrap());
+    let [router, other] = [fresh(data.path()).await, fresh(empty.path()).await];
+    let line = |id: u32| format!("{id},8885550199,1800,88855501{id},5,north,a,c\n");
+    let list = format!("{COLUMNS}\n{}{}", line(10), line(20));
+    gets(&router, ADMIN, "POST /v1/pools.csv", &list, 200).await;
+    let exported = send(&router, ADMIN, "GET /v1/pools.csv", "").await;
+    let list = exported.split_once("\n\n").unwrap().1;
+    gets(&other, ADMIN, "POST /v1/pools.csv", list, 200).await;
+    assert_eq!(send(&other, ADMIN, "GET /v1/pools.csv", "").await, exported);
+}
+
 /// PostgreSQL cannot index them, so no directory has them.
 #[tokio::test]
 async fn ids_that_are_too_long_are_a_fault_of_the_request() {

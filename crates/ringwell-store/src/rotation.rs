@@ -214,9 +214,10 @@ impl Change {
         };
         let room = self.known_room(id).await?;
         let run = numbers::holding(&mut self.tx, new).await?;
-        let is_own = run.is_some_and(|run| run.pool == Some(id));
+        let is_counted = |run: Run| run.pool == Some(id) || run.state == NumberState::Overflow;
+        let is_counted = run.is_some_and(is_counted);
         let is_there = self.place_overflow(id, number).await?;
-        if is_own || pool.overflow.is_some() {
+        if is_counted || pool.overflow.is_some() {
             // It replaces another one; whether that is still counted depends on other pools.
             self.check_network_ceiling(id).await?;
         } else {
@@ -363,6 +364,14 @@ impl Change {
         if is_there && run.pool == Some(pool) {
             return run.insert(&mut self.tx).await;
         }
+        if goal == Goal::Overflow
+            && run.state == NumberState::Overflow
+            && self.is_overflow_of(network, run.first).await?
+        {
+            // Pools of a network may share it, as in a file.
+            placed.entered += run.count();
+            return run.insert(&mut self.tx).await;
+        }
         let is_ours = run.network.as_deref().is_none_or(|owner| owner == network);
         if run.state != NumberState::Free || !is_ours {
             return Err(self.taken(&run).await?.into());
@@ -381,6 +390,17 @@ impl Change {
             (run.state, run.pool, run.goal) = (NumberState::Waiting, Some(pool), Some(goal));
         }
         run.insert(&mut self.tx).await
+    }
+
+    /// Whether all pools with this overflow number are of `network`.
+    async fn is_overflow_of(
+        &mut self,
+        network: &str,
+        number: PromoNumber,
+    ) -> Result<bool, StoreError> {
+        let query = "SELECT id FROM ring_pools WHERE overflow_number = $1 AND network <> $2";
+        let query = sqlx::query(query).bind(digits(number)).bind(network.to_owned());
+        Ok(query.fetch_optional(&mut *self.tx).await?.is_none())
     }
 
     /// The refusal of `run`. An author limited to a network learns nothing about numbers of others.

@@ -1,15 +1,18 @@
 //! Overflow numbers of pools, on both databases.
 
 use ringwell_core::PoolId;
-use ringwell_store::{NumberState, Placed, Store};
+use ringwell_store::{NumberState, Placed, PoolSettings, Scope, Store};
 
 use super::rig::Rig;
-use super::{LIFETIME, at, change, number, open, range, refusal, rotation, two_pools};
+use super::{
+    LIFETIME, at, change, key, number, open, range, refusal, rotation, settings, two_pools,
+};
 
 on_both_databases! {
     an_overflow_number_waits_like_any_other
     a_promised_overflow_number_is_not_one_of_the_rotation
     the_last_change_of_an_overflow_number_counts
+    pools_of_a_network_share_an_overflow_number
 }
 
 async fn an_overflow_number_waits_like_any_other(rig: Rig) {
@@ -71,5 +74,33 @@ async fn the_last_change_of_an_overflow_number_counts(rig: Rig) {
         let placed = back.add_numbers(PoolId(1), &[range("8885550100", 1)]).await.unwrap();
         assert_eq!(placed, Placed { entered: 1, waiting: 0 });
         back.commit().await.unwrap();
+    }
+}
+
+/// A file may say so, so the list of such a directory must be accepted too.
+async fn pools_of_a_network_share_an_overflow_number(rig: Rig) {
+    let store = open(&rig).await;
+    two_pools(&store).await;
+    let shared = number("8885550199");
+    let mut second = change(&store, 1).await;
+    for pool in [1, 2] {
+        assert!(second.set_overflow(PoolId(pool), Some(shared)).await.unwrap());
+    }
+    let scope = Scope { network: "8".into(), ..settings("c").scope };
+    let other = PoolSettings { scope, ..settings("c") };
+    let other = second.create_pool(other, None, key("KEY45678")).await.unwrap();
+    let result = second.set_overflow(other, Some(shared)).await;
+    assert_eq!(refusal(result).to_string(), "8885550199 is an overflow number");
+    drop(second);
+    let mut third = change(&store, 1).await;
+    for pool in [1, 2] {
+        third.set_overflow(PoolId(pool), Some(shared)).await.unwrap();
+    }
+    third.commit().await.unwrap();
+    for (pool, state) in [(1, NumberState::Overflow), (2, NumberState::Free)] {
+        let mut change = change(&store, 2).await;
+        change.set_overflow(PoolId(pool), None).await.unwrap();
+        change.commit().await.unwrap();
+        assert_eq!(store.number(shared).await.unwrap().unwrap().state, state);
     }
 }
