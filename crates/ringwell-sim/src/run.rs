@@ -66,6 +66,9 @@ pub struct Report {
 }
 
 /// Runs a seed.
+///
+/// # Panics
+/// If a process still exists after a run without a violation.
 #[must_use]
 pub fn run(options: &Options) -> Report {
     #[cfg(canary)]

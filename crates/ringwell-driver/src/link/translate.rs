@@ -182,13 +182,11 @@ pub(super) enum MissingJson {
 pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     let missing = past.missing.map(MissingJson::from);
     let later = past.later.map(|at| at.0);
-    match past.held.map(HeldJson::from) {
-        Some(held) => Some(PastJson::Held(HeldJson { missing, later, ..held })),
-        None => {
-            let later = later.map(|later| PastJson::Later { later });
-            missing.map(|missing| PastJson::Missing { missing }).or(later)
-        }
+    if let Some(held) = past.held.map(HeldJson::from) {
+        return Some(PastJson::Held(HeldJson { missing, later, ..held }));
     }
+    let later = later.map(|later| PastJson::Later { later });
+    missing.map(|missing| PastJson::Missing { missing }).or(later)
 }
 
 /// Converts from the form sent between nodes.

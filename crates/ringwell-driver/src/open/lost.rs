@@ -1,4 +1,4 @@
-//! What a take-over shows that the log has lost: logs it, and says whether pools must be held.
+//! Losses of the log that a take-over shows: reports them, and decides whether pools must be held.
 //!
 //! Source: docs/spec/log.md, "Lost groups", "Lost streams".
 
