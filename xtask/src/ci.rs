@@ -19,7 +19,7 @@ use crate::steps::Steps;
 const CHROMIUM: &str = "/usr/bin/chromium";
 
 /// A file system in memory.
-const MEMORY: &str = "/dev/shm";
+pub(crate) const MEMORY: &str = "/dev/shm";
 
 /// Runs a step and adds its result.
 type Run = fn(&Steps);

@@ -5,9 +5,11 @@
 //! that.
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
-use std::io::{self, Read};
+use std::io::{self, Read, Seek as _};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use ringwell_driver::store::FileError;
 use rustix::fs::OFlags;
@@ -19,6 +21,10 @@ const NAME: &str = "LOCK";
 
 /// Longest content of a lock's file: a process number.
 const PID_BYTES_MAX: usize = 20;
+
+/// An empty lock is read again this often, with this pause.
+const READS_MAX: usize = 20;
+const READ_AGAIN: Duration = Duration::from_millis(5);
 
 /// Holds a data directory for this process until it is dropped.
 #[derive(Debug)]
@@ -155,7 +161,15 @@ fn no_follow() -> i32 {
 }
 
 fn held(path: PathBuf, file: &mut File) -> LockError {
-    let pid = pid_in(file);
+    let mut pid = pid_in(file);
+    // Its owner may have locked it and not yet written its number.
+    for _ in 0..READS_MAX {
+        if pid.as_deref() != Some("") || file.rewind().is_err() {
+            break;
+        }
+        thread::sleep(READ_AGAIN);
+        pid = pid_in(file);
+    }
     LockError::Held { path, pid: shown(pid) }
 }
 
@@ -171,4 +185,28 @@ fn pid_in(file: &mut File) -> Option<String> {
         && text.len() <= PID_BYTES_MAX
         && text.trim_ascii().bytes().all(|byte| byte.is_ascii_digit());
     is_pid.then(|| text.trim_ascii().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+
+    use super::*;
+
+    #[test]
+    fn an_owner_that_has_not_written_its_number_yet_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join(NAME);
+        let owner = File::create(&path).unwrap();
+        owner.lock().unwrap();
+        let writer = thread::spawn(move || {
+            thread::sleep(4 * READ_AGAIN);
+            owner.write_all_at(b"4711\n", 0).unwrap();
+            owner
+        });
+        let refused = DataLock::acquire(folder.path()).unwrap_err();
+        assert!(refused.to_string().contains("in use by process 4711"), "{refused}");
+        drop(writer.join().unwrap());
+        DataLock::acquire(folder.path()).unwrap();
+    }
 }
