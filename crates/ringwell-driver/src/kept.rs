@@ -1,4 +1,4 @@
-//! The files with the buckets that this node serves, and with the gaps in its history.
+//! Records the buckets that this node serves, and the gaps in its history.
 
 use ringwell_directory::Owners;
 
@@ -43,6 +43,10 @@ pub(crate) async fn write_gaps<P: Platform>(
 ) -> Result<(), String> {
     node.set_gaps(gaps.clone());
     let (files, data) = (platform.files(), node.config.data.clone());
-    let written = platform.offload(move || gaps.write(&files, &data)).await;
+    let written = platform.offload(move || {
+        files.make_directory(&data)?;
+        gaps.write(&files, &data)
+    });
+    let written = written.await;
     written.ok_or("the server is stopping")?.map_err(|error| error.to_string())
 }

@@ -113,16 +113,20 @@ async fn read<P: Platform>(
     shard.commit.wait(group).await.map_err(|_| "the journal accepts no writes".to_owned())?;
     let reader = reader.clone();
     let read = shard.platform.offload(move || reader.read(group)).await;
-    Ok(read.ok_or("the server is stopping")?.map_err(|error| match error {
-        ReadError::Gone(_) => Missing::NotKept,
-        ReadError::NotYet(_)
-        | ReadError::Damaged { .. }
-        | ReadError::File(_)
-        | ReadError::Log(_)
-        | ReadError::LogDamaged(_) => {
+    match read.ok_or("the server is stopping")? {
+        Ok(group) => Ok(Ok(group)),
+        Err(ReadError::Gone(_)) => Ok(Err(Missing::NotKept)),
+        // It may answer a moment later.
+        Err(error @ ReadError::Log(_)) => Err(error.to_string()),
+        Err(
+            error @ (ReadError::NotYet(_)
+            | ReadError::Damaged { .. }
+            | ReadError::File(_)
+            | ReadError::LogDamaged(_)),
+        ) => {
             tracing::error!(shard = shard.id, %error, "a look-up cannot read the history that it \
                 needs");
-            Missing::Damaged
+            Ok(Err(Missing::Damaged))
         }
-    }))
+    }
 }

@@ -184,7 +184,8 @@ pub struct Node {
     phase: AtomicU8,
     /// The shards of this process, in rising order, and the state of their journals.
     journals: Vec<(u16, AtomicU8)>,
-    /// The newest group of each that was stored since the start, in the same order; zero if none was.
+    /// The newest group of each that its log has stored since the start, in the same order; zero if
+    /// there is none, or no log.
     stored: Vec<AtomicU64>,
     /// The state of their histories, in the same order.
     histories: Vec<AtomicU8>,
@@ -420,14 +421,14 @@ impl Node {
         }
     }
 
-    /// The journal of `shard` has stored everything up to `group`.
+    /// The log of `shard` has stored everything up to `group`.
     pub fn set_stored(&self, shard: u16, group: u64) {
         if let Some(at) = self.shards().position(|id| id == shard) {
             self.stored[at].store(group, Ordering::Relaxed);
         }
     }
 
-    /// The newest group of each journal that was stored since the start, by shard; zero if none was.
+    /// The newest group that the log of each shard has stored since the start; zero if there is none.
     pub fn stored(&self) -> impl Iterator<Item = u64> {
         self.stored.iter().map(|group| group.load(Ordering::Relaxed))
     }

@@ -292,7 +292,9 @@ impl<P: Platform> Shard<P> {
             let what = if refusal == Some(Refusal::JournalFull) { "has room" } else { "stores" };
             tracing::info!(shard = self.id, "the journal {what} again: numbers are handed out");
         }
-        self.node.set_stored(self.id, group);
+        if self.node.config.journal.replicated.is_some() {
+            self.node.set_stored(self.id, group);
+        }
         self.commit.advance(group);
         while let Some(promised) = self.next_promised(group) {
             self.deliver(promised);

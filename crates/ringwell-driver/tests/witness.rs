@@ -184,7 +184,10 @@ fn pools_are_held_as_soon_as_a_lost_journal_is_known() {
             let answer = bulk(&shard, body(&shard, 10), &platform.terms(20)).await;
             let numbers = 10 - answer.matches("\"overflow\":true").count();
             known_at = known_at.or(answered.get());
-            *(if known_at.is_some() { &mut after } else { &mut before }) += numbers;
+            match known_at {
+                Some(_) => after += numbers,
+                None => before += numbers,
+            }
         }
         assert!(before > 0, "the pools were never served");
         assert_eq!(after, 0, "numbers were given after the other node's answer");

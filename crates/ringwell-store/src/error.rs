@@ -121,8 +121,7 @@ pub fn is_nul(error: &sqlx::Error) -> bool {
 }
 
 impl StoreError {
-    /// Whether another change did not end in time. SQLite reports that in another way, but serves a
-    /// single server.
+    /// Whether another change in PostgreSQL did not end in time. SQLite serves a single server.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         let Self::Database(sqlx::Error::Database(error)) = self else { return false };
         error.code().is_some_and(|code| code == "55P03")

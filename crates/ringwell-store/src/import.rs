@@ -23,7 +23,8 @@ use crate::{Refusal, Store, StoreError};
 /// that long statements are slower: 100,000 pools took 6.6 s in eights, 10.8 s by 25, 25.6 s by 200
 /// (examples/import.rs).
 const ROWS: usize = 8;
-/// A list of the maximum size takes PostgreSQL longer than a change waits for another one.
+/// The maximum number of times that an import waits for another server's: PostgreSQL takes longer for
+/// a list of the maximum size than a change waits.
 const WAITS_MAX: u32 = 30;
 const POOL_COLUMNS: usize = 22;
 const NUMBER_COLUMNS: usize = 7;

@@ -197,7 +197,8 @@ impl Change {
     }
 
     /// Replaces or removes a pool's overflow number. A number that a visitor may hold is promised;
-    /// the previous one stays until then. An earlier promise ends. Returns `true` if the change took effect at once.
+    /// the previous one stays until then. An earlier promise ends. Returns `true` if the change took
+    /// effect at once.
     ///
     /// # Errors
     /// [`Refusal::NumberTaken`], [`Refusal::NumberUnusable`], [`Refusal::OverflowIsFixed`] if the

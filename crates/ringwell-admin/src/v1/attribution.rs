@@ -270,10 +270,9 @@ async fn ask_all(
     for (shard, answer) in node.attribution(number, at).await? {
         match answer {
             Ok(past) => answers.push((shard, past)),
-            Err(reason) if node.is_own(shard) => {
-                return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, reason));
+            Err(reason) if node.is_own(shard) || owner == Some(shard) => {
+                return Err(Problem::unavailable(reason));
             }
-            Err(reason) if owner == Some(shard) => return Err(Problem::unavailable(reason)),
             Err(_) => unreachable.push(shard),
         }
     }

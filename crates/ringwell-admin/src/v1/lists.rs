@@ -326,7 +326,7 @@ impl List<'_> {
         if let Some(overflow) = overflow
             && change.rotates(id, overflow).await?
         {
-            // A list describes the pool as it shall be, so another line has the number too.
+            // A list describes the whole pool, so another line has the number too.
             return Err(StoreError::from(PoolFault::OverflowInRotation(overflow)).into());
         }
         let (is_new, modifications) = (before.is_none(), change.modifications());

@@ -268,7 +268,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_reason_why_a_record_was_not_read_reaches_the_other_node() {
+    fn reasons_for_missing_records_and_later_allocations_reach_the_other_node() {
         let held = PastAllocation {
             pool: None,
             allocated_at: Millis(10),
@@ -278,11 +278,14 @@ mod tests {
             next_allocated_at: None,
             keep_alives: None,
         };
-        for missing in [None, Some(Missing::TooLong), Some(Missing::NotKept)] {
+        let later = Some(Millis(15));
+        let reasons = [(None, None), (None, later), (Some(Missing::TooLong), None)];
+        for (missing, later) in reasons.into_iter().chain([(Some(Missing::NotKept), None)]) {
             for held in [None, Some(held.clone())] {
-                let past = Past { held, missing, ..Past::default() };
+                let past = Past { held, missing, later };
                 let text = serde_json::to_string(&past_to_json(past.clone())).unwrap();
                 assert_eq!(text.contains("missing"), missing.is_some(), "{text}");
+                assert_eq!(text.contains("later"), later.is_some(), "{text}");
                 assert_eq!(past_from_json(serde_json::from_str(&text).unwrap()), past);
             }
         }

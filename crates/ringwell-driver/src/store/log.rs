@@ -181,7 +181,7 @@ pub struct Heard {
     pub sign: Sign,
     /// The time since it arrived, by this machine's even clock.
     pub ago: Duration,
-    /// How far the log of each shard had come, by all heartbeats, in the order of the shards.
+    /// The least end of the log of each shard, by all heartbeats, in the order of the shards.
     pub reached: Vec<Reached>,
 }
 
@@ -192,7 +192,7 @@ pub struct LastOwner {
     pub recorded: Recorded,
     /// The epoch of each of its shards, in the order of the shards.
     pub epochs: Vec<u64>,
-    /// How far the log of each shard had come, by all heartbeats, in the order of the shards.
+    /// The least end of the log of each shard, by all heartbeats, in the order of the shards.
     pub reached: Vec<Reached>,
 }
 

@@ -1,4 +1,4 @@
-//! How far logs had come, as other processes reported while this one waited: a log that ends earlier
+//! The ends of logs that other processes reported while this one waited: a log that ends earlier
 //! afterwards has lost groups, or has been replaced.
 //!
 //! A process reports only what its log has stored, so a process that takes the shard over finds all
@@ -13,8 +13,8 @@ use super::{LastOwner, Sign};
 use crate::canary::{Bug, planted};
 use crate::platform::Moment;
 
-/// Reports older than this many of the longest lockouts do not count: all that was given out before
-/// them is free.
+/// Reports older than this many of the longest lockouts do not count: all numbers that were given
+/// out before them are free.
 const LOCKOUTS: u64 = 2;
 
 /// The highest value that was reported.
@@ -26,7 +26,7 @@ pub struct Peak {
     pub ago: Duration,
 }
 
-/// The least that the log of a shard had reached.
+/// The least end of the log of a shard.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reached {
     /// The epoch of its owner.

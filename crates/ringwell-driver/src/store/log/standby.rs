@@ -1,4 +1,4 @@
-//! How long a standby waits, and when a process that has lost shards or a journal stops.
+//! The wait of a standby, and the end of a process that has lost shards or whose journal has failed.
 //!
 //! Decides on hints: a wrong decision costs overflow numbers, because only the log decides who owns
 //! a shard. A process that starts reports that, so that no second one takes shards from it before
