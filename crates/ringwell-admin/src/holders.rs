@@ -2,10 +2,8 @@
 
 use ringwell_calls::{HolderError, KeepAlives, ReportedAllocation};
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment, Past};
+use ringwell_engine::{KEEP_ALIVES_MAX, Missing, Moment};
 use ringwell_node::Handle;
-
-use crate::v1::holder;
 
 /// The holder of `number` at `at`, and the holders before, newest first: at most `most`.
 ///
@@ -19,18 +17,17 @@ pub async fn holders(
 ) -> Result<Vec<ReportedAllocation>, HolderError> {
     let (mut found, mut at) = (Vec::new(), at);
     while found.len() < most {
-        let past = match holder(node, number, at).await {
-            Ok((past, unreachable)) if found.is_empty() && lacks_record(&past) => {
-                if let [first, ..] = unreachable[..] {
+        let past = match node.holder(number, at).await {
+            Ok(joined) => match joined.lacks().filter(|_| found.is_empty()) {
+                Some(shard) => {
                     let problem =
-                        format!("shard {first} cannot be reached, and may know the visitor");
+                        format!("shard {shard} cannot be reached, and may know the visitor");
                     return Err(HolderError::Unavailable(problem));
                 }
-                past
-            }
-            Ok((past, _)) => past,
+                None => joined.past,
+            },
             Err(_) if !found.is_empty() => break,
-            Err(problem) => return Err(HolderError::Unavailable(problem.detail().to_owned())),
+            Err(error) => return Err(HolderError::Unavailable(error.to_string())),
         };
         let held = match (past.held, past.missing) {
             // Its parameters are in a record that a slow disk did not return in time.
@@ -78,11 +75,6 @@ pub async fn keep_alives(
     let surplus = found.at.len().saturating_sub(KEEP_ALIVES_MAX);
     found.at.drain(..surplus);
     Some(found)
-}
-
-/// Whether another node may have a record that answers more.
-fn lacks_record(past: &Past) -> bool {
-    past.held.as_ref().map_or(past.missing.is_some(), |held| held.pool.is_none())
 }
 
 fn gap(missing: Missing) -> HolderError {

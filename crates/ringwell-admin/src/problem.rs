@@ -2,8 +2,8 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ringwell_node::{AskError, GiveError};
-use ringwell_store::{Refusal, Repeated, StoreError};
+use ringwell_node::{AskError, GiveError, HolderError};
+use ringwell_store::{Refusal, Repeated, StoreError, is_full};
 use serde::Serialize;
 
 use crate::access::Denied;
@@ -95,6 +95,12 @@ impl From<AskError> for Problem {
     }
 }
 
+impl From<HolderError> for Problem {
+    fn from(error: HolderError) -> Self {
+        Self::unavailable(error.to_string())
+    }
+}
+
 impl From<GiveError> for Problem {
     fn from(error: GiveError) -> Self {
         let status = match error {
@@ -150,7 +156,12 @@ impl From<StoreError> for Problem {
                 if let Some(left_out) = SILENT.pass() {
                     tracing::error!(%error, left_out, "the directory cannot be read");
                 }
-                let detail = "the directory's database does not answer: try again later";
+                let detail = match &error {
+                    StoreError::Database(error) if is_full(error) => {
+                        "the disk of the directory's database is full: make room, then try again"
+                    }
+                    _ => "the directory's database does not answer: try again later",
+                };
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
             }
             StoreError::Provider(error) => {

@@ -65,6 +65,10 @@ bugs! {
     WallAtStart "wall-at-start";
     /// Look-ups compare the wall clock with shard time.
     ShardTimeInLookups "shard-time-in-lookups";
+    /// Look-ups join the answers of all shards by their clocks, whatever the number's owner knows.
+    OwnerNotBelieved "owner-not-believed";
+    /// Look-ups do not ask the previous owner for the record of an allocation that moved.
+    RecordsStayBehind "records-stay-behind";
     /// Lifetimes are not lengthened, although shard time is rounded down.
     NoRounding "no-rounding";
     /// An owner serves rows after their deadline.

@@ -12,6 +12,7 @@ pub mod canary;
 pub mod change;
 pub mod clock;
 pub mod commit;
+pub mod holder;
 mod kept;
 pub mod life;
 pub mod lifetimes;

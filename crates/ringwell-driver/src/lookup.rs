@@ -47,6 +47,7 @@ pub async fn look_up<P: Platform>(
     // that made them report both.
     let is_doubted = shard.engine.borrow().is_doubted(number);
     past.held = past.held.filter(|held| held.pool.is_some() || !is_doubted);
+    past.is_doubted = is_doubted;
     // Answers about other numbers are not affected.
     let is_here = shard.engine.borrow().shard().newest(number).is_some();
     let pool = shard.directory().pool_by_number(number).map(bucket);

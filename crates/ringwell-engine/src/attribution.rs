@@ -50,8 +50,14 @@ pub struct Past {
     /// The reason why no holder can be named although there may have been one, or why the one that
     /// is named may not be the right one, or lacks its record.
     pub missing: Option<Missing>,
+    /// Whether the number may have been handed out elsewhere although nothing is known of it: its
+    /// pool has been held since.
+    pub is_doubted: bool,
+    /// The end of the period in which answers were lost, by the wall clock, if `missing` is because
+    /// of that: later allocations are known.
+    pub lost_until: Option<Millis>,
     /// The allocation after the holder, or the oldest one if there is no holder, if another shard
-    /// made it: its time there, which identifies it. This shard only knows that it was earlier than
+    /// made it, or if its time is unknown: its time there, which identifies it. This shard only knows that it was earlier than
     /// the holder's `next_allocated_at`, which is when the number arrived.
     pub later: Option<Millis>,
 }
@@ -353,7 +359,12 @@ impl Walk<'_> {
         let held = self.newest_held();
         // The record of an allocation that is known without it may be read the next time.
         let is_reported = held.is_none() || missing == Missing::TooLong;
-        Past { held, missing: Some(missing).filter(|_| is_reported), later: None }
+        let foreign = |newest: &Slot| newest.allocated_at != self.newest_at;
+        let is_received = |newest: &Slot| self.is_undated() || foreign(newest);
+        let received = self.newest.filter(|newest| held.is_none() && is_received(newest));
+        let later = received.map(|newest| newest.allocated_at);
+        let missing = Some(missing).filter(|_| is_reported);
+        Past { held, missing, later, ..Past::default() }
     }
 
     /// The newest allocation, if its record was not read and it had happened by then.
@@ -370,7 +381,7 @@ impl Walk<'_> {
             allocated_wall: wall,
             locked_until: shifted(newest.locked_until, shift),
             params: Vec::new(),
-            next_allocated_at: None,
+            next_allocated_at: self.next_allocated_at,
             keep_alives: self.collected.as_ref().map(|it| it.found.clone()),
         })
     }
@@ -379,7 +390,7 @@ impl Walk<'_> {
     /// one.
     fn past(&self, held: Option<PastAllocation>) -> Past {
         let missing = Some(Missing::NotKept).filter(|_| held.is_none() && self.is_undated());
-        Past { held, missing, later: self.later }
+        Past { held, missing, later: self.later, ..Past::default() }
     }
 
     /// Whether the time of the newest allocation is needed and unknown.

@@ -17,6 +17,7 @@ use ringwell_wire::RequestError;
 use tokio::sync::oneshot;
 
 use ringwell_driver::Platform;
+use ringwell_driver::holder::{AskError, HolderError, Joined, ask, holder};
 use ringwell_driver::membership::Membership;
 
 use crate::application::{self, PushError};
@@ -48,17 +49,6 @@ pub struct Handle {
     pub(crate) server: Arc<Server>,
     pub(crate) peers: Peers,
     pub(crate) clock: Clock,
-}
-
-/// The reason why a shard did not answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AskError {
-    /// Its queue is full.
-    #[error("a shard is busy; try again")]
-    Busy,
-    /// Its thread has ended.
-    #[error("a shard has stopped")]
-    Stopped,
 }
 
 /// The reason why buckets do not move, or have not arrived yet, for the operator.
@@ -227,21 +217,17 @@ impl Handle {
         Ok(shards)
     }
 
-    /// The answer of each shard of the cluster about the holder of `number` at `at`. A shard that
-    /// did not answer is listed with its reason.
+    /// The holder of `number` at `at`, by the wall clock.
     ///
     /// # Errors
-    /// [`AskError`].
-    pub async fn attribution(
-        &self,
-        number: PromoNumber,
-        at: Moment,
-    ) -> Result<Vec<(u16, Result<Past, String>)>, AskError> {
-        self.ask_shards((number, at), false).await
+    /// [`HolderError`].
+    pub async fn holder(&self, number: PromoNumber, at: Millis) -> Result<Joined, HolderError> {
+        holder(self.node(), &self.peers, number, at).await
     }
 
-    /// Like [`Self::attribution`], with the keep-alives of the allocation. Shards of nodes of an
-    /// older version do not answer.
+    /// The answer of each shard of the cluster about the holder of `number` at `at`, with the
+    /// keep-alives of the allocation. Shards of nodes of an older version do not answer; a shard
+    /// that did not answer is listed with its reason.
     ///
     /// # Errors
     /// [`AskError`].
@@ -250,34 +236,7 @@ impl Handle {
         number: PromoNumber,
         at: Moment,
     ) -> Result<Vec<(u16, Result<Past, String>)>, AskError> {
-        self.ask_shards((number, at), true).await
-    }
-
-    async fn ask_shards(
-        &self,
-        (number, at): (PromoNumber, Moment),
-        keep_alives: bool,
-    ) -> Result<Vec<(u16, Result<Past, String>)>, AskError> {
-        let mut asked = Vec::new();
-        for shard in self.peers.shards() {
-            let (reply, answer) = oneshot::channel();
-            let message = Message::Attribution { number, at, keep_alives, reply };
-            if !self.peers.send(shard, message) {
-                return Err(AskError::Busy);
-            }
-            asked.push((shard, answer));
-        }
-        let mut answers = Vec::with_capacity(asked.len());
-        for (shard, answer) in asked {
-            answers.push((shard, answer.await.map_err(|_| AskError::Stopped)?));
-        }
-        Ok(answers)
-    }
-
-    /// Whether `shard` belongs to this node.
-    #[must_use]
-    pub fn is_own(&self, shard: u16) -> bool {
-        self.node().is_own(shard)
+        ask(&self.peers, (number, at), true).await
     }
 
     /// Ends a lockout, if it belongs to the allocation at `allocated_at`, in shard time. The inner

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use ringwell_directory::bucket;
+use ringwell_driver::holder::holder;
 use ringwell_driver::node::JournalState;
 use ringwell_driver::store::{Gaps, Store};
 use ringwell_driver::{lookup, moves};
@@ -17,7 +18,7 @@ use crate::fault::Kind;
 use crate::files::lock;
 use crate::machine::Sent;
 use crate::model::{Grant, Judged, Violation, Wanted};
-use crate::world::{MS, ORIGIN_US, SECOND, World};
+use crate::world::{MS, Node, ORIGIN_US, SECOND, World};
 
 /// Steps of clocks are either small enough to be trusted or large enough to be refused.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
@@ -430,19 +431,49 @@ impl World {
     }
 
     pub(crate) fn begin_look_up(&mut self, which: usize, wanted: &Wanted, at: Moment) {
-        let node = self.cluster.home(wanted.shard);
-        let nothing = Err("the node is down".to_owned());
-        let number = PromoNumber::from_code(wanted.number);
-        let (Some(number), Some(thread)) = (number, self.thread(node, wanted.shard)) else {
-            drop(self.looked.insert(which, nothing));
-            return;
-        };
+        let home = self.cluster.home(wanted.shard);
+        let begun = PromoNumber::from_code(wanted.number).and_then(|number| match at {
+            Moment::Wall(at) => self.ask_any(which, number, at),
+            Moment::Shard(_) => self.ask_shard((home, wanted.shard), which, number, at),
+        });
+        if begun.is_none() {
+            drop(self.looked.insert(which, Err("the node is down".to_owned())));
+        }
+    }
+
+    /// As for a call: any node that is up asks all shards.
+    fn ask_any(&mut self, which: usize, number: PromoNumber, at: Millis) -> Option<()> {
+        let is_up = |node: &&Node| node.running.as_ref().is_some_and(|it| it.is_serving);
+        let up: Vec<&Node> = self.nodes.iter().filter(is_up).collect();
+        let thread = up.get(which % up.len().max(1))?.running.as_ref()?.first()?;
+        let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
+        thread.sim.executor.spawn(async move {
+            let found = holder(&shard.node, &shard.peers, number, at).await;
+            let found = found.map_err(|error| error.to_string());
+            let found = found.and_then(|it| match it.lacks() {
+                Some(shard) => Err(format!("shard {shard} cannot be reached")),
+                None => Ok(it.past),
+            });
+            sim.send(Sent::Looked { which, found });
+        });
+        Some(())
+    }
+
+    fn ask_shard(
+        &mut self,
+        (node, shard): (usize, u16),
+        which: usize,
+        number: PromoNumber,
+        at: Moment,
+    ) -> Option<()> {
+        let thread = self.thread(node, shard)?;
         let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
         let found = lookup::attribution(shard, thread.journal.reader(), number, at);
         thread.sim.executor.spawn(async move {
             let found = found.await;
             sim.send(Sent::Looked { which, found });
         });
+        Some(())
     }
 
     pub(crate) fn check_attribution(
@@ -452,8 +483,11 @@ impl World {
         found: Result<Past, String>,
     ) -> Judged {
         let node = self.cluster.home(wanted.shard);
-        let Some(running) = &self.nodes[node].running else { return Ok(()) };
-        let has_gaps = running.node.gaps() != Gaps::default();
+        if self.nodes[node].running.is_none() {
+            return Ok(());
+        }
+        let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
+        let has_gaps = { running }.any(|it| it.node.gaps() != Gaps::default());
         let is_to_blame = self.nodes[node].files.disk().is_to_blame();
         let fault = match found {
             Ok(Past { held: Some(held), .. }) if held.allocated_at.0 == wanted.at_ms => {

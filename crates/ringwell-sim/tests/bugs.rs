@@ -121,7 +121,11 @@ const CASES: &[Case] = &[
         &["attribution", "forgotten", "double", "not live"],
     ),
     (Bug::NoHoldAfterRot, &[Kind::RotAtEnd, Kind::Kill], &["not held", "double"]),
-    (Bug::OwnersNotAsked, &[Kind::CopyBack, Kind::Move], &["two owners", "forgotten", "double"]),
+    (
+        Bug::OwnersNotAsked,
+        &[Kind::CopyBack, Kind::Move],
+        &["two owners", "forgotten", "double", "attribution"],
+    ),
     (Bug::PowerCutRefused, &[Kind::Os, Kind::Power], &["refused"]),
     (Bug::PowerCutIgnored, &[Kind::Os, Kind::Power], &["not held", "double"]),
     (
@@ -155,6 +159,12 @@ const CASES: &[Case] = &[
         &[Kind::ClockForward, Kind::ClockRight, Kind::Kill],
         &["attribution"],
     ),
+    (
+        Bug::OwnerNotBelieved,
+        &[Kind::Move, Kind::Call, Kind::ClockForward, Kind::ClockBack],
+        &["attribution"],
+    ),
+    (Bug::RecordsStayBehind, &[Kind::Move, Kind::Call], &["attribution"]),
     (Bug::NoRounding, &[Kind::Retry], &["wrong lockout"]),
     (Bug::DeadlineIgnored, &[Kind::Hurry, Kind::SlowShard], &["granted late"]),
     (Bug::ReleaseAnswered, &[Kind::Abort], &["double"]),
@@ -230,12 +240,20 @@ const CASES: &[Case] = &[
         &[Kind::LostDisk, Kind::Hasty, Kind::Move],
         &["forgotten", "double", "another answer"],
     ),
-    (Bug::HoldsStayBehind, &[Kind::Manage], &["forgotten", "double", "another answer", "not live"]),
+    (
+        Bug::HoldsStayBehind,
+        &[Kind::Manage],
+        &["forgotten", "double", "another answer", "not live", "attribution"],
+    ),
     (Bug::ArrivalsNotHeld, &[Kind::Manage], &["forgotten", "double"]),
     (Bug::ListsForgotten, &[Kind::Manage, Kind::Kill], &["forgotten", "double"]),
     (Bug::OldGoesAlong, &[Kind::Move, Kind::Manage], &["attribution"]),
     (Bug::RedirectForgetsRetry, &[Kind::Move, Kind::Retry], &["another answer"]),
-    (Bug::StandstillIgnored, &[Kind::StandsStill, Kind::Manage], &["double", "forgotten"]),
+    (
+        Bug::StandstillIgnored,
+        &[Kind::StandsStill, Kind::Manage],
+        &["double", "forgotten", "attribution"],
+    ),
     (Bug::StaleTake, &[Kind::Move, Kind::FrameDoubled, Kind::FrameDelayed], &["two owners"]),
     (
         Bug::ThroughTooEarly,

@@ -110,7 +110,7 @@ fn seeds_that_have_failed_hold() {
         Kind::BootClock,
         Kind::LargePools,
     ];
-    let cases: [(u64, &[Kind], &[Kind]); 23] = [
+    let cases: [(u64, &[Kind], &[Kind]); 31] = [
         (260_078, &[], &[]),
         (260_078, &[Kind::StandsStill, Kind::Manage], &[]),
         (260_078, &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry], &[]),
@@ -134,6 +134,14 @@ fn seeds_that_have_failed_hold() {
         (1_003_313, &[], &[]),
         (2_000_758, &[], &[]),
         (2_001_341, &[], &[]),
+        (35, &[], &[]),
+        (1_014, &[], &[]),
+        (1_034, &[], &[]),
+        (1_038, &[], &[]),
+        (1_399, &[], &[]),
+        (1_431, &[], &[]),
+        (1_663, &[], &[]),
+        (1_895, &[], &[]),
     ];
     for (seed, on, off) in cases {
         check(&Options { seed, on: on.to_vec(), off: off.to_vec(), ..Options::default() });

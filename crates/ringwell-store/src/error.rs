@@ -120,6 +120,14 @@ pub fn is_nul(error: &sqlx::Error) -> bool {
     code.is_some_and(|code| matches!(&*code, "22021" | "22P05"))
 }
 
+/// Whether the database could not write because its disk is full. Nothing was changed.
+#[must_use]
+pub fn is_full(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    // SQLite's FULL, PostgreSQL's disk_full.
+    code.is_some_and(|code| matches!(&*code, "13" | "53100"))
+}
+
 impl StoreError {
     /// Whether another change in PostgreSQL did not end in time. SQLite serves a single server.
     pub(crate) fn is_lock_timeout(&self) -> bool {

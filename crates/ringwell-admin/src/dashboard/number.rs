@@ -10,7 +10,7 @@ use super::asked::{Asked, NoPage, View};
 use super::table::{Cell, Table};
 use super::words::{count, moment, stamp};
 use crate::now;
-use crate::v1::attribution::{holder, parse_moment, parse_number};
+use crate::v1::attribution::{parse_moment, parse_number};
 
 /// The count of listed allocations: each takes one look-up.
 const HOLDERS_MAX: usize = 20;
@@ -92,8 +92,8 @@ async fn holders(
 ) -> Result<(Vec<PastAllocation>, Option<Missing>), NoPage> {
     let (mut found, mut then): (Vec<PastAllocation>, _) = (Vec::new(), at);
     loop {
-        let past = holder(asked.node, number, then).await;
-        let (past, _) = past.map_err(|problem| NoPage::Unavailable(problem.to_string()))?;
+        let joined = asked.node.holder(number, then).await;
+        let past = joined.map_err(|error| NoPage::Unavailable(error.to_string()))?.past;
         let Some(held) = past.held else { return Ok((found, past.missing)) };
         let before = Millis(held.allocated_wall.0.saturating_sub(1));
         let goes_back = before < then;

@@ -1,8 +1,7 @@
 //! `GET /v1/attributions?number=…&at=…`: who held a number when a call came in.
 //!
-//! Every shard is asked: a number may have moved between shards, and its history stays where it was
-//! written. The answer is the newest allocation that began at or before that time. Times are those
-//! of the wall clock, here and in the answer.
+//! The answer is the newest allocation that began at or before that time. Times are those of the
+//! wall clock, here and in the answer.
 
 use axum::Json;
 use axum::extract::rejection::QueryRejection;
@@ -10,8 +9,8 @@ use axum::extract::{Query, State};
 use axum::http::StatusCode;
 use jiff::Timestamp;
 use ringwell_core::{Millis, NumberError, PromoNumber};
-use ringwell_engine::{Missing, Moment, Past, PastAllocation};
-use ringwell_node::Handle;
+use ringwell_engine::{Missing, Past, PastAllocation};
+use ringwell_node::{Handle, Joined};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -96,8 +95,7 @@ pub(crate) async fn get(
         )));
     }
     let directory = node.directory();
-    let (past, unreachable_shards) = holder(&node, number, at).await?;
-    let Past { held, missing, .. } = past;
+    let Joined { past: Past { held, missing, .. }, unreachable } = node.holder(number, at).await?;
     let overflow = directory.overflow_pools(number);
     // The number belonged to one visitor before it became shared.
     let held = held.filter(|held| overflow.is_empty() || at < held.locked_until);
@@ -124,7 +122,7 @@ pub(crate) async fn get(
         outcome,
         allocation: held.as_ref().map(|held| Allocation::new(held, at)),
         ring_pool_ids,
-        unreachable_shards,
+        unreachable_shards: unreachable,
     }))
 }
 
@@ -141,144 +139,6 @@ impl Allocation {
     }
 }
 
-/// The combined state of the shards, and the shards of other nodes that could not be reached. The
-/// number's owner must be among the shards that answer. With a holder, [`Missing::TooLong`] means
-/// that its record could not be read in time.
-pub(crate) async fn holder(
-    node: &Handle,
-    number: PromoNumber,
-    at: Millis,
-) -> Result<(Past, Vec<u16>), Problem> {
-    let directory = node.directory();
-    let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
-    let owner = pool.map(ringwell_directory::Entry::shard);
-    let (mut answers, unreachable) = ask_all(node, number, Moment::Wall(at), owner).await?;
-    let later: Vec<Later> = answers.iter_mut().filter_map(|(_, past)| Later::take(past)).collect();
-    // If an allocation is known without its record, its time is still known.
-    let is_unread = |past: &Past| past.held.is_some() && past.missing == Some(Missing::TooLong);
-    let mut certain = answers.iter().filter(|(_, past)| !is_unread(past));
-    let missing = certain.find_map(|(_, past)| past.missing);
-    let mut took_long = answers.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
-    let held = |(shard, past): (u16, Past)| past.held.map(|held| (shard, held));
-    let answers: Vec<(u16, PastAllocation)> = answers.into_iter().filter_map(held).collect();
-    let is_foreign =
-        |(shard, held): &&(u16, PastAllocation)| owner == Some(*shard) && held.pool.is_none();
-    let held = if let Some((_, foreign)) = answers.iter().find(is_foreign) {
-        // Clocks of nodes differ, but the owner knows which allocation is the newest.
-        let made = record(node, number, foreign.allocated_at, owner).await?;
-        took_long = made.took_long;
-        Some(made.found.map_or_else(
-            || foreign.clone(),
-            |made| PastAllocation {
-                pool: made.pool,
-                params: made.params,
-                // The owner only knows when the number arrived.
-                allocated_wall: made.allocated_wall.min(foreign.allocated_wall),
-                ..foreign.clone()
-            },
-        ))
-    } else {
-        // A shard that received a number and passed it on has no additional facts.
-        let has_record = |(_, held): &&(u16, PastAllocation)| held.pool.is_some();
-        let joined = |all: &mut dyn Iterator<Item = &(u16, PastAllocation)>| {
-            all.map(|(_, held)| held.clone()).fold(None, |one, other| join(one, Some(other)))
-        };
-        let records = joined(&mut answers.iter().filter(has_record));
-        records.or_else(|| joined(&mut answers.iter()))
-    };
-    // A missing allocation may have been later, but not while a lockout ran.
-    let held = held.filter(|held| missing.is_none() || at < held.locked_until);
-    let is_unread = held.as_ref().is_some_and(|held| held.pool.is_none() && took_long);
-    let unread = is_unread.then_some(Missing::TooLong);
-    let missing = if held.is_some() { unread } else { missing };
-    let past = Past { held, missing, later: None };
-    Ok((before(node, number, (at, owner), past, later).await?, unreachable))
-}
-
-/// An allocation after the one that a shard has named.
-struct Later {
-    /// Its time at the shard that made it.
-    made_at: Millis,
-    /// The time of its arrival at the shard that answers, if that is known.
-    arrived: Option<Millis>,
-}
-
-impl Later {
-    fn take(past: &mut Past) -> Option<Self> {
-        let made_at = past.later.take()?;
-        let arrived = past.held.as_mut().and_then(|held| held.next_allocated_at.take());
-        Some(Self { made_at, arrived })
-    }
-}
-
-/// Corrects `past` by allocations that came later, whose times only the shards that made them know:
-/// if a record is gone, or its node is, the number may have been that visitor's at `at`.
-async fn before(
-    node: &Handle,
-    number: PromoNumber,
-    (at, owner): (Millis, Option<u16>),
-    mut past: Past,
-    later: Vec<Later>,
-) -> Result<Past, Problem> {
-    for Later { made_at, arrived } in later {
-        let is_before = |held: &PastAllocation| {
-            held.allocated_at != made_at && arrived.is_none_or(|it| it > held.allocated_wall)
-        };
-        if !past.held.as_ref().is_none_or(is_before) {
-            continue;
-        }
-        let made = record(node, number, made_at, owner).await?.found;
-        if made.is_none() && past.held.as_ref().is_none_or(|held| at >= held.locked_until) {
-            return Ok(Past { missing: Some(Missing::NotKept), ..Past::default() });
-        }
-        let then = made.map(|made| made.allocated_wall).or(arrived);
-        if let Some(held) = &mut past.held {
-            held.next_allocated_at = held.next_allocated_at.into_iter().chain(then).min();
-        }
-    }
-    Ok(past)
-}
-
-/// The record of an allocation at the shard that made it.
-struct Made {
-    found: Option<PastAllocation>,
-    /// Whether a shard could not read its records in time.
-    took_long: bool,
-}
-
-/// The record of the allocation that was made at `made_at` by the clock of its node.
-async fn record(
-    node: &Handle,
-    number: PromoNumber,
-    made_at: Millis,
-    owner: Option<u16>,
-) -> Result<Made, Problem> {
-    let (there, _) = ask_all(node, number, Moment::Shard(made_at), owner).await?;
-    let took_long = there.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
-    let is_it = |held: &PastAllocation| held.pool.is_some() && held.allocated_at == made_at;
-    Ok(Made { found: there.into_iter().filter_map(|(_, past)| past.held).find(is_it), took_long })
-}
-
-/// The answer of each shard, and the shards of other nodes that could not be reached.
-async fn ask_all(
-    node: &Handle,
-    number: PromoNumber,
-    at: Moment,
-    owner: Option<u16>,
-) -> Result<(Vec<(u16, Past)>, Vec<u16>), Problem> {
-    let (mut answers, mut unreachable) = (Vec::new(), Vec::new());
-    for (shard, answer) in node.attribution(number, at).await? {
-        match answer {
-            Ok(past) => answers.push((shard, past)),
-            Err(reason) if node.is_own(shard) || owner == Some(shard) => {
-                return Err(Problem::unavailable(reason));
-            }
-            Err(_) => unreachable.push(shard),
-        }
-    }
-    Ok((answers, unreachable))
-}
-
 /// The time of the newest allocation of `number`, in its node's shard time, if a look-up reported
 /// it as `wall`.
 pub(super) async fn newest_at(
@@ -286,29 +146,9 @@ pub(super) async fn newest_at(
     number: PromoNumber,
     wall: Millis,
 ) -> Result<Option<Millis>, Problem> {
-    let (past, _) = holder(node, number, Millis(u64::MAX)).await?;
-    let held = past.held.filter(|held| held.allocated_wall == wall);
+    let newest = node.holder(number, Millis(u64::MAX)).await?.past;
+    let held = newest.held.filter(|held| held.allocated_wall == wall);
     Ok(held.map(|held| held.allocated_at))
-}
-
-/// The newer of two; if both are the same allocation, the combination of both.
-fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<PastAllocation> {
-    let (Some(one), Some(other)) = (&one, &other) else { return one.or(other) };
-    let is_same = one.allocated_at == other.allocated_at;
-    let rank = |held: &PastAllocation| {
-        let when = if is_same { Millis::ZERO } else { held.allocated_wall };
-        (when, held.pool.is_some())
-    };
-    let (older, newer) = if rank(one) < rank(other) { (one, other) } else { (other, one) };
-    let mut joined = newer.clone();
-    if is_same {
-        // The shard that took the number over knows how long its lockout is now.
-        joined.locked_until = joined.locked_until.max(older.locked_until);
-    }
-    // Each shard reports the next allocation of its own.
-    joined.next_allocated_at =
-        [joined.next_allocated_at, older.next_allocated_at].into_iter().flatten().min();
-    Some(joined)
 }
 
 /// A promo number in any usual form: `2000000000`, `200-000-0000`, `+12000000000`, `+49 30 123456`.

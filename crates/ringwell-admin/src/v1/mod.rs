@@ -31,7 +31,6 @@ use crate::Context;
 use crate::access::{Visitor, bearer};
 use crate::numbering;
 use crate::problem::Problem;
-pub(crate) use attribution::holder;
 pub use openapi::openapi;
 
 /// The maximum number of entries of one page, and the default.

@@ -6,6 +6,7 @@ use axum::body::Bytes;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Path, Query, State};
 use axum::http::StatusCode;
+use ringwell_core::Millis;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -19,6 +20,8 @@ use crate::service::{Service, now};
 const NAME_BYTES_MAX: usize = 200;
 /// The longest value, including its decimal point.
 const VALUE_BYTES_MAX: usize = 20;
+/// A result further in the future than this is a mistake: clocks differ by less.
+const FUTURE_MAX: Millis = Millis(3_600_000);
 /// The maximum number of lines of one upload.
 const LINES_MAX: usize = 2_000;
 
@@ -205,7 +208,13 @@ fn checked(new: New) -> Result<OutcomeRow, Problem> {
         parse_moment(&text)
             .ok_or_else(|| Problem::bad_request("at: write e.g. 2026-11-21T06:30:00Z"))
     };
-    let at = new.at.map(read).transpose()?.unwrap_or_else(now);
+    let now = now();
+    let at = new.at.map(read).transpose()?.unwrap_or(now);
+    if at > now + FUTURE_MAX {
+        let fault = "at: is in the future; an offset may be missing, as in \
+            2026-11-21T06:30:00-05:00";
+        return Err(Problem::bad_request(fault));
+    }
     let New { kind, value, currency, external_id, .. } = new;
     Ok(OutcomeRow { kind, value, currency, at, external_id })
 }

@@ -105,19 +105,21 @@ fn results_are_accepted_as_csv_and_exported_as_uploads() {
                main,CA3,Sale,1.00,EUR,,order-9\n\
                main,CA1,Sale,\"1,00\",EUR,,order-10\n\
                main,CA1,\"Sa\nle\",1.00,EUR,,order-11\n\
-               main,CA3,Sale,1.00,EUR,,order-12\n";
+               main,CA3,Sale,1.00,EUR,,order-12\n\
+               main,CA2,Sale,1.00,EUR,2150-01-01T00:00:00Z,order-13\n";
     let output = board.outcomes(csv);
     let (said, problems) = (output.stdout, String::from_utf8(output.stderr).unwrap());
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(said).unwrap();
-    assert_eq!(said, "recorded: 2, known already: 0, refused: 4\n");
+    assert_eq!(said, "recorded: 2, known already: 0, refused: 5\n");
     assert!(problems.contains("line 4: there is no such call"), "{problems}");
     assert!(problems.contains("line 5: value: a decimal number"), "{problems}");
     // A field with two lines.
     assert!(problems.contains("line 6: type, external_id"), "{problems}");
     assert!(problems.contains("line 8: there is no such call"), "{problems}");
+    assert!(problems.contains("line 9: at: is in the future"), "{problems}");
     let again = String::from_utf8(board.outcomes(csv).stdout).unwrap();
-    assert_eq!(again, "recorded: 0, known already: 2, refused: 4\n");
+    assert_eq!(again, "recorded: 0, known already: 2, refused: 5\n");
 
     let google = board.calls_say(&["export", "--format", "google-clicks"]);
     assert_eq!(

@@ -1,8 +1,6 @@
 //! The provider's wait for the document at 500 calls a second, beside batches.
 
-use std::fs::{self, DirEntry};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,66 +15,126 @@ const BATCHES: u32 = 1_000;
 const SENDERS: u32 = 50;
 /// The account's hook.
 const ANSWER: &str = "/t/main/answer";
+/// The length of a slot; its first [`SETTLING`] does not count, so that calls of the one before have
+/// been answered.
+const SLOT: Duration = Duration::from_millis(250);
+const SETTLING: Duration = Duration::from_millis(50);
 
-/// The latencies of requests in one interval, each from its due time, because a late sender has
-/// waited too.
-#[derive(Default)]
+/// The destination of the calls of a slot.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Calls {
+    Nowhere,
+    /// To the server that gets the batches.
+    Here,
+    /// To another process, which shares only the machine with it.
+    Elsewhere,
+}
+
+/// All orders of the three, so that each follows each other one equally often.
+const ORDERS: [[Calls; 3]; 6] = {
+    use Calls::{Elsewhere, Here, Nowhere};
+    [
+        [Nowhere, Here, Elsewhere],
+        [Here, Nowhere, Elsewhere],
+        [Nowhere, Elsewhere, Here],
+        [Elsewhere, Here, Nowhere],
+        [Here, Elsewhere, Nowhere],
+        [Elsewhere, Nowhere, Here],
+    ]
+};
+
+/// Requests in one slot, each with the time from when it was due, because a late sender has waited
+/// too.
+#[derive(Clone, Default)]
 struct Times {
     calls: Vec<Duration>,
     batches: Vec<Duration>,
 }
 
-/// Sends `calls` to `path`, and `batches` on `client`, each at its time, whether or not earlier ones
-/// were answered.
-fn measure(
-    (board, client): (&Switchboard, &mut Client),
-    span: Duration,
-    path: &str,
-    (calls, batches): (u32, u32),
-) -> Times {
-    static SERIES: AtomicU64 = AtomicU64::new(0);
-    let series = SERIES.fetch_add(1, Ordering::Relaxed);
-    let number = board.visitor("17");
-    let began = Instant::now() + Duration::from_millis(200);
-    let seconds = u32::try_from(span.as_secs()).unwrap();
-    let times = Mutex::new(Vec::new());
-    let batches = thread::scope(|scope| {
-        let (times, number) = (&times, &number);
-        let batches = scope.spawn(move || {
-            let mut times = Vec::new();
-            for batch in 0..batches * seconds {
-                let due = began + Duration::from_secs(1) * batch / batches;
-                thread::sleep(due.saturating_duration_since(Instant::now()));
-                let ask = Ask { pool: 16, id: batch.to_string() };
-                let body = batch::body(&[ask], &board.site.pools);
-                let answer = client.post(BULK, &[], &body).unwrap();
-                times.push(due.elapsed());
-                assert!(!batch::rows(&answer)[0].overflow, "{}", answer.body);
-            }
-            times
-        });
-        for sender in 0..SENDERS {
-            scope.spawn(move || {
-                step_back();
-                let twilio = Provider::twilio(&board.phone);
-                for call in (sender..calls * seconds).step_by(SENDERS as usize) {
-                    let due = began + Duration::from_secs(1) * call / calls;
-                    thread::sleep(due.saturating_duration_since(Instant::now()));
-                    // Each has a different caller, as most calls do.
-                    let from = 2_000_000_000 + series * 1_000_000 + u64::from(call);
-                    let ring = format!("CallSid=CA{series}x{call}&From=%2B1{from}&To=%2B1{number}");
-                    let answer = twilio.post(path, &ring);
-                    times.lock().unwrap().push(due.elapsed());
-                    let is_connected = answer.body.contains(">+18005550199</Number>");
-                    assert_eq!(is_connected, path == ANSWER, "{}", answer.body);
-                }
-            });
+/// A server that gets calls, and one that gets none but those of [`Calls::Elsewhere`].
+struct Servers<'a> {
+    here: &'a Switchboard,
+    elsewhere: &'a Switchboard,
+}
+
+/// A plan of requests, each sent at its time, whether or not earlier ones were answered.
+struct Plan {
+    began: Instant,
+    slots: Vec<Calls>,
+    times: Mutex<Vec<Times>>,
+}
+
+impl Plan {
+    fn new(slots: Vec<Calls>) -> Self {
+        let times = Mutex::new(vec![Times::default(); slots.len()]);
+        Self { began: Instant::now() + Duration::from_millis(200), slots, times }
+    }
+
+    /// The due times of requests at `rate`: when, and in which slot.
+    fn due(&self, rate: u32) -> impl Iterator<Item = (u32, Instant, usize)> {
+        let all = SLOT * u32::try_from(self.slots.len()).unwrap();
+        let count = u32::try_from(all.as_millis()).unwrap() * rate / 1000;
+        (0..count).map(move |nth| {
+            let since = Duration::from_secs(1) * nth / rate;
+            let slot = since.as_nanos() / SLOT.as_nanos();
+            (nth, self.began + since, usize::try_from(slot).unwrap())
+        })
+    }
+
+    /// Records a request that was due then and has just been answered.
+    fn note(&self, slot: usize, due: Instant, of: fn(&mut Times) -> &mut Vec<Duration>) {
+        let since = due - (self.began + SLOT * u32::try_from(slot).unwrap());
+        if since >= SETTLING {
+            of(&mut self.times.lock().unwrap()[slot]).push(due.elapsed());
         }
-        batches.join().unwrap()
-    });
-    let times = Times { calls: times.into_inner().unwrap(), batches };
-    assert_eq!(times.calls.len(), (calls * seconds) as usize);
-    times
+    }
+
+    fn send_batches(&self, board: &Switchboard, client: &mut Client) {
+        for (batch, due, slot) in self.due(BATCHES) {
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            let ask = Ask { pool: 16, id: batch.to_string() };
+            let body = batch::body(&[ask], &board.site.pools);
+            let answer = client.post(BULK, &[], &body).unwrap();
+            self.note(slot, due, |times| &mut times.batches);
+            assert!(!batch::rows(&answer)[0].overflow, "{}", answer.body);
+        }
+    }
+
+    /// Sends every call whose number has this remainder.
+    fn send_calls(&self, sender: u32, servers: &Servers<'_>, [here, elsewhere]: [u64; 2]) {
+        step_back();
+        let phones = [&servers.here.phone, &servers.elsewhere.phone].map(Provider::twilio);
+        for (call, due, slot) in self.due(RATE).filter(|(call, ..)| call % SENDERS == sender) {
+            let (twilio, number) = match self.slots[slot] {
+                Calls::Nowhere => continue,
+                Calls::Here => (&phones[0], here),
+                Calls::Elsewhere => (&phones[1], elsewhere),
+            };
+            thread::sleep(due.saturating_duration_since(Instant::now()));
+            // Each has a different caller, as most calls do.
+            let from = 2_000_000_000 + u64::from(call);
+            let ring = format!("CallSid=CA{call}&From=%2B1{from}&To=%2B1{number}");
+            let answer = twilio.post(ANSWER, &ring);
+            self.note(slot, due, |times| &mut times.calls);
+            assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
+        }
+    }
+
+    /// Sends everything, and returns the times of each slot.
+    fn run(self, servers: &Servers<'_>, sends_batches: bool) -> Vec<(Calls, Times)> {
+        let numbers = [servers.here, servers.elsewhere].map(|board| board.visitor("17"));
+        let mut client = servers.here.server.client();
+        thread::scope(|scope| {
+            let plan = &self;
+            for sender in 0..SENDERS {
+                scope.spawn(move || plan.send_calls(sender, servers, numbers));
+            }
+            if sends_batches {
+                scope.spawn(|| plan.send_batches(servers.here, &mut client));
+            }
+        });
+        self.slots.into_iter().zip(self.times.into_inner().unwrap()).collect()
+    }
 }
 
 /// Lets the batches' client and the server take the processor first: providers have processors of
@@ -85,21 +143,8 @@ fn step_back() {
     rustix::process::setpriority_process(None, 19).unwrap();
 }
 
-/// The processor time that the server's threads have used. `/proc/PID/stat` counts ticks, which
-/// is too coarse for threads that run for some microseconds.
-fn used(board: &Switchboard) -> Duration {
-    let tasks = fs::read_dir(format!("/proc/{}/task", board.server.pid())).unwrap();
-    let of = |task: DirEntry| {
-        // It may have ended meanwhile.
-        let stat = fs::read_to_string(task.path().join("schedstat")).unwrap_or_default();
-        let nanos = stat.split(' ').next().and_then(|nanos| nanos.parse().ok());
-        nanos.map_or(Duration::ZERO, Duration::from_nanos)
-    };
-    tasks.map(|task| of(task.unwrap())).sum()
-}
-
 /// The time that `of` thousandths of `times` do not exceed.
-fn percentile(times: &mut [Duration], of: usize) -> Duration {
+fn percentile(mut times: Vec<Duration>, of: usize) -> Duration {
     times.sort_unstable();
     times[(times.len() * of).div_ceil(1000) - 1]
 }
@@ -107,74 +152,77 @@ fn percentile(times: &mut [Duration], of: usize) -> Duration {
 #[test]
 fn every_call_is_connected_at_500_a_second() {
     let board = Switchboard::new("");
-    measure((&board, &mut board.server.client()), Duration::from_secs(1), ANSWER, (RATE, 0));
+    let servers = Servers { here: &board, elsewhere: &board };
+    let times = Plan::new(vec![Calls::Here; 4]).run(&servers, false);
+    let calls: usize = times.iter().map(|(_, times)| times.calls.len()).sum();
+    assert_eq!(calls, 400, "a fifth of each slot does not count");
 }
 
-/// Batches alone, twice, beside requests that are refused, and beside calls, in turns, so that other
-/// load affects all of them. The second series alone shows how much two equal ones differ, and the
-/// refused requests show the part of this program's own threads. The call log is in the data
-/// directory, and in turns with it in each database of `RINGWELL_RATE_DATABASES`, which are separated
-/// by spaces: `sqlite:PATH` or `postgres://...`.
+/// Batches alone, beside calls to their server, and beside the same calls to another process, in
+/// slots of a quarter of a second, so that other load affects all of them. Calls to the other
+/// process take the same processor time, so the difference is what calls and batches do to each
+/// other inside one server. `RINGWELL_RATE_DATABASE` is where the call log of both is: `sqlite:PATH`
+/// or `postgres://...`, instead of the data directory.
 #[test]
 #[ignore = "measures: run alone, with --ignored --nocapture"]
 fn a_document_is_out_soon_at_500_calls_a_second() {
-    const ROUNDS: usize = 15;
-    const SECONDS: u32 = 2;
-    let databases = std::env::var("RINGWELL_RATE_DATABASES").unwrap_or_default();
+    // Four minutes.
+    const BLOCKS: usize = 320;
     // Numbers return after a minute, so there are enough for any number of rounds.
     let pool = || Pool::new(16, 90_000, Duration::from_mins(1));
-    let mut boards = vec![("the data directory", Switchboard::with_pool(pool(), "", "", &[]))];
-    boards.extend(databases.split_whitespace().map(|it| (it, Switchboard::with_log(pool(), it))));
-    // One connection each, because its shard is chosen by the kernel, and batches on the shard that
-    // has the pool are faster.
-    let mut clients: Vec<Client> = boards.iter().map(|(_, board)| board.server.client()).collect();
-    let span = Duration::from_secs(u64::from(SECONDS));
-    let mut cost = vec![Duration::ZERO; boards.len()];
-    let (mut alone, mut again, mut refused) = (Vec::new(), Vec::new(), Vec::new());
-    // For each call log: p99 of batches, p50 and p99 of documents.
-    let mut beside: Vec<[Vec<Duration>; 3]> = boards.iter().map(|_| Default::default()).collect();
-    for _ in 0..ROUNDS {
-        let (board, client) = (&boards[0].1, &mut clients[0]);
-        let start = used(board);
-        let mut times = measure((board, client), span, ANSWER, (0, BATCHES));
-        alone.push(percentile(&mut times.batches, 990));
-        let alone_cost = used(board).saturating_sub(start);
-        let mut times = measure((board, client), span, "/t/unknown/answer", (RATE, BATCHES));
-        refused.push(percentile(&mut times.batches, 990));
-        println!("batch p99 {:?} alone, {:?} beside refused", alone.last(), refused.last());
-        for (at, ((log, board), client)) in boards.iter().zip(&mut clients).enumerate() {
-            let start = used(board);
-            let mut times = measure((board, client), span, ANSWER, (RATE, BATCHES));
-            cost[at] += used(board).saturating_sub(start + alone_cost);
-            let (batches, calls) = (&mut times.batches, &mut times.calls);
-            let row = [percentile(batches, 990), percentile(calls, 500), percentile(calls, 990)];
-            println!("{log}: batch p99 {:?}, document p50 {:?}, p99 {:?}", row[0], row[1], row[2]);
-            for (column, time) in beside[at].iter_mut().zip(row) {
-                column.push(time);
-            }
-        }
-        let mut times = measure((board, &mut clients[0]), span, ANSWER, (0, BATCHES));
-        again.push(percentile(&mut times.batches, 990));
+    let board = || match std::env::var("RINGWELL_RATE_DATABASE") {
+        Ok(database) => Switchboard::with_log(pool(), &database),
+        Err(_) => Switchboard::with_pool(pool(), "", "", &[]),
+    };
+    let (here, elsewhere) = (board(), board());
+    let slots = ORDERS.iter().cycle().take(BLOCKS).flatten().copied().collect();
+    let times = Plan::new(slots).run(&Servers { here: &here, elsewhere: &elsewhere }, true);
+    let of = |wanted| -> Vec<&Times> {
+        times.iter().filter(|(calls, _)| *calls == wanted).map(|(_, times)| times).collect()
+    };
+    let [alone, beside, other] = [Calls::Nowhere, Calls::Here, Calls::Elsewhere].map(of);
+    for (name, slots) in
+        [("alone", &alone), ("beside calls", &beside), ("beside calls to another process", &other)]
+    {
+        let [p50, p90, p99] = [500, 900, 990].map(|of| percentile(batches(slots), of));
+        println!("batches {name}: p50 {p50:?}, p90 {p90:?}, p99 {p99:?}");
     }
-    let both = median([&alone[..], &again].concat());
-    let (alone, again, refused) = (median(alone), median(again), median(refused));
-    println!(
-        "medians: batch p99 {alone:?} alone, {again:?} alone again, {both:?} of both, {refused:?} \
-         beside refused requests"
-    );
-    for (((log, _), columns), cost) in boards.iter().zip(beside).zip(cost) {
-        let [calls, p50, p99] = columns.map(median);
-        println!(
-            "beside calls logged in {log}: {calls:?}, {:.2} of both alone, {:.2} of beside refused; \
-             document p50 {p50:?}, p99 {p99:?}; processor time of the server for a call {:?}",
-            calls.as_secs_f64() / both.as_secs_f64(),
-            calls.as_secs_f64() / refused.as_secs_f64(),
-            cost / (RATE * SECONDS * u32::try_from(ROUNDS).unwrap()),
-        );
+    for of in [500, 900, 990] {
+        let [low, mid, high] = ratio(&beside, &other, of);
+        println!("p{of}: {mid:.2} of beside the other process (95 %: {low:.2} to {high:.2})");
+        let [low, mid, high] = ratio(&beside, &alone, of);
+        println!("p{of}: {mid:.2} of alone (95 %: {low:.2} to {high:.2})");
+        // Two halves of the same.
+        let [one, other] = [0, 1]
+            .map(|half| -> Vec<&Times> { alone.iter().skip(half).step_by(2).copied().collect() });
+        let [low, mid, high] = ratio(&one, &other, of);
+        println!("p{of}: {mid:.2} between halves of alone (95 %: {low:.2} to {high:.2})");
     }
+    let calls: Vec<Duration> = beside.iter().flat_map(|times| times.calls.clone()).collect();
+    let [p50, p99] = [500, 990].map(|of| percentile(calls.clone(), of));
+    println!("documents: p50 {p50:?}, p99 {p99:?}");
 }
 
-fn median(mut times: Vec<Duration>) -> Duration {
-    times.sort_unstable();
-    times[times.len() / 2]
+fn batches(slots: &[&Times]) -> Vec<Duration> {
+    slots.iter().flat_map(|times| times.batches.iter().copied()).collect()
+}
+
+/// The ratio of percentiles with its interval, by 400 draws of slots.
+fn ratio(over: &Vec<&Times>, under: &Vec<&Times>, of: usize) -> [f64; 3] {
+    let mut state = 1_u64;
+    let mut draw = |slots: &Vec<&Times>| -> Duration {
+        let drawn: Vec<&Times> = slots
+            .iter()
+            .map(|_| {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                slots[usize::try_from(state >> 33).unwrap() % slots.len()]
+            })
+            .collect();
+        percentile(batches(&drawn), of)
+    };
+    let mut ratios: Vec<f64> =
+        (0..400).map(|_| draw(over).as_secs_f64() / draw(under).as_secs_f64()).collect();
+    ratios.sort_unstable_by(f64::total_cmp);
+    let whole = |slots: &Vec<&Times>| percentile(batches(slots), of).as_secs_f64();
+    [ratios[10], whole(over) / whole(under), ratios[389]]
 }

@@ -137,8 +137,21 @@ impl ReleaseJson {
 #[serde(untagged)]
 pub(super) enum PastJson {
     Held(HeldJson),
-    Missing { missing: MissingJson },
+    Missing(MissingOnlyJson),
     Later { later: u64 },
+    Doubted { is_doubted: bool },
+}
+
+/// No holder, and the reason.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) struct MissingOnlyJson {
+    missing: MissingJson,
+    /// The time of the newest allocation, if nothing else is known of it. Older nodes ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    later: Option<u64>,
+    /// The end of the period of which answers were lost. Older nodes ignore it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    lost_until: Option<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -161,6 +174,9 @@ pub(super) struct HeldJson {
     /// The time of the next allocation at the shard that made it, if that is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
+    /// Whether a later one may have been made elsewhere.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_doubted: bool,
 }
 
 /// The keep-alives of an allocation in the form sent between nodes: times by the wall clock.
@@ -183,10 +199,17 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     let missing = past.missing.map(MissingJson::from);
     let later = past.later.map(|at| at.0);
     if let Some(held) = past.held.map(HeldJson::from) {
-        return Some(PastJson::Held(HeldJson { missing, later, ..held }));
+        let is_doubted = past.is_doubted;
+        return Some(PastJson::Held(HeldJson { missing, later, is_doubted, ..held }));
     }
-    let later = later.map(|later| PastJson::Later { later });
-    missing.map(|missing| PastJson::Missing { missing }).or(later)
+    match missing {
+        Some(missing) => {
+            let lost_until = past.lost_until.map(|at| at.0);
+            Some(PastJson::Missing(MissingOnlyJson { missing, later, lost_until }))
+        }
+        None if past.is_doubted => Some(PastJson::Doubted { is_doubted: true }),
+        None => later.map(|later| PastJson::Later { later }),
+    }
 }
 
 /// Converts from the form sent between nodes.
@@ -195,11 +218,17 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
         None => Past::default(),
         Some(PastJson::Held(held)) => {
             let (missing, later) = (held.missing.map(Missing::from), held.later.map(Millis));
-            Past { held: Some(held.into()), missing, later }
+            let is_doubted = held.is_doubted;
+            Past { held: Some(held.into()), missing, is_doubted, lost_until: None, later }
         }
-        Some(PastJson::Missing { missing }) => {
-            Past { missing: Some(missing.into()), ..Past::default() }
-        }
+        Some(PastJson::Missing(MissingOnlyJson { missing, later, lost_until })) => Past {
+            held: None,
+            missing: Some(missing.into()),
+            is_doubted: false,
+            lost_until: lost_until.map(Millis),
+            later: later.map(Millis),
+        },
+        Some(PastJson::Doubted { is_doubted }) => Past { is_doubted, ..Past::default() },
         Some(PastJson::Later { later }) => Past { later: Some(Millis(later)), ..Past::default() },
     }
 }
@@ -240,6 +269,7 @@ impl From<PastAllocation> for HeldJson {
             }),
             missing: None,
             later: None,
+            is_doubted: false,
         }
     }
 }
@@ -279,10 +309,12 @@ mod tests {
             keep_alives: None,
         };
         let later = Some(Millis(15));
-        let reasons = [(None, None), (None, later), (Some(Missing::TooLong), None)];
-        for (missing, later) in reasons.into_iter().chain([(Some(Missing::NotKept), None)]) {
+        let kinds = [None, Some(Missing::TooLong), Some(Missing::NotKept)];
+        for (missing, later) in kinds.into_iter().flat_map(|it| [(it, None), (it, later)]) {
             for held in [None, Some(held.clone())] {
-                let past = Past { held, missing, later };
+                let lost_until = later.filter(|_| held.is_none() && missing.is_some());
+                let is_doubted = held.is_some() && later.is_some();
+                let past = Past { held, missing, is_doubted, lost_until, later };
                 let text = serde_json::to_string(&past_to_json(past.clone())).unwrap();
                 assert_eq!(text.contains("missing"), missing.is_some(), "{text}");
                 assert_eq!(text.contains("later"), later.is_some(), "{text}");

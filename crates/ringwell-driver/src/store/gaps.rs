@@ -133,8 +133,16 @@ impl Gaps {
             concerns(gap) && since < gap.to && free_from < at.min(gap.to) && gap.from < at
         };
         let is_named = past.missing.is_none() || past.held.is_some();
-        let is_missing = is_named && self.0.iter().any(is_lost);
-        Past { missing: if is_missing { Some(Missing::NotKept) } else { past.missing }, ..past }
+        let lost = self.0.iter().filter(|gap| is_named && is_lost(gap));
+        match lost.map(|gap| Millis(gap.to)).max() {
+            Some(until) => Past {
+                missing: Some(Missing::NotKept),
+                lost_until: Some(until),
+                is_doubted: past.is_doubted,
+                ..Past::default()
+            },
+            None => past,
+        }
     }
 }
 

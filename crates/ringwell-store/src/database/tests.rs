@@ -1,6 +1,7 @@
 use sqlx::{Executor, Row};
 
 use super::{Database, Location};
+use crate::is_full;
 use crate::schema::{Schema, Step};
 
 const SCHEMA: Schema = Schema {
@@ -26,6 +27,19 @@ async fn a_transaction_that_the_database_has_ended_does_not_spoil_its_connection
     let mut tx = database.read().await.unwrap();
     let row = tx.fetch_one("SELECT count(*), min(line) FROM lines").await.unwrap();
     assert_eq!((row.get::<i64, _>(0), row.get::<String, _>(1)), (3, "kept".to_owned()));
+}
+
+#[tokio::test]
+async fn a_full_disk_is_known_by_its_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let location = Location::File(folder.path().join("test.sqlite"));
+    let database = Database::open(&location, &SCHEMA).await.unwrap();
+    let mut tx = database.write().await.unwrap();
+    tx.execute("PRAGMA max_page_count = 8").await.unwrap();
+    let error = tx.execute("INSERT INTO lines VALUES (hex(zeroblob(100000)))").await.unwrap_err();
+    assert!(is_full(&error), "{error}");
+    let error = database.read().await.unwrap().execute("SELECT nothing").await.unwrap_err();
+    assert!(!is_full(&error), "{error}");
 }
 
 /// SQLite would go on with the file that no longer has a name.

@@ -1,0 +1,301 @@
+//! The holder of a number, by the answers of all shards.
+//!
+//! A number may have moved between shards, and its history stays where it was written, so every
+//! shard is asked ([`crate::lookup`] has its part). The newest allocation that began at or before the
+//! requested time counts, by the wall clock.
+
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_directory::Entry;
+use ringwell_engine::{Missing, Moment, Past, PastAllocation};
+use tokio::sync::oneshot;
+
+use crate::canary::{Bug, planted};
+use crate::message::Message;
+use crate::node::Node;
+use crate::queue::Peers;
+
+/// The reason why a shard of this process did not answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AskError {
+    /// Its queue is full.
+    #[error("a shard is busy; try again")]
+    Busy,
+    /// Its thread has ended.
+    #[error("a shard has stopped")]
+    Stopped,
+}
+
+/// The reason why a holder cannot be named.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum HolderError {
+    /// A shard of this process did not answer.
+    #[error(transparent)]
+    Ask(#[from] AskError),
+    /// The reason of a shard that must answer: one of this process, or the number's owner.
+    #[error("{0}")]
+    Unanswered(String),
+}
+
+/// The answer of each shard that `peers` reach about the holder of `number` at `at`, with the
+/// keep-alives of the allocation if `keep_alives`, for which nodes of an older version do not
+/// answer. A shard that did not answer is listed with its reason.
+///
+/// # Errors
+/// [`AskError`].
+pub async fn ask(
+    peers: &Peers,
+    (number, at): (PromoNumber, Moment),
+    keep_alives: bool,
+) -> Result<Vec<(u16, Result<Past, String>)>, AskError> {
+    let mut asked = Vec::new();
+    for shard in peers.shards() {
+        let (reply, answer) = oneshot::channel();
+        let message = Message::Attribution { number, at, keep_alives, reply };
+        if !peers.send(shard, message) {
+            return Err(AskError::Busy);
+        }
+        asked.push((shard, answer));
+    }
+    let mut answers = Vec::with_capacity(asked.len());
+    for (shard, answer) in asked {
+        answers.push((shard, answer.await.map_err(|_| AskError::Stopped)?));
+    }
+    Ok(answers)
+}
+
+/// The combined answers of the shards.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Joined {
+    /// The holder; with one, [`Missing::TooLong`] means that its record could not be read in time.
+    pub past: Past,
+    /// Shards of other nodes that could not be reached: they may have older allocations.
+    pub unreachable: Vec<u16>,
+}
+
+impl Joined {
+    /// A shard that could not be reached and may have the record that is missing: asking again may
+    /// help.
+    #[must_use]
+    pub fn lacks(&self) -> Option<u16> {
+        let Past { held, missing, .. } = &self.past;
+        let lacks_record = held.as_ref().map_or(missing.is_some(), |held| held.pool.is_none());
+        self.unreachable.first().copied().filter(|_| lacks_record)
+    }
+}
+
+/// The holder of `number` at `at`, by the wall clock.
+///
+/// # Errors
+/// [`HolderError`]; the number's owner must be among the shards that answer.
+pub async fn holder(
+    node: &Node,
+    peers: &Peers,
+    number: PromoNumber,
+    at: Millis,
+) -> Result<Joined, HolderError> {
+    let directory = node.directory();
+    let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
+    let owner = pool.map(Entry::shard);
+    LookUp { node, peers, number, owner }.holder(at).await
+}
+
+/// A look-up in progress.
+struct LookUp<'a> {
+    node: &'a Node,
+    peers: &'a Peers,
+    number: PromoNumber,
+    /// The shard whose pool has the number now.
+    owner: Option<u16>,
+}
+
+/// An allocation after the one that a shard has named.
+struct Later {
+    /// Its time at the shard that made it.
+    made_at: Millis,
+    /// The time of its arrival at the shard that answers, if that is known.
+    arrived: Option<Millis>,
+}
+
+/// Allocations that a shard may have made and does not know any more.
+struct Gap {
+    missing: Missing,
+    /// The newest allocation that the shard knows, if another one made it.
+    newest: Option<Millis>,
+    /// See [`Past::lost_until`].
+    until: Option<Millis>,
+}
+
+/// The record of an allocation at the shard that made it.
+struct Made {
+    found: Option<PastAllocation>,
+    /// Whether a shard could not read its records in time.
+    took_long: bool,
+}
+
+impl LookUp<'_> {
+    async fn holder(&self, at: Millis) -> Result<Joined, HolderError> {
+        let (mut answers, unreachable) = self.ask_all(Moment::Wall(at)).await?;
+        // If an allocation is known without its record, its time is still known.
+        let is_unread = |past: &Past| past.held.is_some() && past.missing == Some(Missing::TooLong);
+        let mut gaps: Vec<_> =
+            { answers.iter() }.filter(|(_, past)| !is_unread(past)).filter_map(Gap::new).collect();
+        // Clocks of nodes differ, but the owner knows which allocation is the newest.
+        let of_owner = answers.iter().find(|(shard, _)| self.owner == Some(*shard));
+        let of_owner = of_owner.filter(|(_, past)| !past.is_doubted);
+        if of_owner.is_none() && !unreachable.is_empty() {
+            // A shard that cannot be reached may have handed it out since.
+            gaps.push(Gap { missing: Missing::NotKept, newest: None, until: None });
+        }
+        let of_owner = of_owner.and_then(|(_, past)| past.held.as_ref());
+        let present = of_owner.filter(|held| held.next_allocated_at.is_none());
+        let present = present.filter(|_| !planted(Bug::OwnerNotBelieved));
+        let present = present.map(|held| held.allocated_at);
+        let mut took_long = answers.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
+        let later: Vec<_> = answers.iter_mut().filter_map(|(_, past)| Later::take(past)).collect();
+        let held = |(shard, past): (u16, Past)| past.held.map(|held| (shard, held));
+        let answers: Vec<(u16, PastAllocation)> = answers.into_iter().filter_map(held).collect();
+        let is_present = |held: &PastAllocation| present == Some(held.allocated_at);
+        let of_owner = { answers.iter() }
+            .find(|(shard, held)| self.owner == Some(*shard) && is_present(held))
+            .map(|(_, held)| held);
+        let mut held = of_owner.cloned().or_else(|| newest(answers.iter().map(|(_, held)| held)));
+        if let Some(received) = held.as_ref().filter(|held| held.pool.is_none()) {
+            let made = self.record(received.allocated_at).await?;
+            took_long = made.took_long;
+            if made.found.as_ref().is_some_and(|made| made.allocated_wall > at) {
+                // It came here before it was made: a clock was wrong.
+                let missing = Some(Missing::NotKept);
+                return Ok(Joined { past: Past { missing, ..Past::default() }, unreachable });
+            }
+            let received = completed(received, made.found);
+            let is_record = |(_, held): &&(u16, PastAllocation)| held.pool.is_some();
+            let others = answers.iter().filter(is_record).map(|(_, held)| held);
+            // It may be older than its arrival here.
+            held = match received.pool {
+                Some(_) if !is_present(&received) => newest(others.chain([&received])),
+                _ => Some(received),
+            };
+        }
+        let is_certain = held.as_ref().is_some_and(is_present);
+        let (held, missing) = match held {
+            Some(held) if is_certain => (Some(held), None),
+            // That the lockout ran proves nothing: it may have been ended at another shard, or
+            // lengthened here since.
+            Some(held) => match gaps.iter().find(|gap| gap.may_follow(&held)) {
+                Some(gap) => (None, Some(gap.missing)),
+                None => (Some(held), None),
+            },
+            None => (None, gaps.first().map(|gap| gap.missing)),
+        };
+        let is_unread = held.as_ref().is_some_and(|held| held.pool.is_none() && took_long);
+        let missing = missing.or(is_unread.then_some(Missing::TooLong));
+        let past = Past { held, missing, ..Past::default() };
+        let past = if is_certain { past } else { self.before(past, later).await? };
+        Ok(Joined { past, unreachable })
+    }
+
+    /// Corrects `past` by allocations that came later, whose times only the shards that made them
+    /// know: if a record is gone, or its node is, the number may have been that visitor's at `at`.
+    async fn before(&self, mut past: Past, later: Vec<Later>) -> Result<Past, HolderError> {
+        for Later { made_at, arrived } in later {
+            let is_before = |held: &PastAllocation| {
+                held.allocated_at != made_at && arrived.is_none_or(|it| it > held.allocated_wall)
+            };
+            if !past.held.as_ref().is_none_or(is_before) {
+                continue;
+            }
+            let made = self.record(made_at).await?.found;
+            if made.is_none() {
+                return Ok(Past { missing: Some(Missing::NotKept), ..Past::default() });
+            }
+            let then = made.map(|made| made.allocated_wall).or(arrived);
+            if let Some(held) = &mut past.held {
+                held.next_allocated_at = held.next_allocated_at.into_iter().chain(then).min();
+            }
+        }
+        Ok(past)
+    }
+
+    /// The record of the allocation that was made at `made_at` by the clock of its node.
+    async fn record(&self, made_at: Millis) -> Result<Made, HolderError> {
+        let (there, _) = self.ask_all(Moment::Shard(made_at)).await?;
+        let took_long = there.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
+        let is_it = |held: &PastAllocation| held.pool.is_some() && held.allocated_at == made_at;
+        let found = there.into_iter().filter_map(|(_, past)| past.held).find(is_it);
+        Ok(Made { found: found.filter(|_| !planted(Bug::RecordsStayBehind)), took_long })
+    }
+
+    /// The answer of each shard, and the shards of other nodes that could not be reached.
+    async fn ask_all(&self, at: Moment) -> Result<(Vec<(u16, Past)>, Vec<u16>), HolderError> {
+        let (mut answers, mut unreachable) = (Vec::new(), Vec::new());
+        for (shard, answer) in ask(self.peers, (self.number, at), false).await? {
+            match answer {
+                Ok(past) => answers.push((shard, past)),
+                Err(reason) if self.node.is_own(shard) || self.owner == Some(shard) => {
+                    return Err(HolderError::Unanswered(reason));
+                }
+                Err(_) => unreachable.push(shard),
+            }
+        }
+        Ok((answers, unreachable))
+    }
+}
+
+impl Gap {
+    fn new((_, past): &(u16, Past)) -> Option<Self> {
+        let missing = past.missing?;
+        Some(Self { missing, newest: past.later, until: past.lost_until })
+    }
+
+    /// Whether an allocation that is missing may have been after `held`.
+    fn may_follow(&self, held: &PastAllocation) -> bool {
+        let is_over = self.until.is_some_and(|until| until <= held.allocated_wall);
+        self.newest != Some(held.allocated_at) && !is_over
+    }
+}
+
+impl Later {
+    fn take(past: &mut Past) -> Option<Self> {
+        let made_at =
+            past.later.take().filter(|_| past.held.is_some() || past.missing.is_none())?;
+        let arrived = past.held.as_mut().and_then(|held| held.next_allocated_at.take());
+        Some(Self { made_at, arrived })
+    }
+}
+
+/// The allocation that its number's owner knows without its record, with that record.
+fn completed(foreign: &PastAllocation, made: Option<PastAllocation>) -> PastAllocation {
+    let Some(made) = made else { return foreign.clone() };
+    PastAllocation {
+        pool: made.pool,
+        params: made.params,
+        // The owner only knows when the number arrived.
+        allocated_wall: made.allocated_wall.min(foreign.allocated_wall),
+        ..foreign.clone()
+    }
+}
+
+/// The newest of the answers by the wall clocks of their nodes.
+fn newest<'a>(all: impl Iterator<Item = &'a PastAllocation>) -> Option<PastAllocation> {
+    all.fold(None, |one, other| join(one, Some(other.clone())))
+}
+
+/// The newer of two; if both are the same allocation, the combination of both.
+fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<PastAllocation> {
+    let (Some(one), Some(other)) = (&one, &other) else { return one.or(other) };
+    let is_same = one.allocated_at == other.allocated_at;
+    let rank = |held: &PastAllocation| {
+        let when = if is_same { Millis::ZERO } else { held.allocated_wall };
+        (when, held.pool.is_some())
+    };
+    let (older, newer) = if rank(one) < rank(other) { (one, other) } else { (other, one) };
+    let mut joined = newer.clone();
+    if is_same {
+        // The shard that took the number over knows how long its lockout is now.
+        joined.locked_until = joined.locked_until.max(older.locked_until);
+    }
+    // Each shard reports the next allocation of its own.
+    joined.next_allocated_at =
+        [joined.next_allocated_at, older.next_allocated_at].into_iter().flatten().min();
+    Some(joined)
+}
