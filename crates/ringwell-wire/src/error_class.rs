@@ -84,6 +84,11 @@ pub enum RequestError {
         /// The accepted bytes.
         limit: usize,
     },
+    /// A compressed body decodes to many times its size.
+    Inflated {
+        /// The accepted bytes of a body of this compressed size.
+        limit: usize,
+    },
     /// Path and query are longer than the server accepts.
     UriTooLong {
         /// The most bytes accepted.
@@ -223,7 +228,7 @@ impl RequestError {
             Self::NotFound => 404,
             Self::Method { .. } => 405,
             Self::TooSlow => 408,
-            Self::TooManyRows { .. } | Self::TooLarge { .. } => 413,
+            Self::TooManyRows { .. } | Self::TooLarge { .. } | Self::Inflated { .. } => 413,
             Self::UriTooLong { .. } => 414,
             Self::Coding => 415,
             Self::HeadTooLarge => 431,
@@ -260,6 +265,7 @@ impl RequestError {
             | Self::TooManyRows { .. }
             | Self::TooDeep
             | Self::TooLarge { .. }
+            | Self::Inflated { .. }
             | Self::UriTooLong { .. }
             | Self::TooSlow
             | Self::Broken
@@ -288,6 +294,13 @@ impl RequestError {
             Self::TooDeep => "the JSON is nested too deeply",
             Self::TooLarge { limit } => {
                 return format!("the body may have at most {limit} bytes").into();
+            }
+            Self::Inflated { limit } => {
+                return format!(
+                    "a body compressed to this size may decode to at most {limit} bytes: send it \
+                     uncompressed"
+                )
+                .into();
             }
             Self::UriTooLong { limit } => {
                 return format!("path and query may have at most {limit} bytes").into();
