@@ -90,13 +90,18 @@ pub(crate) fn open(
             let loaded = store.load_all().await?;
             // Runs before the first number is handed out: no other process may hand out a number
             // that this node still serves.
-            store.confirm(node, loaded.version, now()).await?;
+            if !store.confirm_again(node, loaded.version, now()).await? {
+                tracing::error!(
+                    "the disk of the directory's database is full: the server serves the pools \
+                     that it confirmed before, and nothing can be changed until there is room"
+                );
+            }
             let noted = store.journal(node).await?;
             Ok::<_, StoreError>((store, loaded, noted))
         })
     };
     let read = behind_the_shards(read)?;
-    let (store, loaded, noted) = read.context("the directory's database")?;
+    let (store, loaded, noted) = read.map_err(|error| explained(database, error))?;
     journals::compare(config, noted.as_deref())?;
     if loaded.pools.is_empty() && had_journals {
         tracing::warn!(
@@ -112,6 +117,19 @@ pub(crate) fn open(
     let directory =
         Directory { runtime, store, node, version, sites_of_file, sites, naming, claim };
     Ok((directory, loaded.pools, together))
+}
+
+/// The error of a database that cannot be opened, with its file if that explains it.
+fn explained(database: &Database, error: StoreError) -> anyhow::Error {
+    let is_full = error.has_full_disk();
+    let error = anyhow::Error::from(error);
+    match database {
+        Database::File(path) if is_full => error.context(format!(
+            "the directory's database {} must be written, and its disk is full: make room on it",
+            path.display()
+        )),
+        _ => error.context("the directory's database"),
+    }
 }
 
 /// The web sites of the configuration and those of the database, whose settings take precedence.

@@ -3,12 +3,52 @@
 //!
 //! Owns one column of the table of nodes. Source: docs/spec/cluster.md, "A lost disk".
 
+use ringwell_core::Millis;
 use sqlx::Row;
 
 use crate::StoreError;
+use crate::row::from_db;
 use crate::store::Store;
 
+impl StoreError {
+    /// Whether the disk of SQLite's file is full.
+    #[must_use]
+    pub fn has_full_disk(&self) -> bool {
+        let Self::Database(sqlx::Error::Database(error)) = self else { return false };
+        // SQLite's FULL, in the low byte of an extended code.
+        let code = error.code().and_then(|code| code.parse::<u32>().ok());
+        code.is_some_and(|code| code & 0xff == 13)
+    }
+}
+
 impl Store {
+    /// Confirms `version` as [`Self::confirm`] does. While the disk is full, a node that confirmed
+    /// it before, and was restarted, may serve it all the same. Returns whether it was recorded.
+    ///
+    /// # Errors
+    /// [`StoreError::Database`].
+    pub async fn confirm_again(
+        &self,
+        node: &str,
+        version: u64,
+        at: Millis,
+    ) -> Result<bool, StoreError> {
+        match self.confirm(node, version, at).await {
+            Err(error) if error.has_full_disk() && self.confirmed(node).await? == Some(version) => {
+                Ok(false)
+            }
+            confirmed => confirmed.map(|()| true),
+        }
+    }
+
+    /// The version that `node` confirmed last.
+    async fn confirmed(&self, node: &str) -> Result<Option<u64>, StoreError> {
+        let mut tx = self.database.read().await?;
+        let query = sqlx::query("SELECT applied_version FROM nodes WHERE name = $1");
+        let row = query.bind(node.to_owned()).fetch_optional(&mut *tx).await?;
+        row.map(|row| from_db(row.try_get(0)?, "a version")).transpose()
+    }
+
     /// The name of the data directory that `node` served last; `None` if it has named none.
     ///
     /// # Errors

@@ -30,7 +30,10 @@ impl Naming {
         let named = Identity::read(&OsFiles, data).ok().flatten();
         let named = named.filter(|name| self.noted.as_ref() != Some(&name.id));
         if let Some(name) = named.filter(|_| !is_restored(&OsFiles, data)) {
-            store.note_journal(node, &name.id).await?;
+            // A restart need not write, which a full disk would prevent.
+            if store.journal(node).await?.as_deref() != Some(&*name.id) {
+                store.note_journal(node, &name.id).await?;
+            }
             self.noted = Some(name.id);
         }
         Ok(())

@@ -55,6 +55,11 @@ impl Rig {
         Self { location, _folder: Some(folder) }
     }
 
+    #[allow(dead_code, reason = "not every program has tests on another disk")]
+    pub(crate) fn sqlite_at(path: PathBuf) -> Self {
+        Self { location: Location::File(path), _folder: None }
+    }
+
     pub(crate) fn postgres() -> Self {
         static SERVER: OnceLock<Server> = OnceLock::new();
         Self::on(SERVER.get_or_init(Server::start))
