@@ -6,7 +6,7 @@ use std::pin::Pin;
 use ringwell_core::{Millis, PoolId, PromoNumber};
 use serde::{Deserialize, Serialize};
 
-pub use crate::confidence::CANDIDATES_MAX;
+pub use crate::confidence::LOOKED_UP_MAX;
 use crate::confidence::{Candidate, Confidence, confidence, probabilities};
 
 /// The result of a call's attribution.
@@ -165,7 +165,8 @@ impl Attributed {
 }
 
 impl Attribution {
-    /// The answer for a call at `at` to a number served by `serving` and held by `held`.
+    /// The answer for a call at `at` to a number served by `serving` and held by `held`, the newest
+    /// [`LOOKED_UP_MAX`] allocations.
     #[must_use]
     pub fn of(at: Millis, serving: &[Serving], held: &[ReportedAllocation]) -> Self {
         let pool_of = |it: &Serving| PoolRef { id: it.pool.0, name: it.name.clone() };
@@ -265,7 +266,17 @@ fn the_newest_visitor_is_named_and_the_others_are_listed() {
     assert_eq!(found.earlier.len(), 1);
     assert!(found.earlier[0].late);
     assert!(found.confidence.unwrap().reason.contains("1 earlier visitor"));
-    assert_eq!(Attribution::of(at, &[own], &[]).outcome, Attributed::None);
+    assert_eq!(Attribution::of(at, std::slice::from_ref(&own), &[]).outcome, Attributed::None);
+    // A number that was handed out exactly four times has no earlier visitors.
+    let all: Vec<_> = (0..5).map(|it| visitor(60 + it, "d")).collect();
+    let sum = |count: usize| {
+        let found = Attribution::of(at, std::slice::from_ref(&own), &all[..count]);
+        let shown = found.allocation.into_iter().chain(found.earlier).map(|it| it.probability);
+        let shown: Vec<_> = shown.collect();
+        assert_eq!(shown.len(), 4, "{shown:?}");
+        shown.iter().sum::<f64>()
+    };
+    assert!((sum(4) - 1.0).abs() < 0.005 && sum(5) < 0.5, "{} {}", sum(4), sum(5));
     let shared = Serving { pool: PoolId(7), name: None, is_overflow: true };
     let found = Attribution::of(at, std::slice::from_ref(&shared), &[visitor(3600, "a")]);
     assert_eq!(found.outcome, Attributed::Overflow);

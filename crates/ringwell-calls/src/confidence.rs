@@ -14,6 +14,9 @@ const DELAYS: [(f64, f64); 3] = [(0.80, 180.0), (0.15, 1_800.0), (0.05, 21_600.0
 /// The maximum number of allocations that are examined, the newest first.
 pub const CANDIDATES_MAX: usize = 4;
 
+/// The number of allocations to look up: one more shows whether there are earlier ones.
+pub const LOOKED_UP_MAX: usize = CANDIDATES_MAX + 1;
+
 /// Below this the call is shown with its candidates and counted for none of them.
 pub const ABSTAIN_BELOW: f64 = 0.5;
 
@@ -46,25 +49,29 @@ pub fn density(delay_s: f64) -> f64 {
     DELAYS.iter().map(|(share, mean)| share / mean * (-delay_s / mean).exp()).sum()
 }
 
-/// The probability of each of `candidates` for a call at `at`, in their order. Sums to 1, or to
-/// less if the list is full, because earlier visitors may have called too.
+/// The probability of each of `candidates` for a call at `at`, in their order, of at most
+/// [`LOOKED_UP_MAX`] allocations that were looked up. Those beyond [`CANDIDATES_MAX`] get none: then
+/// the sum is less than 1, because earlier visitors may have called too.
 #[must_use]
-pub fn probabilities(at: Millis, candidates: &[Candidate]) -> Vec<f64> {
+pub fn probabilities(at: Millis, looked_up: &[Candidate]) -> Vec<f64> {
+    let candidates = &looked_up[..looked_up.len().min(CANDIDATES_MAX)];
+    let have_earlier = looked_up.len() > candidates.len();
     let score = |it: &Candidate| {
         let weight = if it.has_just_tapped(at) { TAP_WEIGHT } else { 1.0 };
         weight * density(delay_s(at, it.tapped_at.unwrap_or(it.allocated_at)))
     };
     let scores: Vec<f64> = candidates.iter().map(score).collect();
-    let sum = scores.iter().sum::<f64>() + before(at, candidates);
+    let before = if have_earlier { before(at, candidates) } else { 0.0 };
+    let sum = scores.iter().sum::<f64>() + before;
     scores.iter().map(|score| if sum > 0.0 { score / sum } else { 0.0 }).collect()
 }
 
-/// The score of all visitors before `candidates`, if there may be some: assumes that the number was
+/// The score of all visitors before `candidates`: assumes that the number was
 /// handed out as often before as after. Without this, the confidence would be too high for a number
 /// that is handed out often.
 fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     let (Some(newest), Some(oldest)) = (candidates.first(), candidates.last()) else { return 0.0 };
-    if candidates.len() < CANDIDATES_MAX {
+    if candidates.len() < 2 {
         return 0.0;
     }
     #[expect(clippy::cast_precision_loss, reason = "four")]
@@ -78,12 +85,12 @@ fn before(at: Millis, candidates: &[Candidate]) -> f64 {
     DELAYS.iter().map(of).sum()
 }
 
-/// The confidence in the first of `candidates`, the newest allocation. `late`: its lockout was over
-/// at the time of the call; `None` without candidates.
+/// The confidence in the first of the allocations that were looked up, the newest one. `late`: its
+/// lockout was over at the time of the call; `None` if there is none.
 #[must_use]
-pub fn confidence(at: Millis, candidates: &[Candidate], late: bool) -> Option<Confidence> {
-    let first = candidates.first()?;
-    let value = probabilities(at, candidates).first().copied().unwrap_or_default();
+pub fn confidence(at: Millis, looked_up: &[Candidate], late: bool) -> Option<Confidence> {
+    let first = looked_up.first()?;
+    let value = probabilities(at, looked_up).first().copied().unwrap_or_default();
     let value = (value * 1000.0).round() / 1000.0;
     let delay = delay_s(at, first.allocated_at);
     let tapped = match first.tapped_at {
@@ -91,9 +98,12 @@ pub fn confidence(at: Millis, candidates: &[Candidate], late: bool) -> Option<Co
         Some(tap) => format!(", {} after the visitor tapped it", span(delay_s(at, tap))),
     };
     let shown = format!("called {} after the number was shown{tapped}", span(delay));
-    let others = match candidates.len() - 1 {
+    let others = match looked_up.len() - 1 {
         0 => "no other visitor had it before".to_owned(),
         1 => "1 earlier visitor of the number may be the caller".to_owned(),
+        CANDIDATES_MAX => {
+            format!("{CANDIDATES_MAX} or more earlier visitors of the number may be the caller")
+        }
         more => format!("{more} earlier visitors of the number may be the caller"),
     };
     let over =
@@ -164,16 +174,23 @@ mod tests {
     fn visitors_before_the_oldest_candidate_count_too() {
         let at = Millis(100_000_000);
         let ages = |count: u64| (0..count).map(|it| 600 + it * 1_200).collect::<Vec<_>>();
-        let four = probabilities(at, &candidates(&ages(4), at));
+        let four = probabilities(at, &candidates(&ages(5), at));
+        assert_eq!(four.len(), CANDIDATES_MAX);
         // The result of evaluating all of them.
         let all: f64 = (0..200_u32).map(|it| density(600.0 + f64::from(it) * 1_200.0)).sum();
         assert!((four[0] - density(600.0) / all).abs() < 1e-4, "{four:?}");
-        let three = probabilities(at, &candidates(&ages(3), at));
-        assert!((three.iter().sum::<f64>() - 1.0).abs() < 1e-9 && four.iter().sum::<f64>() < 0.99);
+        assert!(four.iter().sum::<f64>() < 0.99);
+        for only in [3, 4] {
+            let all = probabilities(at, &candidates(&ages(only), at));
+            assert!((all.iter().sum::<f64>() - 1.0).abs() < 1e-9, "{all:?}");
+        }
         // All at the same time.
         assert!(
-            probabilities(at, &candidates(&[60; 4], at)).iter().all(|it| (it - 0.25).abs() < 1e-9)
+            probabilities(at, &candidates(&[60; 5], at)).iter().all(|it| (it - 0.25).abs() < 1e-9)
         );
+        let reason = |count| confidence(at, &candidates(&ages(count), at), false).unwrap().reason;
+        assert!(reason(4).ends_with("; 3 earlier visitors of the number may be the caller"));
+        assert!(reason(5).contains("; 4 or more earlier visitors"), "{}", reason(5));
     }
 
     #[test]

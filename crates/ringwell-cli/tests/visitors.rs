@@ -221,3 +221,33 @@ fn a_tap_is_stored_and_makes_the_attribution_of_the_call_surer() {
     assert!((1..=2).contains(&keep_alives), "{call:#}");
     assert_eq!(call["keep_alives"], json!({ "count": keep_alives, "more": false }));
 }
+
+#[test]
+fn earlier_visitors_are_assumed_only_if_there_were_any() {
+    let shop = Shop::open(1, Duration::from_millis(300));
+    let mut client = shop.server.client();
+    let next = |client: &mut Client, name: &str| {
+        let until = Instant::now() + Duration::from_secs(10);
+        loop {
+            if let Some(given) = Shop::visit(client, name) {
+                return number(&given);
+            }
+            assert!(Instant::now() < until, "the number does not become free");
+            thread::sleep(Duration::from_millis(20));
+        }
+    };
+    let probabilities = |number: &str| {
+        let call = shop.call(&shop.ring(number));
+        let attribution = &call["attribution"];
+        let newest = attribution["confidence"]["value"].as_f64().unwrap();
+        let earlier = attribution["earlier"].as_array().unwrap().iter();
+        let earlier: Vec<_> = earlier.map(|it| it["probability"].as_f64().unwrap()).collect();
+        assert_eq!(earlier.len(), 3, "{call:#}");
+        (newest, newest + earlier.iter().sum::<f64>())
+    };
+    let given = (0..4).map(|visitor| next(&mut client, &format!("v{visitor}"))).last().unwrap();
+    let (newest, sum) = probabilities(&given);
+    assert!((0.2..0.4).contains(&newest) && (sum - 1.0).abs() < 0.005, "{newest} {sum}");
+    let (newest, sum) = probabilities(&next(&mut client, "v4"));
+    assert!(newest < 0.2 && sum < 0.5, "{newest} {sum}");
+}

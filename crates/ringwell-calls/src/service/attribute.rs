@@ -6,7 +6,7 @@ use std::time::Duration;
 use ringwell_core::Millis;
 
 use super::Service;
-use crate::attribution::{Attribution, CANDIDATES_MAX, HolderError, KeepAlives};
+use crate::attribution::{Attribution, HolderError, KeepAlives, LOOKED_UP_MAX};
 use crate::log::{CallChange, CallRow};
 use crate::number::promo_number;
 
@@ -42,7 +42,7 @@ impl Service {
         let Some((text, number)) = number.and_then(|text| Some((text, promo_number(text)?))) else {
             return Ok(Attribution::of(at, &serving, &[]));
         };
-        match self.inner.numbers.holders(number, at, CANDIDATES_MAX).await {
+        match self.inner.numbers.holders(number, at, LOOKED_UP_MAX).await {
             Ok(mut held) => {
                 self.add_taps(text, at, &mut held).await;
                 Ok(Attribution::of(at, &serving, &held))

@@ -7,7 +7,7 @@
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
-use ringwell_calls::attribution::CANDIDATES_MAX;
+use ringwell_calls::attribution::LOOKED_UP_MAX;
 use ringwell_calls::{Attributed, Attribution, ReportedAllocation, Serving};
 use ringwell_core::{Millis, PoolSpec, PromoNumber, VisitorId};
 use ringwell_engine::{Ask, Engine, Moment, Outcome, Refusal, Restore, Step};
@@ -253,7 +253,7 @@ impl Server {
     /// The visitors who were shown `number` by `at`, the newest first.
     fn holders(&self, number: PromoNumber, mut at: Millis) -> Vec<ReportedAllocation> {
         let mut all = Vec::new();
-        while all.len() < CANDIDATES_MAX {
+        while all.len() < LOOKED_UP_MAX {
             let Some(held) = self.holder(number, at) else { break };
             at = Millis(held.allocated_wall.0.saturating_sub(1));
             all.push(ReportedAllocation {
