@@ -8,6 +8,7 @@
 
 mod support;
 
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -194,4 +195,53 @@ fn a_stop_and_a_start_on_a_full_disk_lose_nothing() {
     visitors.ask_until(0);
     visitors.check();
     server.stop();
+}
+
+/// The next start must know how long lockouts from before a change may run. The record of the longer
+/// lifetime is as good as that of the change.
+#[test]
+fn a_shorter_lifetime_takes_effect_on_a_full_disk_if_the_longer_one_is_recorded() {
+    let Some((mut site, disk)) = site_on_small_disk() else { return };
+    let server = Server::start(site.serve(&[]));
+    let kept = site.data().join("lifetimes.json");
+    let before = fs::read_to_string(&kept).unwrap();
+    let pools = site.pools.clone();
+    let with = |lifetime| {
+        let pool = |pool: &Pool| Pool { lifetime, ..pool.clone() };
+        pools.iter().map(pool).collect::<Vec<_>>()
+    };
+    let (second, hour) = (Duration::from_secs(1), Duration::from_hours(1));
+    disk.fill();
+    site.write(with(second));
+    assert!(server.reload().contains("read again"));
+    server.says("lifetimes are not recorded");
+    assert_eq!(fs::read_to_string(&kept).unwrap(), before);
+    server.kill();
+    let server = Server::start(site.serve(&[]));
+    server.says("lifetimes are not recorded");
+
+    // The start made room. An hour was never recorded.
+    disk.fill();
+    site.write(with(hour));
+    assert!(server.reload().contains("read again"));
+    site.write(with(second));
+    let line = server.reload();
+    for part in ["the pools are unchanged", "lifetimes.json", "make room"] {
+        assert!(line.contains(part), "{part}: {line}");
+    }
+    assert_eq!(fs::read_to_string(&kept).unwrap(), before);
+    disk.make_room();
+    let line = server.reload();
+    assert!(line.contains("read again"), "{line}");
+    let recorded = fs::read_to_string(&kept).unwrap();
+    assert!(recorded.contains("\"earlier\":3600000"), "{recorded}");
+
+    // Nor can a start with a longer lifetime record it.
+    disk.fill();
+    server.kill();
+    site.write(with(hour * 2));
+    let refused = Server::try_start(site.serve(&[])).unwrap_err();
+    for part in ["lifetimes.json", "make room"] {
+        assert!(refused.log.contains(part), "{part}: {}", refused.log);
+    }
 }

@@ -27,7 +27,7 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
-use crate::store::write_lifetimes;
+use crate::store::{FileError, read_lifetimes, write_lifetimes};
 
 /// The reason why the directory does not change.
 #[derive(Debug, thiserror::Error)]
@@ -42,6 +42,12 @@ pub enum ChangeError {
     /// Two pools of a shard would have the same number.
     #[error("ring pool {pool} cannot have {number}: ring pool {owner} has it")]
     Clash { pool: PoolId, number: PromoNumber, owner: PoolId },
+    /// The next start would hold pools for too short a time if answered allocations were lost.
+    #[error(
+        "{0}. The longest lifetime of the present ring pools must be recorded before one becomes \
+         shorter, or the numbers of a pool change; then make the change again"
+    )]
+    Lifetimes(#[source] FileError),
     /// Rules between pools are broken.
     #[error("{}", text(.0))]
     Rules(Vec<Fault>),
@@ -132,12 +138,16 @@ fn prepare(
 
 /// Records the lifetimes before they change: after a loss, the next start must hold pools for as
 /// long as lockouts from before the change may run.
+///
+/// # Errors
+/// [`ChangeError::Lifetimes`] if a lifetime becomes shorter, and the record of an earlier change
+/// lacks it.
 async fn keep_lifetimes<P: Platform>(
     platform: &P,
     node: &Node,
     peers: &Peers,
     changed: ChangedLifetimes,
-) {
+) -> Result<(), ChangeError> {
     let ChangedLifetimes { before, after, shortened } = changed;
     let is_shorter = shortened > Millis::ZERO || after < before;
     // Nothing ends if no lifetime gets shorter, so the time does not matter.
@@ -146,21 +156,38 @@ async fn keep_lifetimes<P: Platform>(
         _ => Some(Millis::ZERO),
     };
     // The change itself detects that the shard has ended.
-    let Some(now) = now else { return };
+    let Some(now) = now else { return Ok(()) };
     let known = node.lifetimes().followed_by(before.max(after), now);
     let lifetimes = known.shortened(shortened, now).followed_by(after, now);
-    if !node.set_lifetimes(lifetimes) || !node.answers_wait() || planted(Bug::LifetimesNotKept) {
-        return;
+    if node.lifetimes() == lifetimes {
+        return Ok(());
     }
-    let (files, data) = (platform.files(), node.config.data.clone());
-    let written = platform.offload(move || write_lifetimes(&files, &data, lifetimes)).await;
-    if let Some(Err(error)) = written {
-        tracing::warn!(
-            %error,
-            "if answered allocations are lost before the next change of ring pools, the pools may \
-                be held for their present lifetime only, not for the one before this change"
-        );
+    if node.answers_wait() && !planted(Bug::LifetimesNotKept) {
+        let (files, data) = (platform.files(), node.config.data.clone());
+        let write = move || {
+            let Err(error) = write_lifetimes(&files, &data, lifetimes) else { return Ok(()) };
+            let recorded = read_lifetimes(&files, &data).ok().flatten();
+            if recorded.is_some_and(|it| it.covers(known, now)) {
+                tracing::warn!(
+                    %error,
+                    "lifetimes are not recorded: if answered allocations are lost, the next start \
+                     may hold ring pools for longer than needed"
+                );
+            } else if is_shorter {
+                return Err(ChangeError::Lifetimes(error));
+            } else {
+                tracing::warn!(
+                    %error,
+                    "a longer lifetime is not recorded: once this disk has room, restart the \
+                     server before a lifetime is shortened"
+                );
+            }
+            Ok(())
+        };
+        platform.offload(write).await.transpose()?;
     }
+    node.set_lifetimes(lifetimes);
+    Ok(())
 }
 
 async fn take_steps<P: Platform>(
@@ -172,7 +199,7 @@ async fn take_steps<P: Platform>(
     let Prepared { before, next, changes, overflow, arrivals, lifetimes } = prepared;
     let shards: Vec<u16> = changes.keys().copied().collect();
     check_overflow(peers, &shards, overflow).await?;
-    keep_lifetimes(platform, node, peers, *lifetimes).await;
+    keep_lifetimes(platform, node, peers, *lifetimes).await?;
     if let Some(arrivals) = arrivals {
         arrivals::hold(platform, node, peers, next, arrivals).await;
     }

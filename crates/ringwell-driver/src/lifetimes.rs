@@ -38,6 +38,12 @@ impl Lifetimes {
         if self.until > now.0 { Millis(self.earlier) } else { Millis::ZERO }
     }
 
+    /// Whether a hold by these lasts at least as long as one by `other`, at any time from `now` on.
+    #[must_use]
+    pub fn covers(&self, other: Self, now: Millis) -> bool {
+        self.current >= other.longest(now).0
+    }
+
     /// Continues with a list in which pools whose lifetime was up to `before` have a shorter one,
     /// or lack numbers.
     #[must_use]
@@ -91,6 +97,17 @@ pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_longer_lifetime_of_a_former_list_covers_a_shorter_one() {
+        let now = Millis(1_000_000);
+        let long = Lifetimes::default().followed_by(Millis(40_000), now);
+        let short = long.followed_by(Millis(5_000), now);
+        let over = now + Millis(40_000) + LIST_SPREAD;
+        assert!(long.covers(short, now) && long.covers(long, now) && short.covers(short, over));
+        // It counts only until then.
+        assert!(!short.covers(short, now) && !short.covers(long, over));
+    }
 
     #[test]
     fn an_earlier_longer_lifetime_counts_until_its_lockouts_have_ended() {

@@ -316,10 +316,9 @@ impl Node {
         *self.lifetimes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Replaces the value of [`Self::lifetimes`]; returns whether that is a change.
-    pub fn set_lifetimes(&self, lifetimes: Lifetimes) -> bool {
-        let mut kept = self.lifetimes.write().unwrap_or_else(PoisonError::into_inner);
-        std::mem::replace(&mut *kept, lifetimes) != lifetimes
+    /// Replaces the value of [`Self::lifetimes`].
+    pub fn set_lifetimes(&self, lifetimes: Lifetimes) {
+        *self.lifetimes.write().unwrap_or_else(PoisonError::into_inner) = lifetimes;
     }
 
     /// Sets the lists of these buckets; returns whether that is a change.

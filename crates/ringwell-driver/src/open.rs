@@ -310,9 +310,20 @@ fn follow_lists<F: Files>(
     }
     let lifetimes = before.followed_by(lifetimes::longest(directory), now);
     if has_files && kept != Some(lifetimes) {
-        write_lifetimes(files, &settings.data, lifetimes)?;
+        match write_lifetimes(files, &settings.data, lifetimes) {
+            Err(error) if error.is_full() && kept.is_some_and(|it| it.covers(lifetimes, now)) => {
+                tracing::warn!(
+                    %error,
+                    "lifetimes are not recorded: if answered allocations are lost, the next start \
+                     may hold ring pools for longer than needed"
+                );
+            }
+            written => written?,
+        }
     }
-    Ok((lifetimes, before.earlier(known_at)))
+    // The record may be of a former list whose lockouts still run.
+    let earlier = before.followed_by(lifetimes::longest(directory), known_at).earlier(known_at);
+    Ok((lifetimes, earlier))
 }
 
 /// The longest lockout under the list of pools that is served, and those that this data has served

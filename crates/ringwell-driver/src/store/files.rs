@@ -136,7 +136,7 @@ pub enum Access {
 
 /// A call on a file that failed.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot {action} {}: {source}", path.display())]
+#[error("cannot {action} {}: {source}{}", path.display(), room_advice(source))]
 pub struct FileError {
     /// The attempted operation.
     pub action: &'static str,
@@ -146,6 +146,13 @@ pub struct FileError {
     pub source: io::Error,
     /// See [`Self::is_full`].
     pub has_no_room: bool,
+}
+
+fn room_advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; make room on its disk",
+        _ => "",
+    }
 }
 
 impl FileError {
