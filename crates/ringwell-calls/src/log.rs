@@ -100,6 +100,14 @@ impl LogError {
         }
     }
 
+    /// Whether the disk of SQLite's file is full.
+    fn is_full(&self) -> bool {
+        let Self::Database(sqlx::Error::Database(error)) = self else { return false };
+        // SQLite's FULL, in the low byte of an extended code.
+        let code = error.code().and_then(|code| code.parse::<u32>().ok());
+        code.is_some_and(|code| code & 0xff == 13)
+    }
+
     /// Whether the file of the log is damaged, or is no database.
     const fn is_damage(&self) -> bool {
         matches!(self, Self::Open(StoreError::File(fault)) if !matches!(fault, FileFault::Replaced(_)))

@@ -102,6 +102,11 @@ pub enum Unreadable {
     /// The request identifies no call, or its id is invalid.
     #[error("the request does not identify a call")]
     NoCall,
+    /// The call's id is invalid, or missing.
+    #[error(
+        "{0} must be a text of 1 to {CALL_ID_BYTES_MAX} printable ASCII characters without spaces"
+    )]
+    CallId(&'static str),
     /// The body is not in the provider's form.
     #[error("the body is not {0}")]
     Form(&'static str),
@@ -199,9 +204,12 @@ pub fn read(account: &Account, hook: Hook, request: &Incoming) -> Result<Report,
         CallProvider::Bandwidth => bandwidth::read(hook, request)?,
         CallProvider::Generic => generic::read(hook, request)?,
     };
-    let is_name = |b: u8| b.is_ascii_graphic();
-    let fits = (1..=CALL_ID_BYTES_MAX).contains(&report.call.len());
-    if fits && report.call.bytes().all(is_name) { Ok(report) } else { Err(Unreadable::NoCall) }
+    if is_call_id(&report.call) { Ok(report) } else { Err(Unreadable::NoCall) }
+}
+
+/// Whether `id` can be the id of a call.
+fn is_call_id(id: &str) -> bool {
+    (1..=CALL_ID_BYTES_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic())
 }
 
 /// The document that makes the provider carry out `answer`.

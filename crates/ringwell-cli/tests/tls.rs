@@ -129,3 +129,17 @@ fn an_unusable_certificate_ends_the_start_with_its_file_name() {
     assert!(refused.log.contains("none.pem"), "{}", refused.log);
     assert_eq!(refused.code, Some(1));
 }
+
+#[test]
+fn a_key_of_another_certificate_is_named_with_the_remedy() {
+    let settings =
+        "[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"one.pem\"\nkey = \"other.key\"";
+    let site = Site::new(vec![Pool::new(1, 1, LONG)], settings);
+    let folder = site.config().parent().unwrap().to_owned();
+    make(&folder, "one");
+    make(&folder, "other");
+    let refused = Server::try_start(site.serve(&[])).unwrap_err();
+    for part in ["other.key: ", "not the key of", "one.pem", "name the key"] {
+        assert!(refused.log.contains(part), "{part}: {}", refused.log);
+    }
+}

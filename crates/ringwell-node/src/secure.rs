@@ -85,5 +85,5 @@ fn load(files: &ClientTls) -> Result<CertifiedKey, TlsError> {
     let key = PrivateKeyDer::from_pem_file(&files.key);
     let key = key.map_err(|error| TlsError::new(&files.key, error))?;
     CertifiedKey::from_der(chain, key, &ring::default_provider())
-        .map_err(|error| TlsError::new(&files.certificate, error))
+        .map_err(|error| TlsError::of_pair(&files.certificate, &files.key, &error))
 }

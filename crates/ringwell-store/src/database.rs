@@ -240,6 +240,12 @@ impl Database {
         Ok(())
     }
 
+    /// SQLite's file; `None` for PostgreSQL.
+    #[must_use]
+    pub fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
     /// Begins a change. Waits until other changes have ended.
     ///
     /// # Errors

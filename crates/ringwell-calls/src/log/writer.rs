@@ -145,12 +145,25 @@ async fn store(
             Err(error) => {
                 if let Some(left_out) = NOT_STORED.pass() {
                     let waiting = *all.borrow();
-                    tracing::error!(%error, waiting, left_out, "calls are not stored yet");
+                    not_stored(log, &error, waiting, left_out);
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(PAUSE.1);
             }
         }
+    }
+}
+
+fn not_stored(log: &Log, error: &LogError, waiting: usize, left_out: u64) {
+    match log.database().file() {
+        Some(file) if error.is_full() => tracing::error!(
+            %error,
+            file = %file.display(),
+            waiting,
+            left_out,
+            "calls are not stored yet: make room on the disk of the call log"
+        ),
+        _ => tracing::error!(%error, waiting, left_out, "calls are not stored yet"),
     }
 }
 

@@ -6,11 +6,14 @@ use serde_json::{Value, json};
 use super::connect::{Document, Instruction};
 use super::moment;
 use super::signed::Unsigned;
-use super::{Hook, Incoming, Report, Unreadable};
+use super::{Hook, Incoming, Report, Unreadable, is_call_id};
 use crate::account::Account;
 use crate::call::{CallEvent, EventKind, Outcome};
 use crate::digest;
 use crate::webhook::sign::{self, Mismatch};
+
+/// The field with the id of a call.
+const CALL_ID: &str = "call_id";
 
 /// Signed by Standard Webhooks, or with the secret as `Bearer` token or `Basic` password.
 pub(super) fn verify(account: &Account, request: &Incoming) -> Result<(), Unsigned> {
@@ -52,6 +55,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     }
     let fields = fields(request)?;
     let text = |name: &str| fields[name].as_str().filter(|text| !text.is_empty());
+    let call = text(CALL_ID).filter(|id| is_call_id(id)).ok_or(Unreadable::CallId(CALL_ID))?;
     let at = text("at")
         .and_then(moment::parse)
         .or_else(|| fields["at"].as_u64().and_then(|at| moment::parse(&at.to_string())));
@@ -69,7 +73,7 @@ pub(super) fn read(hook: Hook, request: &Incoming) -> Result<Report, Unreadable>
     let at = moment::believed(at, request.received);
     let key = format!("{event}:{}", text("id").unwrap_or_default());
     Ok(Report {
-        call: text("call_id").ok_or(Unreadable::NoCall)?.to_owned(),
+        call: call.to_owned(),
         events: kind.map(|kind| CallEvent { key, kind, at, talk_seconds }).into_iter().collect(),
         to: text("to").map(str::to_owned),
         from: text("from").map(str::to_owned),

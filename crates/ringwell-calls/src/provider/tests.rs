@@ -97,3 +97,20 @@ fn causes_of_switches_have_outcomes() {
         }
     }
 }
+
+#[test]
+fn a_call_id_of_the_generic_provider_that_does_not_fit_is_named_with_its_rule() {
+    let account = account(CallProvider::Generic, "https://h", "12345");
+    let event = |id: &str| format!(r#"{{"call_id":{id},"event":"started","to":"+18005550100"}}"#);
+    let read = |body: &str| read(&account, Hook::Status, &post("/t/main/events", body));
+    let longest = "x".repeat(CALL_ID_BYTES_MAX);
+    for id in ["a", "1700000000.42", &longest] {
+        assert_eq!(read(&event(&format!("\"{id}\""))).unwrap().call, id);
+    }
+    for id in ["\"a b\"", "\"é\"", "\"\"", "17", &format!("\"{longest}x\"")] {
+        let error = read(&event(id)).unwrap_err().to_string();
+        let rule = "call_id must be a text of 1 to 200 printable ASCII characters without spaces";
+        assert_eq!(error, rule, "{id}");
+    }
+    assert!(read("{}").unwrap_err().to_string().starts_with("call_id must be"));
+}

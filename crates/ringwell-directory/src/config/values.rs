@@ -10,6 +10,7 @@ use std::time::Duration;
 use ringwell_core::{Millis, NumberRange, PromoNumber};
 
 use super::{Durability, Listen, LogFormat};
+use crate::PoolFault;
 
 /// The expected form of a text, and an example.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -122,12 +123,15 @@ pub fn parse_duration(text: &str) -> Result<Duration, ValueError> {
 /// # Errors
 /// [`ValueError`] if `text` is invalid.
 pub fn parse_lifetime(text: &str) -> Result<Millis, ValueError> {
-    let duration = parse_duration(text)?;
-    let whole = duration.subsec_nanos().is_multiple_of(1_000_000);
-    match u64::try_from(duration.as_millis()) {
-        Ok(millis) if whole => Ok(Millis(millis)),
-        _ => Err(ValueError::new("must be whole milliseconds").hint("write e.g. \"10ms\"")),
+    let too_long = || ValueError::new(PoolFault::Lifetime.to_string()).hint("write e.g. \"30m\"");
+    let duration = match humantime::parse_duration(text) {
+        Err(humantime::DurationError::NumberOverflow) => return Err(too_long()),
+        _ => parse_duration(text)?,
+    };
+    if !duration.subsec_nanos().is_multiple_of(1_000_000) {
+        return Err(ValueError::new("must be whole milliseconds").hint("write e.g. \"10ms\""));
     }
+    u64::try_from(duration.as_millis()).map(Millis).map_err(|_| too_long())
 }
 
 /// Reads seconds with at most three decimals, as in `1800` or `0.01`.

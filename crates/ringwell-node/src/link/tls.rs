@@ -14,7 +14,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName,
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
 use tokio_rustls::rustls::version::TLS13;
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{ClientConfig, Error, InconsistentKeys, RootCertStore, ServerConfig};
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::certificates::{Stamps, Watched};
@@ -51,6 +51,19 @@ pub struct TlsError {
 impl TlsError {
     pub(crate) fn new(path: &Path, reason: impl std::fmt::Display) -> Self {
         Self { path: path.to_owned(), reason: reason.to_string() }
+    }
+
+    /// The error of a certificate together with its key.
+    pub(crate) fn of_pair(certificate: &Path, key: &Path, error: &Error) -> Self {
+        if !matches!(error, Error::InconsistentKeys(InconsistentKeys::KeyMismatch)) {
+            return Self::new(certificate, error);
+        }
+        let certificate = certificate.display();
+        let reason = format!(
+            "this is not the key of the certificate {certificate}: name the key that was made with \
+             it, or replace both files"
+        );
+        Self::new(key, reason)
     }
 }
 
@@ -151,7 +164,7 @@ impl Sides {
             .map_err(|error| unfit(&error))?
             .with_client_cert_verifier(Arc::clone(&verifier))
             .with_single_cert(chain.clone(), private.clone_key())
-            .map_err(|error| unfit(&error))?;
+            .map_err(|error| TlsError::of_pair(&certificate, &key, &error))?;
         let client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| unfit(&error))?

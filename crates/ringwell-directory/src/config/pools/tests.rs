@@ -42,6 +42,12 @@ fn each_field_of_a_pool_is_checked() {
         "lifetime = \"401 days\"",
         &at(6, "lifetime: must be at least 1 ms and at most 400 days; write e.g. \"30m\""),
     );
+    for too_long in ["99999999999999h", "99999999999999999999h"] {
+        check_line(
+            &format!("lifetime = \"{too_long}\""),
+            &at(6, "lifetime: must be at least 1 ms and at most 400 days; write e.g. \"30m\""),
+        );
+    }
     check_line(
         "lifetime = \"1us\"",
         &at(6, "lifetime: must be whole milliseconds; write e.g. \"10ms\""),
