@@ -168,12 +168,54 @@ pub fn read_answer(word: &AnswerWord, here: Millis, there: Millis) -> Option<Ans
 }
 
 #[cfg(test)]
-#[test]
-fn lockouts_keep_their_true_ends_whatever_the_clocks() {
-    let convert = |until, here, there| in_time_of(Millis(until), Millis(here), Millis(there)).0;
-    // Ten seconds remain: with an equal clock, one an hour behind, one an hour ahead.
-    for there in [5_000_000, 1_400_000, 8_600_000] {
-        assert_eq!(convert(there + 10_000, 5_000_000, there), 5_010_001);
-        assert_eq!(convert(there - 10_000, 5_000_000, there), 4_990_000, "it is over");
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+
+    use super::*;
+
+    #[test]
+    fn lockouts_keep_their_true_ends_whatever_the_clocks() {
+        let convert = |until, here, there| in_time_of(Millis(until), Millis(here), Millis(there)).0;
+        // Ten seconds remain: with an equal clock, one an hour behind, one an hour ahead.
+        for there in [5_000_000, 1_400_000, 8_600_000] {
+            assert_eq!(convert(there + 10_000, 5_000_000, there), 5_010_001);
+            assert_eq!(convert(there - 10_000, 5_000_000, there), 4_990_000, "it is over");
+            assert_eq!(convert(there, 5_000_000, there), 5_000_000, "it is just over");
+        }
+    }
+
+    #[test]
+    fn holds_of_buckets_keep_their_true_times_whatever_the_clocks() {
+        let (there, here) = (5_000_000, 900_000);
+        let converted = |since, until| {
+            let hold = BucketHold { since: Millis(since), until: Millis(until) };
+            let (bucket, hold) = read_hold(hold_word(7, hold, Millis(there)), Millis(here));
+            assert_eq!(bucket, 7);
+            (hold.since.0, hold.until.0)
+        };
+        // Neither the beginning nor the end.
+        assert_eq!(converted(0, 0), (0, 0));
+        assert_eq!(converted(0, there), (0, 0), "it is just over");
+        assert_eq!(converted(0, there - 1), (0, 0), "it is over");
+        assert_eq!(converted(0, there + 1), (0, here + 2));
+        assert_eq!(converted(0, there + 10_000), (0, here + 10_001));
+        assert_eq!(converted(there - 10_000, 0), (here - 9_999, 0));
+        // It has just begun: that differs from one that has not.
+        assert_eq!(converted(there, 0), (here, 0));
+        assert_eq!(converted(1, 1), (1, 0), "longer ago than this clock can tell");
+        assert_eq!(converted(there - 3_000, there + 2_000), (here - 2_999, here + 2_001));
+    }
+
+    #[test]
+    fn answers_keep_their_age_whatever_the_clocks() {
+        let (there, here) = (5_000_000, 900_000);
+        let number = PromoNumber::from_e164(18_885_550_000).unwrap();
+        for answer in [RecordedAnswer::Number(number), RecordedAnswer::Overflow] {
+            let row = RowKey { batch: [3; 16], row: 9 };
+            let entry = AnswerEntry { row, at: Millis(there - 700), answer, pool: PoolId(5) };
+            let read = read_answer(&answer_word(&entry), Millis(here), Millis(there)).unwrap();
+            assert_eq!(read, AnswerEntry { at: Millis(here - 700), pool: PoolId(0), ..entry });
+        }
+        assert!(read_answer(&([3; 16], 9, 0, 1), Millis(here), Millis(there)).is_none());
     }
 }

@@ -1,0 +1,320 @@
+//! Two nodes that answer each other's requests: buckets that move between them, and moves that are
+//! interrupted, repeated or taken back.
+
+#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+
+mod pair;
+mod support;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringwell_core::{Millis, PoolId, PromoNumber};
+use ringwell_directory::{BucketHold, Directory, bucket};
+use ringwell_driver::change;
+use ringwell_driver::moves::{self, MoveError};
+use ringwell_driver::node::{JournalState, Phase};
+use ringwell_driver::store::ServedMap;
+use ringwell_driver::{Path, Platform};
+use ringwell_engine::Outcome;
+use ringwell_os::OsFiles;
+use serde_json::{Value, json};
+
+use pair::{Links, Pair, Side, allocate, locked};
+use support::Virtual;
+
+/// All buckets of shard 0, which is on the first node.
+fn buckets(pair: &Pair) -> BTreeSet<u16> {
+    pair.a.node.directory().placement().buckets_of(0).collect()
+}
+
+fn pools(side: &Side, shard: u16) -> Vec<PoolId> {
+    side.node.directory().pools_of(shard).map(|pool| pool.id()).collect()
+}
+
+/// Hands out a number of each pool of a shard.
+fn hand_out(side: &Side, shard: u16, batch: u8) -> BTreeMap<PoolId, PromoNumber> {
+    let number = |outcome| match outcome {
+        Outcome::Allocated { number } | Outcome::Kept { number } => number,
+        outcome => panic!("{outcome:?}"),
+    };
+    let pools = pools(side, shard).into_iter();
+    pools.map(|pool| (pool, number(allocate(side.shard(shard), pool, batch)))).collect()
+}
+
+async fn give(pair: &Pair, to: u16) -> Result<Value, MoveError> {
+    let (platform, a) = (&pair.platform, &pair.a);
+    let given = moves::give(platform, &a.node, &a.peers, buckets(pair), to).await;
+    given.map(|given| serde_json::to_value(given).unwrap())
+}
+
+fn served(side: &Side) -> ServedMap {
+    ServedMap::read(&OsFiles, &side.node.config.data).unwrap().unwrap()
+}
+
+#[test]
+fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let moving = buckets(&pair);
+        let given = hand_out(a, 0, 1);
+        let stay = hand_out(a, 1, 1);
+        let now = a.shard(0).now();
+        let held = *given.keys().next_back().unwrap();
+        let ends = now + Millis(30_000);
+        assert!(a.shard(0).engine.borrow_mut().hold_pool(now, held, ends));
+        a.shard(0).commit_soon();
+        // One bucket without pools, and one of another shard.
+        let empty = *moving.iter().find(|of| a.node.directory().pools_in(**of).is_empty()).unwrap();
+        let other = a.node.directory().placement().buckets_of(1).next().unwrap();
+        let hold = BucketHold { since: now - Millis(5_000), until: now + Millis(20_000) };
+        let mut holds = a.node.bucket_holds();
+        holds.add(empty, hold);
+        holds.add(other, hold);
+        a.node.set_bucket_holds(holds);
+        let ends_there = locked(a.shard(0));
+        platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
+        let report = give(&pair, 2).await.unwrap();
+        assert_eq!(report["buckets"], moving.len());
+        assert_eq!(report["ring_pools"], given.len());
+        assert_eq!(report["numbers"], given.len());
+        // The lockouts.
+        let ends_here = locked(b.shard(2));
+        assert!(ends_here.keys().eq(ends_there.keys()), "{ends_here:?}");
+        for (number, end) in &ends_here {
+            let added = end.since(ends_there[number]);
+            assert!(added <= Millis(2) && *end >= ends_there[number], "{number}: {added:?}");
+        }
+        // The answers, and the holds of pools.
+        assert_eq!(given.len(), pools(b, 2).iter().filter(|pool| given.contains_key(pool)).count());
+        for (pool, number) in given.iter().filter(|(pool, _)| **pool != held) {
+            assert_eq!(allocate(b.shard(2), *pool, 1), Outcome::Kept { number: *number });
+        }
+        let Outcome::Exhausted { until } = allocate(b.shard(2), held, 2) else { panic!("held") };
+        assert!((ends..=ends + Millis(2)).contains(&until), "{until:?} instead of {ends:?}");
+        let free = *given.keys().next().unwrap();
+        let outcome = allocate(b.shard(2), free, 2);
+        let Outcome::Kept { number } = outcome else { panic!("{outcome:?}") };
+        assert_ne!(number, given[&free]);
+        // The holds of buckets.
+        let arrived = b.node.bucket_holds();
+        assert_eq!(arrived.get(other), None);
+        let arrived = arrived.get(empty).unwrap();
+        let near = |at: Millis, wanted: Millis| at >= wanted && at <= wanted + Millis(2);
+        assert!(near(arrived.since, hold.since) && near(arrived.until, hold.until), "{arrived:?}");
+        // The files, and the shard that stays.
+        assert!(served(a).leaving.is_empty());
+        assert!(served(b).buckets.is_superset(&moving));
+        assert!(served(a).buckets.is_disjoint(&moving));
+        for (pool, number) in &stay {
+            assert_eq!(allocate(a.shard(1), *pool, 1), Outcome::Kept { number: *number });
+        }
+        assert!(matches!(give(&pair, 2).await, Ok(report) if report["buckets"] == 0));
+    });
+}
+
+#[test]
+fn buckets_that_cannot_move_stay() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let before = a.node.owners();
+        let give = async |of: u16, to| {
+            let of = BTreeSet::from([of]);
+            moves::give(&platform, &a.node, &a.peers, of, to).await.unwrap_err()
+        };
+        let own = *buckets(&pair).iter().next().unwrap();
+        let elsewhere = a.node.directory().placement().buckets_of(3).next().unwrap();
+        assert!(matches!(give(own, 4).await, MoveError::NoShard(4)));
+        assert!(matches!(give(1024, 2).await, MoveError::NoBucket(1024)));
+        let refused = give(elsewhere, 2).await;
+        assert!(matches!(refused, MoveError::Elsewhere { shard: 3, .. }), "{refused}");
+        a.node.enter(Phase::Draining);
+        assert!(matches!(give(own, 2).await, MoveError::NotServing));
+        a.node.enter(Phase::Serving);
+        let not_taken = async |of, why: &str| {
+            let refused = give(of, 2).await;
+            let MoveError::NotTaken { shard: 2, reason } = &refused else { panic!("{refused}") };
+            assert!(reason.contains(why), "{reason} instead of {why}");
+        };
+        for state in [JournalState::Full, JournalState::Failed, JournalState::Taken] {
+            b.node.set_journal(2, state);
+            not_taken(own, "accepts no writes").await;
+        }
+        b.node.set_journal(2, JournalState::Writing);
+        // The state of another journal does not matter.
+        b.node.set_journal(3, JournalState::Full);
+        b.node.enter(Phase::Starting);
+        not_taken(own, "starting or stopping").await;
+        b.node.enter(Phase::Serving);
+        pair.a_to_b.set(Links::Gone);
+        not_taken(own, "link has ended").await;
+        pair.a_to_b.set(Links::Up);
+        // Lists that differ: the other node has another list of this bucket's pools.
+        let pool = pools(a, 0)[0];
+        let short = move |before: &Directory| before.change(Vec::new(), &[pool]);
+        change::apply(&platform, &b.node, &b.peers, short).await.unwrap();
+        not_taken(bucket(pool), "different lists").await;
+        assert_eq!(a.node.owners(), before);
+        assert_eq!(hand_out(a, 0, 1).len(), pools(a, 0).len());
+        // None of this prevents the move of another bucket.
+        let other = pools(a, 0)[1];
+        assert_ne!(bucket(other), bucket(pool));
+        let of = BTreeSet::from([bucket(other)]);
+        moves::give(&platform, &a.node, &a.peers, of, 2).await.unwrap();
+        assert!(pools(b, 2).contains(&other));
+    });
+}
+
+/// Sends a recorded request again, changed.
+async fn again(side: &Side, path: Path, body: &Value) -> Result<Bytes, String> {
+    side.answer(path, serde_json::to_vec(body).unwrap().into()).await
+}
+
+#[test]
+fn requests_of_a_move_that_are_wrong_or_late_change_nothing() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let given = hand_out(a, 0, 1);
+        pair.a_to_b.set(Links::Without(Path::Prepare));
+        give(&pair, 2).await.unwrap_err();
+        let mut prepare = pair.sent(Path::Prepare);
+        let refused = async |path, body: &Value, why: &str| {
+            let refused = again(b, path, body).await.unwrap_err();
+            assert!(refused.contains(why), "{refused} instead of {why}");
+        };
+        let wrong = |body: &Value, field: &str, value: Value| {
+            let mut body = body.clone();
+            body[field] = value;
+            body
+        };
+        refused(Path::Prepare, &wrong(&prepare, "version", json!(2)), "files differ").await;
+        refused(Path::Prepare, &wrong(&prepare, "shard", json!(1)), "not of this node").await;
+        refused(Path::Prepare, &wrong(&prepare, "digest", json!("")), "different lists").await;
+        prepare["shard"] = json!(3);
+        again(b, Path::Prepare, &prepare).await.unwrap();
+        pair.a_to_b.set(Links::Without(Path::Take));
+        let on_their_way = give(&pair, 2).await.unwrap_err();
+        assert!(matches!(on_their_way, MoveError::OnTheirWay { shard: 2, .. }), "{on_their_way}");
+        let busy = give(&pair, 3).await.unwrap_err();
+        assert!(matches!(busy, MoveError::Busy(_)), "{busy}");
+        let (take, adopt) = (pair.sent(Path::Take), pair.sent(Path::Adopt));
+        refused(Path::Take, &wrong(&take, "version", json!(2)), "files differ").await;
+        refused(Path::Adopt, &wrong(&adopt, "version", json!(2)), "files differ").await;
+        let bad = json!([[1, 1, 1, 1, null]]);
+        refused(Path::Adopt, &wrong(&adopt, "numbers", bad), "not a promo number").await;
+        let mut foreign = take.clone();
+        foreign["buckets"][0][1]["shard"] = json!(1);
+        refused(Path::Take, &foreign, "no shard of this node").await;
+        b.node.enter(Phase::Draining);
+        refused(Path::Take, &take, "starting or stopping").await;
+        b.node.enter(Phase::Serving);
+        let has = |side: &Side, shard| given.keys().all(|pool| pools(side, shard).contains(pool));
+        assert!(!has(a, 0) && !has(b, 2), "rows of buckets in transit overflow");
+        // It is accepted at last, and its repetition is no error.
+        again(b, Path::Take, &take).await.unwrap();
+        assert!(has(b, 2));
+        let expect = locked(b.shard(2));
+        platform.sleep_until(platform.moment() + pair::LIFETIME_AND_MORE).await;
+        let later = hand_out(b, 2, 9);
+        let fresh = locked(b.shard(2));
+        assert!(fresh.len() == later.len() && fresh != expect);
+        again(b, Path::Take, &take).await.unwrap();
+        again(b, Path::Adopt, &adopt).await.unwrap();
+        assert_eq!(locked(b.shard(2)), fresh, "a late piece changed newer lockouts");
+        assert_eq!(hand_out(b, 2, 9), later, "a late piece changed newer answers");
+    });
+}
+
+#[test]
+fn a_move_is_taken_back_unless_it_has_been_accepted() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let given = hand_out(a, 0, 1);
+        let nothing = moves::abort(&platform, &a.node, &a.peers).await.unwrap_err();
+        assert!(matches!(nothing, MoveError::NothingLeaves), "{nothing}");
+        pair.a_to_b.set(Links::Without(Path::Take));
+        give(&pair, 2).await.unwrap_err();
+        let take = pair.sent(Path::Take);
+        // The next owner must agree first.
+        pair.a_to_b.set(Links::Gone);
+        let kept = moves::abort(&platform, &a.node, &a.peers).await.unwrap_err();
+        assert!(matches!(kept, MoveError::NotTakenBack { shard: 2, .. }), "{kept}");
+        assert_eq!(served(a).leaving.len(), 1);
+        assert!(given.keys().all(|pool| !pools(a, 0).contains(pool)));
+        pair.a_to_b.set(Links::Up);
+        b.node.enter(Phase::Draining);
+        moves::abort(&platform, &a.node, &a.peers).await.unwrap_err();
+        b.node.enter(Phase::Serving);
+        let back = moves::abort(&platform, &a.node, &a.peers).await.unwrap();
+        let back = serde_json::to_value(back).unwrap();
+        assert_eq!((&back["buckets"], &back["ring_pools"]), (&json!(256), &json!(given.len())));
+        assert!(served(a).leaving.is_empty());
+        for (pool, number) in &given {
+            assert_eq!(allocate(a.shard(0), *pool, 1), Outcome::Kept { number: *number });
+        }
+        // The request that was lost may still arrive.
+        let late = again(b, Path::Take, &take).await.unwrap_err();
+        assert!(late.contains("taken back"), "{late}");
+        assert!(given.keys().all(|pool| !pools(b, 2).contains(pool)));
+        let abandon = pair.sent(Path::Abandon);
+        assert!(again(b, Path::Abandon, &abandon).await.is_ok(), "a repetition is no error");
+        let mut other = abandon.clone();
+        other["version"] = json!(2);
+        assert!(again(b, Path::Abandon, &other).await.is_err());
+        // A move whose confirmation was lost ends at its next owner.
+        pair.a_to_b.set(Links::Deaf(Path::Take));
+        give(&pair, 2).await.unwrap_err();
+        assert!(given.keys().all(|pool| pools(b, 2).contains(pool)));
+        pair.a_to_b.set(Links::Up);
+        let ended = moves::abort(&platform, &a.node, &a.peers).await.unwrap_err();
+        let MoveError::NotTakenBack { reason, .. } = &ended else { panic!("{ended}") };
+        assert!(reason.contains("has accepted them"), "{reason}");
+        let (at, node, peers) = (platform.clone(), a.node.clone(), a.peers.clone());
+        platform.spawn(moves::resume(at, node, peers));
+        platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
+        assert!(served(a).leaving.is_empty());
+        assert!(given.keys().all(|pool| !pools(a, 0).contains(pool)));
+    });
+}
+
+/// The next owner accepts only small requests.
+#[test]
+fn an_interrupted_move_continues_in_pieces_that_are_accepted() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let batches: Vec<_> = (1..=200).map(|batch| hand_out(a, 0, batch)).collect();
+        let count: usize = batches.iter().map(BTreeMap::len).sum();
+        assert!(count > 1_200, "that is less than two pieces: {count}");
+        pair.a_to_b.set(Links::Without(Path::Adopt));
+        give(&pair, 2).await.unwrap_err();
+        let limit = 40_000;
+        let mut map = served(a);
+        map.leaving[0].body_bytes = Some(limit);
+        map.write(&OsFiles, &a.node.config.data).unwrap();
+        pair.a_to_b.set(Links::UpTo(limit));
+        let (at, node, peers) = (platform.clone(), a.node.clone(), a.peers.clone());
+        platform.spawn(moves::resume(at, node, peers));
+        platform.sleep_until(platform.moment() + Duration::from_millis(500)).await;
+        assert!(served(a).leaving.is_empty(), "it has not been accepted");
+        assert_eq!(locked(b.shard(2)).len(), count);
+        for (batch, given) in (1..=200).zip(&batches) {
+            for (pool, number) in given {
+                assert_eq!(allocate(b.shard(2), *pool, batch), Outcome::Kept { number: *number });
+            }
+        }
+        let few = pair.count(Path::Adopt);
+        assert!(few < 20, "{few} requests");
+    });
+}

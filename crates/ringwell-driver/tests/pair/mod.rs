@@ -1,0 +1,255 @@
+//! Two nodes with two shards each, in one process and in virtual time, that answer each other's
+//! requests.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::path::Path as FilePath;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+use ringwell_directory::{Cluster, Config, Directory, Owners, RingPool, demo_pools};
+use ringwell_driver::clock::{Clock, reading};
+use ringwell_driver::link::serve::answer;
+use ringwell_driver::lists::lists;
+use ringwell_driver::membership::Membership;
+use ringwell_driver::message::Message;
+use ringwell_driver::node::{Begun, Node, Phase};
+use ringwell_driver::queue::Peers;
+use ringwell_driver::store::{Memory, write_whole};
+use ringwell_driver::{Path, Platform, Shard, rows, serve, writer};
+use ringwell_engine::{Ask, Outcome, Refusal, Restore, RowKey};
+use ringwell_journal::{Durability, Tip};
+use ringwell_os::OsFiles;
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::{mpsc, oneshot};
+
+use super::support::Virtual;
+
+pub const LIFETIME: Millis = Millis(60_000);
+/// All lockouts and holds end in this time.
+pub const LIFETIME_AND_MORE: Duration = Duration::from_secs(90);
+const POOLS: u32 = 40;
+const NUMBERS: u32 = 300;
+const CLUSTER: &str = r#"version = 1
+secret = "a-secret-of-the-tests"
+[[node]]
+name = "a"
+shards = [0, 1]
+link = "127.0.0.1:9000"
+listen = ["127.0.0.1:8080"]
+[[node]]
+name = "b"
+shards = [2, 3]
+link = "127.0.0.1:9001"
+listen = ["127.0.0.1:8081"]
+"#;
+
+/// The links from one node to the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Links {
+    /// Every request is answered.
+    Up,
+    /// No request is answered, and that is known at once.
+    Gone,
+    /// No request is answered.
+    Silent,
+    /// The same for these requests; they do not arrive.
+    Without(Path),
+    /// These requests arrive, but their answers are lost.
+    Deaf(Path),
+    /// Longer requests are refused.
+    UpTo(usize),
+}
+
+/// One of the nodes.
+pub struct Side {
+    pub node: Arc<Node>,
+    pub peers: Peers,
+    shards: Vec<Rc<Shard<Virtual>>>,
+}
+
+impl Side {
+    pub fn shard(&self, shard: u16) -> &Rc<Shard<Virtual>> {
+        self.shards.iter().find(|it| it.id == shard).unwrap()
+    }
+
+    /// Answers a request of the other node.
+    pub async fn answer(&self, path: Path, body: Bytes) -> Result<Bytes, String> {
+        let answered = answer(&self.shards[0], path, body, 2).await;
+        answered.map(Bytes::from).map_err(|(_, reason)| reason)
+    }
+}
+
+pub struct Pair {
+    pub platform: Virtual,
+    pub a: Rc<Side>,
+    pub b: Rc<Side>,
+    pub a_to_b: Rc<Cell<Links>>,
+    pub b_to_a: Rc<Cell<Links>>,
+    /// The requests of the first node.
+    sent: Rc<RefCell<Vec<(Path, Bytes)>>>,
+    folder: TempDir,
+}
+
+impl Pair {
+    pub fn new(platform: &Virtual) -> Self {
+        Self::with(platform, demo_pools(POOLS, NUMBERS, LIFETIME).unwrap(), |_| Begun::default())
+    }
+
+    /// Nodes that serve `pools` and begin with these findings.
+    pub fn with(
+        platform: &Virtual,
+        pools: Vec<RingPool>,
+        begun: impl Fn(&Directory) -> Begun,
+    ) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("cluster.toml");
+        write_whole(&OsFiles, &file, CLUSTER.as_bytes()).unwrap();
+        let cluster = Cluster::load(&file).unwrap();
+        let directory = Directory::new(1, pools, 4).unwrap();
+        let side = |own: &[u16], name: &str| {
+            let data = folder.path().join(name);
+            std::fs::create_dir(&data).unwrap();
+            side(platform, &node(&cluster, own, &data, name, &directory, &begun), own)
+        };
+        let (a, to_b) = side(&[0, 1], "a");
+        let (b, to_a) = side(&[2, 3], "b");
+        let links = || Rc::new(Cell::new(Links::Up));
+        let (a_to_b, b_to_a, sent) = (links(), links(), Rc::default());
+        for (queues, to, links, sent) in
+            [(to_b, &b, &a_to_b, Rc::clone(&sent)), (to_a, &a, &b_to_a, Rc::default())]
+        {
+            for queue in queues {
+                platform.spawn(link(Rc::clone(to), Rc::clone(links), Rc::clone(&sent), queue));
+            }
+        }
+        Self { platform: platform.clone(), a, b, a_to_b, b_to_a, sent, folder }
+    }
+
+    /// The first node's last request of this kind.
+    pub fn sent(&self, path: Path) -> Value {
+        let sent = self.sent.borrow();
+        let (_, body) = sent.iter().rfind(|(of, _)| *of == path).unwrap();
+        serde_json::from_slice(body).unwrap()
+    }
+
+    /// The count of the first node's requests of this kind.
+    pub fn count(&self, path: Path) -> usize {
+        self.sent.borrow().iter().filter(|(of, _)| *of == path).count()
+    }
+}
+
+fn node(
+    cluster: &Cluster,
+    own: &[u16],
+    data: &FilePath,
+    name: &str,
+    directory: &Directory,
+    begun: &impl Fn(&Directory) -> Begun,
+) -> Arc<Node> {
+    let membership = Membership::new(cluster.clone(), name).unwrap();
+    let owners = Owners::of_map(cluster.map());
+    let directory = directory.moved(owners.placement());
+    let begun = Begun {
+        identity: name.to_owned(),
+        journals: own.iter().map(|shard| (*shard, 1)).collect(),
+        lists: lists(&directory),
+        lifetimes: begun_lifetimes(&directory),
+        ..begun(&directory)
+    };
+    let config = Config::new(data.into(), 1);
+    let opened = (Some(owners), begun);
+    let node = Node::new(config, directory, Durability::Disk, own, Some(membership), opened);
+    node.enter(Phase::Serving);
+    Arc::new(node)
+}
+
+fn begun_lifetimes(directory: &Directory) -> ringwell_driver::lifetimes::Lifetimes {
+    let longest = ringwell_driver::lifetimes::longest(directory);
+    ringwell_driver::lifetimes::Lifetimes::default().followed_by(longest, Millis::ZERO)
+}
+
+type Queue = mpsc::Receiver<Message>;
+
+/// The node's shards, with their queues processed, and the queues of its links.
+fn side(platform: &Virtual, node: &Arc<Node>, own: &[u16]) -> (Rc<Side>, Vec<Queue>) {
+    let (mut peers, mut links, mut queues) = (Peers::default(), Vec::new(), Vec::new());
+    for shard in 0..4 {
+        let (way, queue) = mpsc::channel(8);
+        peers.add(shard, way);
+        if own.contains(&shard) { queues.push((shard, queue)) } else { links.push(queue) }
+    }
+    let read = reading(1, platform.boot_time(), platform.wall());
+    let clock = Clock::going_on(read.resume(&[]), read.since_boot);
+    let now = clock.now(platform.boot_time());
+    let shard = |(id, queue)| {
+        let specs = node.directory().pools_of(id).map(|pool| rows::spec(pool)).collect();
+        let (engine, _) = Restore::new(specs, 10_000).finish(Tip::FIRST.raise_epoch(), now, false);
+        let (node, peers) = (Arc::clone(node), peers.clone());
+        let shard = Shard::new(id, node, platform.clone(), engine, clock.clone(), peers);
+        let shard = Rc::new(shard);
+        let store = Rc::new(Memory::new([1; 16], 1 << 20));
+        platform.spawn(writer::run(Rc::clone(&shard), Rc::clone(&store)));
+        platform.spawn(serve::serve(Rc::clone(&shard), Vec::new(), store, || 0, queue));
+        shard
+    };
+    let shards = queues.into_iter().map(shard).collect();
+    (Rc::new(Side { node: Arc::clone(node), peers, shards }), links)
+}
+
+/// Answers requests, and records them.
+async fn link(
+    to: Rc<Side>,
+    links: Rc<Cell<Links>>,
+    sent: Rc<RefCell<Vec<(Path, Bytes)>>>,
+    mut queue: Queue,
+) {
+    let mut unanswered: Vec<oneshot::Sender<_>> = Vec::new();
+    while let Some(message) = queue.recv().await {
+        let Message::Post { path, body, reply } = message else { continue };
+        sent.borrow_mut().push((path, body.clone()));
+        match links.get() {
+            Links::Gone => continue,
+            Links::Without(of) if of == path => continue,
+            Links::Silent => unanswered.push(reply),
+            Links::UpTo(bytes) if body.len() > bytes => {
+                let _ = reply.send(Err(format!("{} bytes are too many", body.len())));
+            }
+            links => {
+                let to = Rc::clone(&to);
+                let platform = to.shards[0].platform.clone();
+                platform.spawn(async move {
+                    let answer = to.answer(path, body).await;
+                    if links != Links::Deaf(path) {
+                        let _ = reply.send(answer);
+                    }
+                });
+            }
+        }
+    }
+}
+
+/// Asks for a number of a pool, for its row of this batch, and lets the journal store it.
+pub fn allocate(shard: &Rc<Shard<Virtual>>, pool: PoolId, batch: u8) -> Outcome {
+    let retry = Some(RowKey { batch: [batch; 16], row: u16::try_from(pool.0).unwrap() });
+    let index = shard.directory().lookup(pool).unwrap().index();
+    let visitor = Some(VisitorId([batch; 16]));
+    let ask = Ask { pool: index, id: pool, params: [b"", b""], visitor, retry };
+    let mut outcome = Outcome::Refused(Refusal::Late);
+    let now = shard.now();
+    shard.engine.borrow_mut().allocate(now, &ask, &mut outcome);
+    shard.commit_soon();
+    outcome
+}
+
+/// The locked numbers of the shard, each with the end of its lockout.
+pub fn locked(shard: &Shard<Virtual>) -> BTreeMap<PromoNumber, Millis> {
+    let now = shard.now();
+    let engine = shard.engine.borrow();
+    let slots = engine.shard().slots().iter().filter(|slot| !slot.is_free(now));
+    slots.map(|slot| (slot.number, slot.locked_until)).collect()
+}
