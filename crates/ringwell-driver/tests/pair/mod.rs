@@ -97,7 +97,7 @@ pub struct Pair {
 
 impl Pair {
     pub fn new(platform: &Virtual) -> Self {
-        Self::with(platform, demo_pools(POOLS, NUMBERS, LIFETIME).unwrap(), |_| Begun::default())
+        Self::with(platform, pools(), |_| Begun::default())
     }
 
     /// Nodes that serve `pools` and begin with these findings.
@@ -130,17 +130,22 @@ impl Pair {
         Self { platform: platform.clone(), a, b, a_to_b, b_to_a, sent, folder }
     }
 
-    /// The first node's last request of this kind.
-    pub fn sent(&self, path: Path) -> Value {
+    /// The first node's requests of this kind.
+    pub fn all_sent(&self, path: Path) -> Vec<Value> {
         let sent = self.sent.borrow();
-        let (_, body) = sent.iter().rfind(|(of, _)| *of == path).unwrap();
-        serde_json::from_slice(body).unwrap()
+        let bodies = sent.iter().filter(|(of, _)| *of == path);
+        bodies.map(|(_, body)| serde_json::from_slice(body).unwrap()).collect()
     }
 
-    /// The count of the first node's requests of this kind.
-    pub fn count(&self, path: Path) -> usize {
-        self.sent.borrow().iter().filter(|(of, _)| *of == path).count()
+    /// The last of these.
+    pub fn sent(&self, path: Path) -> Value {
+        self.all_sent(path).pop().unwrap()
     }
+}
+
+/// The pools of the nodes, some in each shard.
+pub fn pools() -> Vec<RingPool> {
+    demo_pools(POOLS, NUMBERS, LIFETIME).unwrap()
 }
 
 fn node(

@@ -1,0 +1,304 @@
+//! Numbers that enter pools of one node while another node may have handed them out.
+
+#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+
+mod pair;
+mod support;
+
+use std::time::Duration;
+
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Retired, Slot};
+use ringwell_directory::{Directory, PoolFields, RingPool, bucket};
+use ringwell_driver::arrivals::LIST_SPREAD;
+use ringwell_driver::lists::{Lists, lists};
+use ringwell_driver::node::{Begun, Phase};
+use ringwell_driver::store::ServedMap;
+use ringwell_driver::{Platform, Shard, change, witness};
+use ringwell_engine::Outcome;
+use ringwell_os::OsFiles;
+
+use pair::{LIFETIME, Links, Pair, Side, allocate};
+use support::Virtual;
+
+/// A hold because of a node that may have handed out a number a moment ago.
+const LONGEST: Millis = Millis(LIFETIME.0 + LIST_SPREAD.0);
+
+/// Pools of the first node's shard 0 and of the second node's shard 2.
+fn two_pools(pair: &Pair) -> (PoolId, PoolId) {
+    let first = |side: &Side, shard| side.node.directory().pools_of(shard).next().unwrap().id();
+    (first(&pair.a, 0), first(&pair.b, 2))
+}
+
+/// The list in which the last ten numbers of pool `from` are pool `to`'s.
+fn passed(before: &Directory, from: PoolId, to: PoolId) -> Vec<RingPool> {
+    let fields = |pool| -> PoolFields { before.pool(pool).unwrap().fields().clone() };
+    let (mut from, mut to) = (fields(from), fields(to));
+    let range = from.numbers.pop().unwrap();
+    let count = range.count();
+    let part = |at: u32, count| {
+        let first = PromoNumber::from_e164(range.first().to_e164() + u64::from(at)).unwrap();
+        NumberRange::new(first, count).unwrap()
+    };
+    from.numbers.push(part(0, count - 10));
+    to.numbers.push(part(count - 10, 10));
+    [from, to].map(|fields| RingPool::new(fields).unwrap()).into()
+}
+
+/// The first of these numbers.
+fn passed_number(before: &Directory, from: PoolId) -> PromoNumber {
+    let range = *before.pool(from).unwrap().numbers().last().unwrap();
+    PromoNumber::from_e164(range.last().to_e164() - 9).unwrap()
+}
+
+async fn change_list(pair: &Pair, side: &Side, pools: Vec<RingPool>) {
+    let make = move |before: &Directory| before.change(pools, &[]);
+    change::apply(&pair.platform, &side.node, &side.peers, make).await.unwrap();
+}
+
+/// The shard knows a number that it does not have, locked until then.
+fn know(shard: &Shard<Virtual>, number: PromoNumber, locked_until: Millis) {
+    let at = Millis(shard.now().0 - 1_000);
+    let slot = Slot { allocated_at: at, locked_until, ..Slot::new(number) };
+    let known = Retired { slot, local_at: at, pool: PoolId(99), visitor: None };
+    shard.engine.borrow_mut().adopt_unrecorded(&known);
+}
+
+/// The remaining time of the hold of a pool, if its bucket was ever held; the shard agrees with the
+/// list of holds.
+fn left(side: &Side, shard: u16, pool: PoolId) -> Option<u64> {
+    let now = side.shard(shard).now();
+    let hold = side.node.bucket_holds().get(bucket(pool));
+    let left = hold.map(|hold| hold.until.since(now).0);
+    match (allocate(side.shard(shard), pool, 77), left) {
+        (Outcome::Exhausted { until }, Some(left)) => assert_eq!(until, now + Millis(left)),
+        (Outcome::Kept { .. }, None | Some(0)) => {}
+        (outcome, left) => panic!("{outcome:?} although it is held for {left:?}"),
+    }
+    left
+}
+
+/// Cases of what the other node knows when a number passes from it to this node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Other {
+    /// It still has the number in a pool.
+    HasIt,
+    /// The number is free, and no longer in a pool.
+    Free,
+    /// The number is locked for another seven seconds, and no longer in a pool.
+    Locked,
+    /// The same, but its other shard knows the lockout.
+    LockedElsewhere,
+    /// One of its pools is held for another nine seconds.
+    Held,
+    /// It does not answer.
+    Silent,
+    /// It cannot be reached.
+    Gone,
+}
+
+const ALL: [Other; 7] = [
+    Other::HasIt,
+    Other::Free,
+    Other::Locked,
+    Other::LockedElsewhere,
+    Other::Held,
+    Other::Silent,
+    Other::Gone,
+];
+
+/// Brings the other node into this state; `pools` is its next list.
+async fn prepare(pair: &Pair, other: Other, number: PromoNumber, pools: Vec<RingPool>) {
+    let (b, shard) = (&pair.b, pair.b.shard(2));
+    let now = shard.now();
+    if other != Other::HasIt {
+        change_list(pair, b, pools).await;
+    }
+    match other {
+        Other::HasIt | Other::Free => {}
+        Other::Locked => know(shard, number, now + Millis(7_000)),
+        Other::LockedElsewhere => {
+            know(b.shard(3), number, now + Millis(7_000));
+            know(shard, number, now + Millis(3_000));
+        }
+        Other::Held => {
+            let held = b.node.directory().pools_of(3).last().unwrap().id();
+            let until = now + Millis(9_000);
+            assert!(b.shard(3).engine.borrow_mut().hold_pool(now, held, until));
+        }
+        Other::Silent => pair.a_to_b.set(Links::Silent),
+        Other::Gone => pair.a_to_b.set(Links::Gone),
+    }
+}
+
+#[test]
+fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
+    for other in ALL {
+        let platform = Virtual::default();
+        let pair = Pair::new(&platform);
+        platform.run(async {
+            let a = &pair.a;
+            let (to, from) = two_pools(&pair);
+            let before = a.node.directory();
+            let number = passed_number(&before, from);
+            prepare(&pair, other, number, passed(&before, from, to)).await;
+            let begun = platform.moment();
+            change_list(&pair, a, passed(&before, from, to)).await;
+            let took = platform.moment().since(begun);
+            let wanted = match other {
+                Other::Free => None,
+                Other::Locked | Other::LockedElsewhere => Some(7_001),
+                Other::Held => Some(9_001),
+                Other::HasIt | Other::Silent | Other::Gone => Some(LONGEST.0),
+            };
+            assert_eq!(left(a, 0, to), wanted, "{other:?}");
+            let silent = Duration::from_secs(u64::from(other == Other::Silent));
+            assert!(took >= silent && took < silent + Duration::from_millis(100), "{took:?}");
+            for pool in a.node.directory().pools_of(0).map(|pool| pool.id()).skip(1) {
+                assert_eq!(left(a, 0, pool), None);
+            }
+            // The next start knows it.
+            let served = ServedMap::read(&OsFiles, &a.node.config.data).unwrap().unwrap();
+            assert_eq!(served.holds, a.node.bucket_holds());
+            assert_eq!(served.lists, Some(lists(&a.node.directory())));
+        });
+    }
+}
+
+/// A number that this node knows as locked belongs to its holder: only a node that got its bucket
+/// may have lengthened the lockout.
+#[test]
+fn a_lockout_that_is_known_here_holds_no_pool_and_is_lengthened() {
+    for (here, there) in [(7_000, 0), (7_000, 3_000), (3_000, 7_000)] {
+        let platform = Virtual::default();
+        let pair = Pair::new(&platform);
+        platform.run(async {
+            let a = &pair.a;
+            let (to, from) = two_pools(&pair);
+            let before = a.node.directory();
+            let number = passed_number(&before, from);
+            let now = a.shard(0).now();
+            know(a.shard(1), number, now + Millis(here));
+            prepare(&pair, Other::Free, number, passed(&before, from, to)).await;
+            know(pair.b.shard(2), number, now + Millis(there));
+            change_list(&pair, a, passed(&before, from, to)).await;
+            assert_eq!(left(a, 0, to), None);
+            let locked = pair::locked(a.shard(0))[&number];
+            let end = now + Millis(here.max(there));
+            assert!((end..=end + Millis(1)).contains(&locked), "{locked:?} instead of {end:?}");
+        });
+    }
+}
+
+/// This number was in a pool here, and may have been handed out elsewhere since.
+#[test]
+fn a_number_that_was_here_before_is_held_at_least_until_now() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let a = &pair.a;
+        let (to, from) = two_pools(&pair);
+        let before = a.node.directory();
+        let number = passed_number(&before, from);
+        know(a.shard(0), number, a.shard(0).now());
+        prepare(&pair, Other::Free, number, passed(&before, from, to)).await;
+        change_list(&pair, a, passed(&before, from, to)).await;
+        assert_eq!(left(a, 0, to), Some(0));
+    });
+}
+
+/// The findings of a start: the lists that were served before.
+fn begun(served: Option<impl Fn(&Directory) -> Lists>) -> impl Fn(&Directory) -> Begun {
+    move |directory| Begun {
+        served_lists: served.as_ref().map(|served| served(directory)),
+        ..Begun::default()
+    }
+}
+
+/// The lists of this start, except that the first pool of shard 0 had other numbers.
+fn other_lists(directory: &Directory) -> Lists {
+    let pool = directory.pools_of(0).next().unwrap().id();
+    let mut lists = lists(directory);
+    *lists.get_mut(&bucket(pool)).unwrap() += 1;
+    lists
+}
+
+/// What a start with these lists does: the hold of the pool whose list has changed, and of the
+/// others, and the nodes that must be asked again.
+async fn start(pair: &Pair, other: Other) -> (Option<u64>, Option<u64>, Vec<u16>) {
+    let (a, b) = (&pair.a, &pair.b);
+    let directory = a.node.directory();
+    let pools: Vec<_> = directory.pools_of(0).map(|pool| pool.id()).collect();
+    let number = directory.pool(pools[0]).unwrap().numbers()[0].first();
+    if other == Other::HasIt {
+        let fields = |pool| -> PoolFields { directory.pool(pool).unwrap().fields().clone() };
+        let mut with = fields(directory.pools_of(2).next().unwrap().id());
+        with.numbers.extend(fields(pools[0]).numbers);
+        change_removed(pair, b, vec![RingPool::new(with).unwrap()], pools[0]).await;
+    } else {
+        prepare(pair, other, number, Vec::new()).await;
+    }
+    a.node.enter(Phase::Starting);
+    let away = witness::begin(&pair.platform, &a.node, &a.peers).await;
+    a.node.enter(Phase::Serving);
+    (left(a, 0, pools[0]), left(a, 0, pools[1]), away)
+}
+
+async fn change_removed(pair: &Pair, side: &Side, pools: Vec<RingPool>, removed: PoolId) {
+    let make = move |before: &Directory| before.change(pools, &[removed]);
+    change::apply(&pair.platform, &side.node, &side.peers, make).await.unwrap();
+}
+
+#[test]
+fn a_start_holds_pools_whose_lists_have_changed_while_it_was_down() {
+    for other in ALL {
+        let platform = Virtual::default();
+        let pools = pair::pools();
+        let pair = Pair::with(&platform, pools, begun(Some(other_lists)));
+        platform.run(async {
+            let (changed, unchanged, away) = start(&pair, other).await;
+            let wanted = match other {
+                Other::Free => 0,
+                Other::Locked | Other::LockedElsewhere => 7_001,
+                Other::Held => 9_001,
+                Other::HasIt | Other::Silent | Other::Gone => LONGEST.0,
+            };
+            assert_eq!((changed, unchanged), (Some(wanted), None), "{other:?}");
+            let is_away = matches!(other, Other::Silent | Other::Gone);
+            assert_eq!(away, if is_away { vec![2] } else { Vec::new() }, "{other:?}");
+        });
+    }
+}
+
+#[test]
+fn a_start_with_unchanged_lists_holds_nothing() {
+    for other in ALL {
+        let platform = Virtual::default();
+        let pair = Pair::with(&platform, pair::pools(), begun(Some(lists)));
+        platform.run(async {
+            let (first, second, _) = start(&pair, other).await;
+            assert_eq!((first, second), (None, None), "{other:?}");
+        });
+    }
+}
+
+/// Its pools may have had numbers of other nodes' pools, but nodes that do not answer may not have
+/// started either.
+#[test]
+fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
+    for other in ALL {
+        let platform = Virtual::default();
+        let pair = Pair::with(&platform, pair::pools(), begun(None::<fn(&Directory) -> Lists>));
+        platform.run(async {
+            let (first, second, _) = start(&pair, other).await;
+            let wanted = match other {
+                Other::Free | Other::Silent | Other::Gone => (None, None),
+                Other::Locked | Other::LockedElsewhere => (Some(7_001), None),
+                Other::Held => (Some(9_001), Some(9_001)),
+                // The other node holds the pool that got the numbers.
+                Other::HasIt => (Some(LONGEST.0), Some(LONGEST.0 + 1)),
+            };
+            assert_eq!((first, second), wanted, "{other:?}");
+        });
+    }
+}
