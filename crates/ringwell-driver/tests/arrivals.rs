@@ -8,17 +8,17 @@ mod support;
 
 use std::time::Duration;
 
-use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber, Retired, Slot};
+use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::arrivals::LIST_SPREAD;
 use ringwell_driver::lists::{Lists, lists};
 use ringwell_driver::node::{Begun, Phase};
 use ringwell_driver::store::ServedMap;
-use ringwell_driver::{Platform, Shard, change, witness};
-use ringwell_engine::Outcome;
+use ringwell_driver::{Platform, change, standstill, witness};
+use ringwell_engine::{Outcome, Refusal};
 use ringwell_os::OsFiles;
 
-use pair::{LIFETIME, Links, Pair, Side, allocate};
+use pair::{LIFETIME, Links, Pair, Side, allocate, know};
 use support::Virtual;
 
 /// A hold because of a node that may have handed out a number a moment ago.
@@ -54,14 +54,6 @@ fn passed_number(before: &Directory, from: PoolId) -> PromoNumber {
 async fn change_list(pair: &Pair, side: &Side, pools: Vec<RingPool>) {
     let make = move |before: &Directory| before.change(pools, &[]);
     change::apply(&pair.platform, &side.node, &side.peers, make).await.unwrap();
-}
-
-/// The shard knows a number that it does not have, locked until then.
-fn know(shard: &Shard<Virtual>, number: PromoNumber, locked_until: Millis) {
-    let at = Millis(shard.now().0 - 1_000);
-    let slot = Slot { allocated_at: at, locked_until, ..Slot::new(number) };
-    let known = Retired { slot, local_at: at, pool: PoolId(99), visitor: None };
-    shard.engine.borrow_mut().adopt_unrecorded(&known);
 }
 
 /// The remaining time of the hold of a pool, if its bucket was ever held; the shard agrees with the
@@ -299,6 +291,91 @@ fn a_first_start_asks_for_all_numbers_but_waits_for_no_node() {
                 Other::HasIt => (Some(LONGEST.0), Some(LONGEST.0 + 1)),
             };
             assert_eq!((first, second), wanted, "{other:?}");
+        });
+    }
+}
+
+/// Since its start the node lacked a list with which it has served before.
+#[test]
+fn a_list_that_returns_holds_nothing_unless_the_data_are_in_doubt_or_it_was_shorter_since() {
+    let later = |ms| (ms, false, Other::Free);
+    for ((doubt, was_shorter, other), wanted) in [
+        ((0, false, Other::Silent), None),
+        (later(0), None),
+        (later(20_000), Some(20_000)),
+        ((20_000, false, Other::Silent), Some(LONGEST.0)),
+        ((0, true, Other::Silent), Some(LONGEST.0)),
+        ((0, true, Other::Locked), Some(7_001)),
+    ] {
+        let platform = Virtual::default();
+        let now = ringwell_driver::clock::reading(1, platform.boot_time(), platform.wall()).wall;
+        let begun = |directory: &Directory| {
+            let first = |shard| directory.pools_of(shard).next().unwrap().id();
+            let next = passed(directory, first(2), first(0));
+            let served_lists = Some(lists(&directory.change(next, &[]).unwrap()));
+            Begun { served_lists, unknown_until: now + Millis(doubt), ..Begun::default() }
+        };
+        let pair = Pair::with(&platform, pair::pools(), begun);
+        platform.run(async {
+            let a = &pair.a;
+            assert_eq!(a.shard(0).now(), now);
+            let (to, from) = two_pools(&pair);
+            let before = a.node.directory();
+            let number = passed_number(&before, from);
+            if was_shorter {
+                let mut fields = before.pool(to).unwrap().fields().clone();
+                fields.numbers = vec![NumberRange::new(fields.numbers[0].first(), 9).unwrap()];
+                change_list(&pair, a, vec![RingPool::new(fields).unwrap()]).await;
+            }
+            prepare(&pair, other, number, passed(&before, from, to)).await;
+            change_list(&pair, a, passed(&before, from, to)).await;
+            assert_eq!(left(a, 0, to), wanted, "{doubt} {was_shorter} {other:?}");
+        });
+    }
+}
+
+/// A machine that slept: meanwhile the numbers may have gone to pools of other nodes.
+#[test]
+fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
+    for (suspended, other, wanted) in [
+        (4, Other::Locked, None),
+        (60, Other::Free, None),
+        (60, Other::Locked, Some(7_001)),
+        (60, Other::Silent, None),
+    ] {
+        let platform = Virtual::default();
+        let pair = Pair::new(&platform);
+        platform.run(async {
+            let a = &pair.a;
+            let shard = a.shard(0);
+            let pool = a.node.directory().pools_of(0).next().unwrap().id();
+            let number = a.node.directory().pool(pool).unwrap().numbers()[0].first();
+            for shard in [0, 1] {
+                platform.spawn(standstill::run(a.shard(shard).clone()));
+            }
+            platform.sleep_until(platform.moment() + Duration::from_secs(30)).await;
+            assert!(matches!(allocate(shard, pool, 1), Outcome::Kept { .. }), "it is not idle");
+            let woken = platform.moment() + Duration::from_secs(suspended);
+            platform.0.advance(woken);
+            prepare(&pair, other, number, Vec::new()).await;
+            let is_late = |outcome| matches!(outcome, Outcome::Refused(Refusal::Late));
+            assert_eq!(is_late(allocate(shard, pool, 2)), suspended > 5);
+            // Nobody reads the list again, which is not waited for long.
+            let patience = if suspended > 5 { 4_900 } else { 0 };
+            platform.sleep_until(woken + Duration::from_millis(patience)).await;
+            assert_eq!(is_late(allocate(shard, pool, 3)), suspended > 5);
+            let silent = if other == Other::Silent { 2_000 } else { 200 };
+            platform.sleep_until(woken + Duration::from_millis(patience + silent)).await;
+            let held = a.node.bucket_holds().get(bucket(pool)).map(|hold| hold.until);
+            assert_eq!(held.is_some(), wanted.is_some(), "{suspended} {other:?}");
+            match allocate(shard, pool, 4) {
+                Outcome::Exhausted { until } => assert_eq!(Some(until), held),
+                outcome => assert!(matches!(outcome, Outcome::Kept { .. }), "{outcome:?}"),
+            }
+            if held.is_some() {
+                let served = ServedMap::read(&OsFiles, &a.node.config.data).unwrap().unwrap();
+                assert_eq!(served.holds, a.node.bucket_holds());
+            }
         });
     }
 }

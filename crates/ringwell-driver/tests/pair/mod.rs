@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use ringwell_core::{Millis, PoolId, PromoNumber, VisitorId};
+use ringwell_core::{Millis, PoolId, PromoNumber, Retired, Slot, VisitorId};
 use ringwell_directory::{Cluster, Config, Directory, Owners, RingPool, demo_pools};
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::link::serve::answer;
@@ -257,4 +257,12 @@ pub fn locked(shard: &Shard<Virtual>) -> BTreeMap<PromoNumber, Millis> {
     let engine = shard.engine.borrow();
     let slots = engine.shard().slots().iter().filter(|slot| !slot.is_free(now));
     slots.map(|slot| (slot.number, slot.locked_until)).collect()
+}
+
+/// The shard knows a number that it does not have, locked until then.
+pub fn know(shard: &Shard<Virtual>, number: PromoNumber, locked_until: Millis) {
+    let at = Millis(shard.now().0 - 1_000);
+    let slot = Slot { allocated_at: at, locked_until, ..Slot::new(number) };
+    let known = Retired { slot, local_at: at, pool: PoolId(99), visitor: None };
+    shard.engine.borrow_mut().adopt_unrecorded(&known);
 }
