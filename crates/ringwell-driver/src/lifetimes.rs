@@ -96,6 +96,11 @@ pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+
+    use ringwell_core::{NumberRange, PoolId};
+    use ringwell_directory::{PoolFields, demo_pools};
+
     use super::*;
 
     #[test]
@@ -138,5 +143,47 @@ mod tests {
         assert_eq!(known.earlier(now + Millis(49_999)), Millis(40_000));
         assert_eq!(known.earlier(now + Millis(50_000)), Millis::ZERO);
         assert_eq!(known.shortened(Millis::ZERO, now), known);
+    }
+
+    #[test]
+    fn an_equal_lifetime_changes_nothing() {
+        let now = Millis(1_000_000);
+        let first = Lifetimes::default().followed_by(Millis(40_000), now);
+        assert_eq!(first.followed_by(Millis(40_000), now), first);
+    }
+
+    #[test]
+    fn only_pools_with_shorter_lifetimes_or_other_numbers_count_as_shortened() {
+        let (long, short) = (Millis(60_000), Millis(5_000));
+        let pools = |lifetime| demo_pools(20, 10, lifetime).unwrap();
+        let mixed: Vec<_> =
+            pools(long).into_iter().take(1).chain(pools(short).split_off(1)).collect();
+        let before = Directory::new(1, mixed, 1).unwrap();
+        let fields = |pool| before.pool(PoolId(pool)).unwrap().fields().clone();
+        let check = |put: Vec<PoolFields>, removed: &[PoolId], wanted| {
+            let put = put.into_iter().map(|fields| RingPool::new(fields).unwrap()).collect();
+            let next = before.change(put, removed).unwrap();
+            assert_eq!(longest_shortened(&before, &next), wanted);
+        };
+        check(Vec::new(), &[], Millis::ZERO);
+        check(Vec::new(), &[PoolId(1)], long);
+        check(Vec::new(), &[PoolId(2)], short);
+        for (pool, lifetime) in [(1, long), (2, short)] {
+            let with = |change: &dyn Fn(&mut PoolFields)| {
+                let mut fields = fields(pool);
+                change(&mut fields);
+                vec![fields]
+            };
+            check(with(&|it| it.name = None), &[], Millis::ZERO);
+            check(with(&|it| it.lifetime = lifetime + Millis(1)), &[], Millis::ZERO);
+            check(with(&|it| it.lifetime = lifetime - Millis(1)), &[], lifetime);
+            let fewer = NumberRange::new(fields(pool).numbers[0].first(), 9).unwrap();
+            check(with(&|it| it.numbers = vec![fewer]), &[], lifetime);
+            let both = |it: &mut PoolFields| {
+                it.lifetime = lifetime + Millis(1);
+                it.numbers = vec![fewer];
+            };
+            check(with(&both), &[], lifetime);
+        }
     }
 }

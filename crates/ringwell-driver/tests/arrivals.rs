@@ -13,7 +13,7 @@ use ringwell_directory::{Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::arrivals::LIST_SPREAD;
 use ringwell_driver::lists::{Lists, lists};
 use ringwell_driver::node::{Begun, Phase};
-use ringwell_driver::store::ServedMap;
+use ringwell_driver::store::{ServedMap, read_lifetimes};
 use ringwell_driver::{Platform, change, standstill, witness};
 use ringwell_engine::{Outcome, Refusal};
 use ringwell_os::OsFiles;
@@ -378,4 +378,58 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
             }
         });
     }
+}
+
+/// The longest lifetime stays: other pools have it, too.
+#[test]
+fn lockouts_of_numbers_that_left_are_remembered_with_their_lifetime() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let a = &pair.a;
+        let pool = a.node.directory().pools_of(0).next().unwrap().id();
+        let mut fields = a.node.directory().pool(pool).unwrap().fields().clone();
+        fields.numbers = vec![NumberRange::new(fields.numbers[0].first(), 9).unwrap()];
+        let now = a.shard(0).now();
+        let before = a.node.lifetimes();
+        assert_eq!(before.earlier(now), Millis::ZERO);
+        change_list(&pair, a, vec![RingPool::new(fields).unwrap()]).await;
+        let lifetimes = a.node.lifetimes();
+        assert_eq!(lifetimes.earlier(now + LONGEST - Millis(1)), LIFETIME);
+        assert_eq!(lifetimes.earlier(now + LONGEST), Millis::ZERO);
+        let stored = read_lifetimes(&OsFiles, &a.node.config.data).unwrap();
+        assert_eq!(stored, Some(lifetimes));
+    });
+}
+
+#[test]
+fn a_number_becomes_an_overflow_number_when_no_visitor_holds_it() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let a = &pair.a;
+        let shard = a.shard(0);
+        let mut pools = a.node.directory().pools_of(0).map(|pool| pool.id()).collect::<Vec<_>>();
+        let other = pools.remove(1);
+        let outcome = allocate(shard, pools[0], 1);
+        let Outcome::Kept { number } = outcome else { panic!("{outcome:?}") };
+        let fields = |pool| a.node.directory().pool(pool).unwrap().fields().clone();
+        let try_it = async || {
+            let next = PoolFields { overflow: Some(number), ..fields(other) };
+            let next = vec![RingPool::new(next).unwrap()];
+            let make = move |before: &Directory| before.change(next, &[]);
+            let changed = change::apply(&platform, &a.node, &a.peers, make).await;
+            changed.map_err(|error| error.to_string())
+        };
+        assert!(try_it().await.is_err(), "it is in rotation");
+        let mut rest = fields(pools[0]);
+        let first = PromoNumber::from_e164(number.to_e164() + 1).unwrap();
+        rest.numbers = vec![NumberRange::new(first, 9).unwrap()];
+        change_list(&pair, a, vec![RingPool::new(rest).unwrap()]).await;
+        assert!(try_it().await.unwrap_err().contains("a visitor holds it"));
+        platform.sleep_until(platform.moment() + Duration::from_secs(55)).await;
+        assert!(try_it().await.is_err());
+        platform.sleep_until(platform.moment() + Duration::from_secs(10)).await;
+        try_it().await.unwrap();
+    });
 }

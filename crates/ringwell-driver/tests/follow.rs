@@ -41,6 +41,9 @@ struct Inner {
     /// until this ends.
     rotten: RefCell<Option<(u64, Option<Bytes>)>>,
     leaders_rotten: Cell<u32>,
+    /// This many requests to read get no answer before each that does.
+    unanswered: Cell<u32>,
+    unanswered_left: Cell<u32>,
 }
 
 impl Log for Plain {
@@ -59,6 +62,9 @@ impl Log for Plain {
     }
 
     fn read(&self, n: u64) -> impl Future<Output = Result<Option<Bytes>, Unreached>> + 'static {
+        if self.is_silent() {
+            return ready(Err(Unreached("no answer".to_owned())));
+        }
         let messages = self.0.messages.borrow();
         if let Some((rotten, has)) = self.0.rotten.borrow().as_ref()
             && *rotten == n
@@ -69,6 +75,9 @@ impl Log for Plain {
     }
 
     fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {
+        if self.is_silent() {
+            return ready(Err(Unreached("no answer".to_owned())));
+        }
         ready(Ok(self.0.first.get().max(1)..self.0.messages.borrow().len() as u64 + 1))
     }
 
@@ -121,6 +130,12 @@ impl Shelf for Bare {
 }
 
 impl Plain {
+    fn is_silent(&self) -> bool {
+        let left = self.0.unanswered_left.get();
+        self.0.unanswered_left.set(left.checked_sub(1).unwrap_or(self.0.unanswered.get()));
+        left > 0
+    }
+
     fn change(&self, n: usize, with: impl FnOnce(Vec<u8>) -> Option<Vec<u8>>) {
         let message = &mut self.0.messages.borrow_mut()[n - 1];
         *message = with(message.take().unwrap().to_vec()).map(Bytes::from);
@@ -400,4 +415,26 @@ fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     // On another machine it is unknown until other nodes report it.
     let elsewhere = start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
     assert!(!elsewhere.read.is_in_doubt);
+}
+
+#[test]
+fn requests_that_get_no_answer_are_repeated_for_a_minute() {
+    for begins in [0, 3] {
+        let platform = Virtual::default();
+        let (log, data, _first) = served(&platform);
+        drop(start(&platform, &log, data.path()).unwrap());
+        log.0.first.set(begins);
+        let elsewhere = TempDir::new().unwrap();
+        log.0.unanswered.set(7);
+        for (place, next_n) in [(data.path(), 7), (elsewhere.path(), 8)] {
+            let owner = start(&platform, &log, place).unwrap();
+            assert_eq!(owner.read.recovered.tip.next_n, next_n, "all was read");
+        }
+        log.0.unanswered_left.set(u32::MAX);
+        let before = platform.0.now();
+        let error = start(&platform, &log, TempDir::new().unwrap().path()).err();
+        assert!(matches!(error, Some(FollowError::Unreached(_))), "{error:?}");
+        let took = platform.0.now().since(before).as_secs();
+        assert!((60..65).contains(&took), "it took {took} s");
+    }
 }
