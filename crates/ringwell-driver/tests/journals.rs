@@ -180,6 +180,8 @@ fn progress_is_reported_once_every_second_and_at_the_end() {
         pair.a_to_b.set(Links::Up);
         seconds(2).await;
         assert_eq!(known(0).await, first + 2);
+        // Between two of the reports.
+        platform.sleep_until(platform.moment() + Duration::from_millis(300)).await;
         give_number(4);
         platform.sleep_until(platform.moment() + Duration::from_millis(10)).await;
         witness::end(&platform, &a.node, &a.peers).await;
