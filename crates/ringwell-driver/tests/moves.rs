@@ -14,13 +14,15 @@ use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
 use ringwell_directory::{BucketHold, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::change;
+use ringwell_driver::message::Message;
 use ringwell_driver::moves::{self, MoveError};
 use ringwell_driver::node::{JournalState, Phase};
 use ringwell_driver::store::{Gaps, ServedMap};
 use ringwell_driver::{Path, Platform};
-use ringwell_engine::Outcome;
+use ringwell_engine::{Moment, Outcome};
 use ringwell_os::OsFiles;
 use serde_json::{Value, json};
+use tokio::sync::oneshot;
 
 use pair::{Links, Pair, Side, allocate, locked};
 use support::Virtual;
@@ -111,6 +113,15 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
         let arrived = arrived.get(empty).unwrap();
         let near = |at: Millis, wanted: Millis| at >= wanted && at <= wanted + Millis(2);
         assert!(near(arrived.since, hold.since) && near(arrived.until, hold.until), "{arrived:?}");
+        // The next owner knows the allocation, but not its parameters.
+        for number in given.values() {
+            let (reply, past) = oneshot::channel();
+            let at = Moment::Shard(b.shard(2).now());
+            let ask = Message::Attribution { number: *number, at, keep_alives: false, reply };
+            assert!(b.peers.send(2, ask));
+            let known = past.await.unwrap().unwrap().held.unwrap();
+            assert_eq!((known.pool, known.allocated_at), (None, now));
+        }
         // The files, and the shard that stays.
         assert!(served(a).leaving.is_empty());
         assert!(served(b).buckets.is_superset(&moving));

@@ -103,7 +103,8 @@ fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch
         for pool in directory.pools_of(shard.shard) {
             given.push((pool.id(), ask(&mut shard.engine, directory, pool, at, batch)));
         }
-        let group = shard.engine.seal(Vec::new()).unwrap();
+        // A shard of before that has no pools has nothing to store.
+        let Some(group) = shard.engine.seal(Vec::new()) else { continue };
         let Inline::Files(journal) = &shard.store else { panic!("it is in memory") };
         journal.store(group).unwrap();
     }
@@ -185,18 +186,110 @@ fn a_lost_journal_holds_the_pools_of_all_shards() {
 /// The list becomes shorter before a journal is lost.
 #[test]
 fn pools_in_doubt_are_held_for_the_lifetime_of_the_list_that_was_served() {
-    let data = Data::new(Durability::Disk);
     let (long, short) = (directory(1, LIFETIME), directory(1, Millis(5_000)));
-    drop(data.start(&long, Millis::ZERO));
-    drop(data.start(&short, Millis(1_000)));
-    std::fs::remove_dir_all(data.settings.data.join("journal/0")).unwrap();
-    let later = Millis(2_000);
-    let mut begun = data.start(&short, later);
-    let now = now(&begun, later);
-    for (pool, got) in hand_out(&mut begun, &short, now, 2) {
-        let Err(Outcome::Exhausted { until }) = got else { panic!("pool {pool}: {got:?}") };
-        assert!(until >= now + LIFETIME, "pool {pool} until {until:?}");
+    for has_served_shorter in [true, false] {
+        let data = Data::new(Durability::Disk);
+        drop(data.start(&long, Millis::ZERO));
+        if has_served_shorter {
+            drop(data.start(&short, Millis(1_000)));
+        }
+        std::fs::remove_dir_all(data.settings.data.join("journal/0")).unwrap();
+        let later = Millis(2_000);
+        let mut begun = data.start(&short, later);
+        let now = now(&begun, later);
+        for (pool, got) in hand_out(&mut begun, &short, now, 2) {
+            let Err(Outcome::Exhausted { until }) = got else { panic!("pool {pool}: {got:?}") };
+            assert!(until >= now + LIFETIME, "pool {pool} until {until:?}");
+        }
     }
+}
+
+/// Fewer shards than before, or more.
+#[test]
+fn holds_lockouts_and_answers_go_to_the_shards_that_own_the_pools_now() {
+    for (before, after) in [(3, 1), (1, 3), (2, 3), (3, 2)] {
+        let data = Data::new(Durability::Disk);
+        let (old, new) = (directory(before, LIFETIME), directory(after, LIFETIME));
+        let mut begun = data.start(&old, Millis::ZERO);
+        let at = now(&begun, Millis::ZERO);
+        let until = at + Millis(90_000);
+        let held = begun.shards.iter_mut().map(|it| {
+            let pool = old.pools_of(it.shard).last().unwrap().id();
+            assert!(it.engine.hold_pool(at, pool, until));
+            pool
+        });
+        let held: BTreeSet<_> = held.collect();
+        let given = hand_out(&mut begun, &old, at, 1);
+        drop(begun);
+        let later = Millis(1_000);
+        let mut begun = data.start(&new, later);
+        let now = now(&begun, later);
+        for ((pool, first), (_, again)) in given.iter().zip(hand_out(&mut begun, &new, now, 1)) {
+            assert_eq!(
+                (first.is_err(), again.is_err()),
+                (held.contains(pool), held.contains(pool))
+            );
+            assert!(held.contains(pool) || *first == again, "{pool}");
+        }
+        for (pool, got) in hand_out(&mut begun, &new, now, 2) {
+            let is_held = matches!(got, Err(Outcome::Exhausted { until: end }) if end == until);
+            assert_eq!(is_held, held.contains(&pool), "{pool}: {got:?}");
+        }
+    }
+}
+
+#[test]
+fn shards_are_found_by_their_files() {
+    let folder = tempfile::tempdir().unwrap();
+    let last = ringwell_directory::SHARDS_MAX - 1;
+    for file in
+        ["0/1.rpj", "2/1.rps", "3/1.tmp", "4/rpj", "x/1.rpj", "70000/1.rpj", "5/1.tmp", "5/2.rpj"]
+            .map(str::to_owned)
+            .into_iter()
+            .chain([format!("{last}/1.rpj"), format!("{}/1.rpj", last + 1)])
+    {
+        let path = folder.path().join("journal").join(file);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "").unwrap();
+    }
+    let mut found = open::shards_on_disk(&OsFiles, folder.path()).unwrap();
+    found.sort_unstable();
+    assert_eq!(found, [0, 2, 5, last]);
+}
+
+#[test]
+fn a_journal_that_is_missing_or_another_one_is_noticed_without_a_start() {
+    let (data, other) = (Data::new(Durability::Disk), Data::new(Durability::Disk));
+    let two = directory(2, LIFETIME);
+    let replaced = || open::replaced_journal(&OsFiles, &data.settings.data).unwrap();
+    assert_eq!(replaced(), None, "there is nothing");
+    for data in [&data, &other] {
+        let mut begun = data.start(&two, Millis::ZERO);
+        let at = now(&begun, Millis::ZERO);
+        hand_out(&mut begun, &two, at, 1);
+    }
+    assert_eq!(replaced(), None);
+    let [own, foreign] = [&data, &other].map(|data| data.settings.data.join("journal/1"));
+    std::fs::remove_dir_all(&own).unwrap();
+    assert_eq!(replaced(), Some(1));
+    std::fs::rename(foreign, own).unwrap();
+    assert_eq!(replaced(), Some(1));
+}
+
+#[test]
+fn buckets_that_were_served_by_mistake_are_remembered_until_the_next_cluster_file() {
+    let data = Data::new(Durability::Disk);
+    let list = directory(2, LIFETIME);
+    let start = |version| {
+        let member = Some(([0].as_slice(), version));
+        data.start_as(&list, reading(Millis::ZERO), member).unwrap().stale
+    };
+    start(1);
+    let stale = BTreeSet::from([700]);
+    let map = ServedMap { stale: stale.clone(), ..map(1, 0..512, BucketHolds::default()) };
+    map.write(&OsFiles, &data.settings.data).unwrap();
+    assert_eq!(start(1), stale);
+    assert_eq!(start(2), BTreeSet::new());
 }
 
 #[test]
