@@ -15,13 +15,14 @@ use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::link::serve::answer;
 use ringwell_driver::lists::lists;
 use ringwell_driver::membership::Membership;
-use ringwell_driver::message::Message;
+use ringwell_driver::message::{Message, PeerAnswer, PeerRow, PeerRows};
 use ringwell_driver::node::{Begun, Node, Phase};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::store::{Memory, write_whole};
 use ringwell_driver::{Path, Platform, Shard, rows, serve, writer};
 use ringwell_engine::{Ask, Outcome, Refusal, Restore, RowKey};
 use ringwell_journal::{Durability, Tip};
+use ringwell_mesh::frame::{self, RowAnswer};
 use ringwell_os::OsFiles;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -181,12 +182,12 @@ fn begun_lifetimes(directory: &Directory) -> ringwell_driver::lifetimes::Lifetim
 type Queue = mpsc::Receiver<Message>;
 
 /// The node's shards, with their queues processed, and the queues of its links.
-fn side(platform: &Virtual, node: &Arc<Node>, own: &[u16]) -> (Rc<Side>, Vec<Queue>) {
+fn side(platform: &Virtual, node: &Arc<Node>, own: &[u16]) -> (Rc<Side>, Vec<(u16, Queue)>) {
     let (mut peers, mut links, mut queues) = (Peers::default(), Vec::new(), Vec::new());
     for shard in 0..4 {
         let (way, queue) = mpsc::channel(8);
         peers.add(shard, way);
-        if own.contains(&shard) { queues.push((shard, queue)) } else { links.push(queue) }
+        if own.contains(&shard) { queues.push((shard, queue)) } else { links.push((shard, queue)) }
     }
     let read = reading(1, platform.boot_time(), platform.wall());
     let clock = Clock::going_on(read.resume(&[]), read.since_boot);
@@ -211,11 +212,18 @@ async fn link(
     to: Rc<Side>,
     links: Rc<Cell<Links>>,
     sent: Rc<RefCell<Vec<(Path, Bytes)>>>,
-    mut queue: Queue,
+    (shard, mut queue): (u16, Queue),
 ) {
     let mut unanswered: Vec<oneshot::Sender<_>> = Vec::new();
     while let Some(message) = queue.recv().await {
-        let Message::Post { path, body, reply } = message else { continue };
+        let (path, body, reply) = match message {
+            Message::Post { path, body, reply } => (path, body, reply),
+            Message::Rows(rows) => {
+                to.shards[0].platform.clone().spawn(answer_rows(Rc::clone(&to), shard, rows));
+                continue;
+            }
+            _ => continue,
+        };
         sent.borrow_mut().push((path, body.clone()));
         match links.get() {
             Links::Gone => continue,
@@ -236,6 +244,36 @@ async fn link(
             }
         }
     }
+}
+
+/// The time that rows need to the other node.
+pub const ROWS_TAKE: Duration = Duration::from_millis(3);
+
+/// Answers rows for a shard of `to`.
+async fn answer_rows(to: Rc<Side>, shard: u16, asked: PeerRows) {
+    let platform = &to.shards[0].platform;
+    let remaining = asked.deadline.since(platform.moment());
+    let remaining_ms = u32::try_from(remaining.as_millis()).unwrap();
+    let ask = frame::Ask { shard, remaining_ms, map_version: 1, retry: asked.retry };
+    let row = |row: &PeerRow| frame::AskRow {
+        pool: row.id,
+        row: row.row,
+        params: row.params.map(|span| span.of(&asked.text)),
+        visitor: row.visitor,
+    };
+    let mut body = Vec::new();
+    frame::write_ask(&mut body, &ask, asked.rows.iter().map(row));
+    platform.sleep_until(platform.moment() + ROWS_TAKE).await;
+    let answered = to.answer(Path::Rows, body.into()).await.unwrap();
+    let answered = frame::read_answer(&answered, asked.rows.len()).unwrap();
+    let outcome = |row: &RowAnswer| match *row {
+        RowAnswer::Allocated { number } => Outcome::Allocated { number },
+        RowAnswer::Kept { number } => Outcome::Kept { number },
+        RowAnswer::Moved => Outcome::Refused(Refusal::Moved),
+        _ => Outcome::Refused(Refusal::Busy),
+    };
+    let outcomes = answered.rows.iter().map(outcome).collect();
+    let _ = asked.reply.send(PeerAnswer { at: answered.at, outcomes });
 }
 
 /// Asks for a number of a pool, for its row of this batch, and lets the journal store it.

@@ -1,0 +1,88 @@
+//! Rows of a batch whose pools belong to several shards, and move between them.
+
+#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+
+mod pair;
+mod support;
+
+use std::time::Duration;
+
+use ringwell_core::{Millis, PromoNumber};
+use ringwell_driver::batch::{self, Answered};
+use ringwell_driver::stats::Kind;
+use ringwell_driver::{Path, Platform, moves};
+use ringwell_wire::RequestError;
+
+use pair::{Links, Pair, ROWS_TAKE, Side};
+use support::{Virtual, body};
+
+const POOLS: usize = 40;
+
+/// Asks shard 0 for a number of each pool; for each, the number and the reported time.
+async fn ask(side: &Side, shard: u16) -> Vec<Option<(PromoNumber, Millis)>> {
+    let shard = side.shard(shard);
+    let body = body(shard, POOLS);
+    let terms = shard.platform.terms(500);
+    let read = |batch: &mut ringwell_wire::Batch| batch.parse(body, &shard.node.wire_limits);
+    let render = |answered: &Answered<'_>| -> Vec<_> {
+        (0..POOLS).map(|row| answered.given_number(row)).collect()
+    };
+    let answer: Result<_, RequestError> =
+        batch::answer(shard, Kind::Bulk, &terms, read, render).await;
+    answer.unwrap()
+}
+
+/// Moves all buckets of one shard of the second node to the other one; the first node does not hear
+/// of it.
+async fn move_silently(pair: &Pair, from: u16, to: u16) {
+    let b = &pair.b;
+    pair.b_to_a.set(Links::Gone);
+    let buckets = b.node.directory().placement().buckets_of(from).collect();
+    moves::give(&pair.platform, &b.node, &b.peers, buckets, to).await.unwrap();
+}
+
+#[test]
+fn each_number_comes_with_the_time_of_its_owner() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let begun = pair.a.shard(0).now();
+        let given = ask(&pair.a, 0).await;
+        let there = begun + Millis(u64::try_from(ROWS_TAKE.as_millis()).unwrap());
+        let pools = pair.a.node.directory();
+        for (pool, given) in pools.pools().zip(given) {
+            let (number, at) = given.unwrap();
+            assert_eq!(pools.pool_by_number(number), Some(pool.id()));
+            let shard = pools.placement().shard(pool.id());
+            let (side, wanted) = if shard < 2 { (&pair.a, begun) } else { (&pair.b, there) };
+            assert_eq!(at, wanted, "shard {shard}");
+            let slot = side.shard(shard).engine.borrow().shard().newest(number).unwrap();
+            assert_eq!(slot.allocated_at, at);
+        }
+    });
+}
+
+#[test]
+fn rows_of_pools_that_have_moved_are_asked_again_but_owners_only_now_and_then() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let owners = || pair.all_sent(Path::Owners).len();
+        let count = |given: Vec<Option<_>>| given.into_iter().flatten().count();
+        let moved = b.node.directory().pools_of(2).count();
+        assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 0));
+        move_silently(&pair, 2, 3).await;
+        assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 1));
+        assert_eq!(a.node.directory().pools_of(2).count(), 0);
+        assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 1));
+        // The other node may simply not have got them yet, so it is not asked all the time.
+        move_silently(&pair, 3, 2).await;
+        let all = b.node.directory().pools_of(2).count();
+        assert!(all > moved);
+        assert_eq!((count(ask(a, 0).await), owners()), (POOLS - all, 1));
+        platform.sleep_until(platform.moment() + Duration::from_secs(2)).await;
+        assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 2));
+    });
+}
