@@ -27,6 +27,9 @@ use tempfile::TempDir;
 
 use support::Virtual;
 
+/// For this time a start asks for groups that its copy has, and the log does not show.
+const STALE_SECONDS: u64 = 25;
+
 /// A log in memory that works as requested, except for the faults that a test injects.
 #[derive(Clone, Debug, Default)]
 struct Plain(Rc<Inner>);
@@ -46,6 +49,8 @@ struct Inner {
     unanswered_left: Cell<u32>,
     /// No message can be read.
     is_unreadable: Cell<bool>,
+    /// This many requests for the range are answered by a server that lacks the last two groups.
+    lagging: Cell<u32>,
 }
 
 impl Log for Plain {
@@ -80,7 +85,10 @@ impl Log for Plain {
         if self.is_silent() {
             return ready(Err(Unreached("no answer".to_owned())));
         }
-        ready(Ok(self.0.first.get().max(1)..self.0.messages.borrow().len() as u64 + 1))
+        let lagging = self.0.lagging.get();
+        self.0.lagging.set(lagging.saturating_sub(1));
+        let lacks = if lagging > 0 { 2 } else { 0 };
+        ready(Ok(self.0.first.get().max(1)..self.0.messages.borrow().len() as u64 + 1 - lacks))
     }
 
     fn trim(&self, _: u64) -> impl Future<Output = Result<(), Unreached>> + 'static {
@@ -411,8 +419,12 @@ fn a_shard_whose_log_lost_groups_of_the_copy_continues_in_doubt() {
     // The copy of this start has all four groups, and its own.
     drop(start(&platform, &log, data.path()).unwrap());
     log.0.messages.borrow_mut().truncate(3);
+    let before = platform.0.now();
     let owner = start(&platform, &log, data.path()).unwrap();
     assert!(owner.read.is_in_doubt);
+    // Another server may have had them.
+    let took = platform.0.now().since(before).as_secs();
+    assert!((STALE_SECONDS..STALE_SECONDS + 2).contains(&took), "it took {took} s");
     assert_eq!(owner.read.recovered.tip.next_n, 5, "three, and its own");
     // On another machine it is unknown until other nodes report it.
     let elsewhere = start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
@@ -443,5 +455,21 @@ fn requests_that_get_no_answer_are_repeated_for_a_minute() {
             // It may have waited for another leader before.
             assert!((60..90).contains(&took), "it took {took} s");
         }
+    }
+}
+
+#[test]
+fn groups_that_a_new_leader_does_not_show_at_once_are_not_lost() {
+    for requests in [0, 1, 20, 90] {
+        let platform = Virtual::default();
+        let (log, data, _first) = served(&platform);
+        drop(start(&platform, &log, data.path()).unwrap());
+        log.0.lagging.set(requests);
+        let before = platform.0.now();
+        let owner = start(&platform, &log, data.path()).unwrap();
+        assert!(!owner.read.is_in_doubt);
+        assert_eq!(owner.read.recovered.tip.next_n, 7, "all was read");
+        let took = platform.0.now().since(before).as_millis();
+        assert_eq!(took, u128::from(requests) * 250, "it asks four times a second");
     }
 }
