@@ -6,15 +6,16 @@
 mod pair;
 mod support;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Directory, PoolFields, RingPool, bucket};
+use ringwell_directory::{BucketHolds, Directory, Owners, PoolFields, RingPool, bucket};
 use ringwell_driver::arrivals::LIST_SPREAD;
 use ringwell_driver::lists::{Lists, lists};
 use ringwell_driver::node::{Begun, Phase};
 use ringwell_driver::store::{ServedMap, read_lifetimes};
-use ringwell_driver::{Platform, change, standstill, witness};
+use ringwell_driver::{Path, Platform, change, moves, standstill, witness};
 use ringwell_engine::{Outcome, Refusal};
 use ringwell_os::OsFiles;
 
@@ -368,9 +369,10 @@ fn a_suspended_shard_hands_out_nothing_until_other_nodes_were_asked() {
             platform.sleep_until(woken + Duration::from_millis(patience + silent)).await;
             let held = a.node.bucket_holds().get(bucket(pool)).map(|hold| hold.until);
             assert_eq!(held.is_some(), wanted.is_some(), "{suspended} {other:?}");
-            match allocate(shard, pool, 4) {
-                Outcome::Exhausted { until } => assert_eq!(Some(until), held),
-                outcome => assert!(matches!(outcome, Outcome::Kept { .. }), "{outcome:?}"),
+            match (allocate(shard, pool, 4), held) {
+                (Outcome::Exhausted { until }, Some(held)) => assert_eq!(until, held),
+                (Outcome::Kept { .. }, None) => {}
+                (outcome, _) => panic!("{outcome:?}"),
             }
             if held.is_some() {
                 let served = ServedMap::read(&OsFiles, &a.node.config.data).unwrap().unwrap();
@@ -431,5 +433,66 @@ fn a_number_becomes_an_overflow_number_when_no_visitor_holds_it() {
         assert!(try_it().await.is_err());
         platform.sleep_until(platform.moment() + Duration::from_secs(10)).await;
         try_it().await.unwrap();
+    });
+}
+
+/// A file may have newer owners than those in use: they are recorded before.
+#[test]
+fn a_change_of_the_list_is_recorded_without_losing_newer_owners_and_not_during_a_start() {
+    for (version, is_kept) in [(1, true), (2, false)] {
+        let platform = Virtual::default();
+        let pair = Pair::new(&platform);
+        platform.run(async {
+            let a = &pair.a;
+            let (to, from) = two_pools(&pair);
+            let before = a.node.directory();
+            let mut owners = serde_json::to_value(a.node.owners().unwrap()).unwrap();
+            owners["version"] = version.into();
+            owners["buckets"][usize::from(bucket(to))] = serde_json::json!([5, 1]);
+            let owners: Owners = serde_json::from_value(owners).unwrap();
+            let is_own = |shard| shard < 2;
+            let (holds, stale) = (BucketHolds::default(), BTreeSet::new());
+            let map =
+                ServedMap::of(owners.clone(), is_own, Vec::new(), holds, stale, Lists::default());
+            let data = &a.node.config.data;
+            map.write(&OsFiles, data).unwrap();
+            a.node.enter(Phase::Starting);
+            let mut fewer = before.pool(from).unwrap().fields().clone();
+            fewer.numbers = vec![NumberRange::new(fewer.numbers[0].first(), 9).unwrap()];
+            change_list(&pair, a, vec![RingPool::new(fewer).unwrap()]).await;
+            assert_eq!(ServedMap::read(&OsFiles, data).unwrap(), Some(map));
+            a.node.enter(Phase::Serving);
+            let mut pool = before.pool(to).unwrap().fields().clone();
+            let free = PromoNumber::from_e164(18_885_550_000).unwrap();
+            pool.numbers.push(NumberRange::new(free, 3).unwrap());
+            change_list(&pair, a, vec![RingPool::new(pool).unwrap()]).await;
+            let served = ServedMap::read(&OsFiles, data).unwrap().unwrap();
+            assert_eq!(served.lists, Some(lists(&a.node.directory())));
+            assert_eq!(served.owners == Some(owners), is_kept);
+            assert_eq!(served.owners == a.node.owners(), !is_kept);
+        });
+    }
+}
+
+/// The bucket was released, and its next owner has not accepted it yet.
+#[test]
+fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let a = &pair.a;
+        let (to, from) = two_pools(&pair);
+        let before = a.node.directory();
+        pair.a_to_b.set(Links::Without(Path::Take));
+        let of = [bucket(to)].into();
+        moves::give(&platform, &a.node, &a.peers, of, 3).await.unwrap_err();
+        pair.a_to_b.set(Links::Up);
+        let hold = || a.node.bucket_holds().get(bucket(to)).map(|hold| hold.until);
+        let mut other = before.pool(from).unwrap().fields().clone();
+        other.name = Some("another name".to_owned());
+        change_list(&pair, a, vec![RingPool::new(other).unwrap()]).await;
+        assert_eq!(hold(), None);
+        change_list(&pair, a, passed(&before, from, to)).await;
+        assert_eq!(hold(), Some(a.shard(0).now() + LONGEST));
     });
 }
