@@ -1,0 +1,119 @@
+//! The records of a node's start and of its end.
+
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use ringwell_core::Millis;
+use ringwell_directory::{BucketHolds, Cluster, Config, Directory, Owners, demo_pools};
+use ringwell_driver::life;
+use ringwell_driver::lists::Lists;
+use ringwell_driver::membership::Membership;
+use ringwell_driver::node::{Begun, JournalState, Node};
+use ringwell_driver::store::{
+    ServedMap, Unkept, is_restored, mark_restored, may_lack_groups, note_unflushed, write_whole,
+};
+use ringwell_journal::Durability;
+use ringwell_os::OsFiles;
+
+/// The boot in which the node runs; the data were used in the one before.
+const BOOT: u64 = 5;
+
+fn directory(shards: u16) -> Directory {
+    Directory::new(1, demo_pools(10, 20, Millis(60_000)).unwrap(), shards).unwrap()
+}
+
+fn node(data: &Path, durability: Durability) -> Node {
+    let config = Config::new(data.into(), 1);
+    let begun = Begun { boot: BOOT, ..Begun::default() };
+    Node::new(config, directory(2), durability, &[0, 1], None, (None, begun))
+}
+
+/// Whether the data are marked as restored, and whether they may lack groups.
+fn marks(data: &Path) -> (bool, Option<Unkept>) {
+    (is_restored(&OsFiles, data), may_lack_groups(&OsFiles, data, BOOT).unwrap())
+}
+
+fn marked(data: &Path) {
+    mark_restored(&OsFiles, data).unwrap();
+    note_unflushed(&OsFiles, data, Durability::Os, BOOT - 1).unwrap();
+}
+
+#[test]
+fn marks_of_doubtful_data_are_removed_when_all_journals_have_stored_the_holds() {
+    let doubtful = (true, Some(Unkept::Boot));
+    let (writing, full) = (JournalState::Writing, JournalState::Full);
+    for (durability, states, wanted) in [
+        (Durability::Disk, [writing, writing], (false, None)),
+        (Durability::Os, [writing, writing], (false, None)),
+        (Durability::Disk, [writing, full], doubtful),
+        (Durability::Disk, [full, writing], doubtful),
+        (Durability::Os, [JournalState::Failed, writing], doubtful),
+        (Durability::Memory, [writing, writing], doubtful),
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        marked(data);
+        let node = node(data, durability);
+        for (shard, state) in (0..).zip(states) {
+            node.set_journal(shard, state);
+        }
+        life::unmark(&OsFiles, &node);
+        assert_eq!(marks(data), wanted, "{durability:?} {states:?}");
+    }
+}
+
+#[test]
+fn an_orderly_end_leaves_no_doubt_about_groups() {
+    for (durability, wanted) in
+        [(Durability::Disk, None), (Durability::Os, None), (Durability::Memory, Some(Unkept::Boot))]
+    {
+        let folder = tempfile::tempdir().unwrap();
+        let data = folder.path();
+        marked(data);
+        life::end(&OsFiles, &node(data, durability));
+        assert_eq!(marks(data), (true, wanted), "{durability:?}");
+    }
+}
+
+#[test]
+fn owners_that_were_served_last_count_under_the_same_cluster_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |shards: &str| {
+        format!(
+            "version = 3\nsecret = \"a-secret-of-the-tests\"\n[[node]]\nname = \"a\"\n\
+             shards = {shards}\nlink = \"127.0.0.1:9000\"\nlisten = [\"127.0.0.1:8080\"]\n"
+        )
+    };
+    let path = folder.path().join("cluster.toml");
+    let member = |shards| {
+        write_whole(&OsFiles, &path, file(shards).as_bytes()).unwrap();
+        Membership::new(Cluster::load(&path).unwrap(), "a").unwrap()
+    };
+    let (two, three) = (member("[0, 1]"), member("[0, 1, 2]"));
+    let place = |member| {
+        let placed = life::place(&OsFiles, folder.path(), directory(2), member).unwrap();
+        (placed.0.placement().of_bucket(7), placed.1)
+    };
+    let by_file = Owners::of_map(two.cluster().map());
+    assert_eq!(place(None), (0, None));
+    assert_eq!(place(Some(&two)), (0, Some(by_file.clone())), "nothing was served");
+    let mut moved = by_file.clone();
+    moved.give(7, 1);
+    let serve = |owners: &Owners| {
+        let (holds, stale) = (BucketHolds::default(), BTreeSet::new());
+        let own = |_| true;
+        let map = ServedMap::of(owners.clone(), own, Vec::new(), holds, stale, Lists::new());
+        map.write(&OsFiles, folder.path()).unwrap();
+    };
+    serve(&moved);
+    assert_eq!(place(Some(&two)), (1, Some(moved.clone())));
+    let mut other = serde_json::to_value(&moved).unwrap();
+    other["version"] = 2.into();
+    serve(&serde_json::from_value(other).unwrap());
+    assert_eq!(place(Some(&two)), (0, Some(by_file.clone())));
+    serve(&Owners::of_map(three.cluster().map()));
+    assert_eq!(place(Some(&two)), (0, Some(by_file)));
+}
