@@ -75,3 +75,121 @@ impl<R> LogReader<R> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
+
+    use std::sync::Mutex;
+
+    use ringwell_core::Millis;
+    use ringwell_journal::{Record, Tip, Writer, encode_message};
+
+    use super::*;
+
+    /// A copy that lacks what it should have.
+    #[derive(Clone, Debug)]
+    struct Torn;
+
+    impl Reader for Torn {
+        fn read(&self, n: u64) -> Result<Group, ReadError> {
+            Err(if n < 5 { ReadError::Gone(n) } else { ReadError::NotYet(n) })
+        }
+
+        fn noted(&self) -> Vec<Noted> {
+            Vec::new()
+        }
+
+        fn unread(&self) -> Range<u64> {
+            1..3
+        }
+
+        fn check(&self, groups: Range<u64>) -> Result<(), Damage> {
+            Err(Damage { error: ReadError::Gone(groups.start), next_n: groups.end })
+        }
+    }
+
+    /// Has the same message at each place: one for the first server, and one for the others.
+    #[derive(Debug)]
+    struct Servers(Option<Bytes>, Option<Bytes>, Mutex<u32>);
+
+    impl Shelf for Servers {
+        fn add(&self, _: Bytes) -> Result<u64, Unreached> {
+            Err(Unreached("it is not written".to_owned()))
+        }
+
+        fn add_index(&self, bytes: Bytes) -> Result<u64, Unreached> {
+            self.add(bytes)
+        }
+
+        fn newest_index(&self) -> Result<Option<(u64, Bytes)>, Unreached> {
+            Ok(None)
+        }
+
+        fn get(&self, _: u64) -> Result<Option<Bytes>, Unreached> {
+            Ok(None)
+        }
+
+        fn trim(&self, _: u64) -> Result<(), Unreached> {
+            Ok(())
+        }
+
+        fn message(&self, _: u64) -> Result<Option<Bytes>, Unreached> {
+            Ok(self.0.clone())
+        }
+
+        fn message_elsewhere(&self, _: u64) -> Result<Option<Bytes>, Unreached> {
+            *self.2.lock().unwrap() += 1;
+            Ok(self.1.clone())
+        }
+
+        fn log_bytes(&self) -> Result<u64, Unreached> {
+            Ok(0)
+        }
+    }
+
+    const AUTHOR: Author = Author { shard: 2, journal: [3; 16], incarnation: [4; 16] };
+
+    fn message(author: Author, n: u64) -> Option<Bytes> {
+        let mut writer = Writer::new(Tip { next_n: n, ..Tip::FIRST });
+        writer.append(&Record::Tick { at: Millis(7) });
+        Some(encode_message(&author, &writer.seal(Vec::new()).unwrap()).into())
+    }
+
+    #[test]
+    fn a_group_is_read_from_the_first_server_that_has_it_and_never_from_another_journal() {
+        let right = message(AUTHOR, 3);
+        let other_shard = message(Author { shard: 1, ..AUTHOR }, 3);
+        let other_journal = message(Author { journal: [9; 16], ..AUTHOR }, 3);
+        let successor = message(Author { incarnation: [8; 16], ..AUTHOR }, 3);
+        let wrong = [other_shard, other_journal, message(AUTHOR, 2), Some(Bytes::new())];
+        let read = |first: &Option<Bytes>, others: &Option<Bytes>| {
+            let servers = Arc::new(Servers(first.clone(), others.clone(), Mutex::default()));
+            let log: Arc<dyn Shelf> = Arc::clone(&servers) as _;
+            let places = Places::default();
+            let reader = LogReader { mirror: Torn, log: Some(log), places, author: AUTHOR };
+            let read = reader.read(3);
+            (read.map(|group| group.header.n), *servers.2.lock().unwrap())
+        };
+        assert!(matches!(read(&right, &None), (Ok(3), 0)));
+        assert!(matches!(read(&successor, &None), (Ok(3), 0)));
+        assert!(matches!(read(&None, &right), (Ok(3), 1)));
+        assert!(matches!(read(&None, &None), (Err(ReadError::Gone(3)), 1)));
+        for wrong in &wrong {
+            assert!(matches!(read(wrong, &right), (Ok(3), 1)));
+            assert!(matches!(read(wrong, &None), (Err(ReadError::LogDamaged(3)), 1)));
+            assert!(matches!(read(&None, wrong), (Err(ReadError::LogDamaged(3)), 1)));
+        }
+    }
+
+    #[test]
+    fn the_copy_decides_what_is_stored_and_checked() {
+        let servers = Arc::new(Servers(message(AUTHOR, 5), None, Mutex::default()));
+        for log in [None, Some(servers as Arc<dyn Shelf>)] {
+            let reader = LogReader { mirror: Torn, log, places: Places::default(), author: AUTHOR };
+            assert!(matches!(reader.read(5), Err(ReadError::NotYet(5))));
+            assert!(matches!(reader.check(1..3), Err(Damage { next_n: 3, .. })));
+            assert_eq!(reader.unread(), 1..3);
+        }
+    }
+}
