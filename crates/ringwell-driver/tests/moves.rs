@@ -66,53 +66,37 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
         let given = hand_out(a, 0, 1);
         let stay = hand_out(a, 1, 1);
         let now = a.shard(0).now();
-        let held = *given.keys().next_back().unwrap();
+        let held_pool = *given.keys().next_back().unwrap();
         let ends = now + Millis(30_000);
-        assert!(a.shard(0).engine.borrow_mut().hold_pool(now, held, ends));
+        assert!(a.shard(0).engine.borrow_mut().hold_pool(now, held_pool, ends));
         a.shard(0).commit_soon();
-        // One bucket without pools, and one of another shard.
-        let empty = *moving.iter().find(|of| a.node.directory().pools_in(**of).is_empty()).unwrap();
-        let other = a.node.directory().placement().buckets_of(1).next().unwrap();
-        let hold = BucketHold { since: now - Millis(5_000), until: now + Millis(20_000) };
-        let mut holds = a.node.bucket_holds();
-        holds.add(empty, hold);
-        holds.add(other, hold);
-        a.node.set_bucket_holds(holds);
         let ends_there = locked(a.shard(0));
+        // The giver's time goes on.
         platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
-        let mut gaps = Gaps::default();
-        gaps.add(Millis(1), Millis(2));
-        a.node.set_gaps(gaps.clone());
         let report = give(&pair, 2).await.unwrap();
-        assert_eq!(b.node.gaps(), Gaps::from(gaps.of(&moving.iter().copied().collect::<Vec<_>>())));
-        assert_eq!(Gaps::read(&OsFiles, &b.node.config.data).unwrap(), b.node.gaps());
         assert_eq!(report["buckets"], moving.len());
         assert_eq!(report["ring_pools"], given.len());
         assert_eq!(report["numbers"], given.len());
         // The lockouts.
-        let ends_here = locked(b.shard(2));
-        assert!(ends_here.keys().eq(ends_there.keys()), "{ends_here:?}");
-        for (number, end) in &ends_here {
+        let arrived_ends = locked(b.shard(2));
+        assert!(arrived_ends.keys().eq(ends_there.keys()), "{arrived_ends:?}");
+        for (number, end) in &arrived_ends {
             let added = end.since(ends_there[number]);
             assert!(added <= Millis(2) && *end >= ends_there[number], "{number}: {added:?}");
         }
         // The answers, and the holds of pools.
         assert_eq!(given.len(), pools(b, 2).iter().filter(|pool| given.contains_key(pool)).count());
-        for (pool, number) in given.iter().filter(|(pool, _)| **pool != held) {
+        for (pool, number) in given.iter().filter(|(pool, _)| **pool != held_pool) {
             assert_eq!(allocate(b.shard(2), *pool, 1), Outcome::Kept { number: *number });
         }
-        let Outcome::Exhausted { until } = allocate(b.shard(2), held, 2) else { panic!("held") };
+        let Outcome::Exhausted { until } = allocate(b.shard(2), held_pool, 2) else {
+            panic!("held")
+        };
         assert!((ends..=ends + Millis(2)).contains(&until), "{until:?} instead of {ends:?}");
         let free = *given.keys().next().unwrap();
         let outcome = allocate(b.shard(2), free, 2);
         let Outcome::Kept { number } = outcome else { panic!("{outcome:?}") };
         assert_ne!(number, given[&free]);
-        // The holds of buckets.
-        let arrived = b.node.bucket_holds();
-        assert_eq!(arrived.get(other), None);
-        let arrived = arrived.get(empty).unwrap();
-        let near = |at: Millis, wanted: Millis| at >= wanted && at <= wanted + Millis(2);
-        assert!(near(arrived.since, hold.since) && near(arrived.until, hold.until), "{arrived:?}");
         // The next owner knows the allocation, but not its parameters.
         for number in given.values() {
             let (reply, past) = oneshot::channel();
@@ -130,6 +114,36 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
             assert_eq!(allocate(a.shard(1), *pool, 1), Outcome::Kept { number: *number });
         }
         assert!(matches!(give(&pair, 2).await, Ok(report) if report["buckets"] == 0));
+    });
+}
+
+#[test]
+fn holds_of_buckets_and_gaps_in_the_history_move_along() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let moving = buckets(&pair);
+        let now = a.shard(0).now();
+        // One bucket without pools, and one of another shard.
+        let empty = *moving.iter().find(|of| a.node.directory().pools_in(**of).is_empty()).unwrap();
+        let other = a.node.directory().placement().buckets_of(1).next().unwrap();
+        let hold = BucketHold { since: now - Millis(5_000), until: now + Millis(20_000) };
+        let mut holds = a.node.bucket_holds();
+        holds.add(empty, hold);
+        holds.add(other, hold);
+        a.node.set_bucket_holds(holds);
+        let mut gaps = Gaps::default();
+        gaps.add(Millis(1), Millis(2));
+        a.node.set_gaps(gaps.clone());
+        give(&pair, 2).await.unwrap();
+        assert_eq!(b.node.gaps(), Gaps::from(gaps.of(&moving.iter().copied().collect::<Vec<_>>())));
+        assert_eq!(Gaps::read(&OsFiles, &b.node.config.data).unwrap(), b.node.gaps());
+        let arrived = b.node.bucket_holds();
+        assert_eq!(arrived.get(other), None);
+        let arrived = arrived.get(empty).unwrap();
+        let near = |at: Millis, wanted: Millis| at >= wanted && at <= wanted + Millis(2);
+        assert!(near(arrived.since, hold.since) && near(arrived.until, hold.until), "{arrived:?}");
     });
 }
 

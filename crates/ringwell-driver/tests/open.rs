@@ -2,6 +2,7 @@
 
 #![allow(missing_docs, unreachable_pub, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+#![allow(clippy::disallowed_methods, reason = "files are lost and replaced by hand")]
 
 use std::collections::BTreeSet;
 

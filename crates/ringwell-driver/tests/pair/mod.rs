@@ -226,8 +226,8 @@ async fn link(
         };
         sent.borrow_mut().push((path, body.clone()));
         match links.get() {
-            Links::Gone => continue,
-            Links::Without(of) if of == path => continue,
+            Links::Gone => {}
+            Links::Without(of) if of == path => {}
             Links::Silent => unanswered.push(reply),
             Links::UpTo(bytes) if body.len() > bytes => {
                 let _ = reply.send(Err(format!("{} bytes are too many", body.len())));

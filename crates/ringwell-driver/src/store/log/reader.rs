@@ -150,19 +150,19 @@ mod tests {
 
     const AUTHOR: Author = Author { shard: 2, journal: [3; 16], incarnation: [4; 16] };
 
-    fn message(author: Author, n: u64) -> Option<Bytes> {
+    fn message(author: Author, n: u64) -> Bytes {
         let mut writer = Writer::new(Tip { next_n: n, ..Tip::FIRST });
         writer.append(&Record::Tick { at: Millis(7) });
-        Some(encode_message(&author, &writer.seal(Vec::new()).unwrap()).into())
+        encode_message(&author, &writer.seal(Vec::new()).unwrap()).into()
     }
 
     #[test]
     fn a_group_is_read_from_the_first_server_that_has_it_and_never_from_another_journal() {
-        let right = message(AUTHOR, 3);
-        let other_shard = message(Author { shard: 1, ..AUTHOR }, 3);
-        let other_journal = message(Author { journal: [9; 16], ..AUTHOR }, 3);
-        let successor = message(Author { incarnation: [8; 16], ..AUTHOR }, 3);
-        let wrong = [other_shard, other_journal, message(AUTHOR, 2), Some(Bytes::new())];
+        let right = Some(message(AUTHOR, 3));
+        let other_shard = Some(message(Author { shard: 1, ..AUTHOR }, 3));
+        let other_journal = Some(message(Author { journal: [9; 16], ..AUTHOR }, 3));
+        let successor = Some(message(Author { incarnation: [8; 16], ..AUTHOR }, 3));
+        let wrong = [other_shard, other_journal, Some(message(AUTHOR, 2)), Some(Bytes::new())];
         let read = |first: &Option<Bytes>, others: &Option<Bytes>| {
             let servers = Arc::new(Servers(first.clone(), others.clone(), Mutex::default()));
             let log: Arc<dyn Shelf> = Arc::clone(&servers) as _;
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_copy_decides_what_is_stored_and_checked() {
-        let servers = Arc::new(Servers(message(AUTHOR, 5), None, Mutex::default()));
+        let servers = Arc::new(Servers(Some(message(AUTHOR, 5)), None, Mutex::default()));
         for log in [None, Some(servers as Arc<dyn Shelf>)] {
             let reader = LogReader { mirror: Torn, log, places: Places::default(), author: AUTHOR };
             assert!(matches!(reader.read(5), Err(ReadError::NotYet(5))));
