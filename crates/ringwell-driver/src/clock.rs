@@ -111,3 +111,34 @@ fn wall_offset(wall: Duration, since_boot: Duration) -> i64 {
 fn millis(time: Duration) -> Millis {
     Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shard_time_follows_the_wall_clock_a_step_at_a_time() {
+        let begun = Duration::from_secs(1_000);
+        let clocks = Clocks { boot: 1, shard_offset: 0, wall_offset: 0 };
+        let clock = Clock::going_on(clocks, millis(begun));
+        let offset_after = |passed: Millis| {
+            let since_boot = begun + Duration::from_millis(passed.0);
+            // It was set to an hour later.
+            let read = clock.clocks(since_boot, since_boot + Duration::from_hours(1));
+            assert_eq!(read.wall_offset, 3_600_000);
+            assert_eq!(clock.now(since_boot).since(millis(since_boot)).0, offset(read));
+            offset(read)
+        };
+        assert_eq!(offset_after(Millis::ZERO), 0);
+        assert_eq!(offset_after(SLEW_EVERY - Millis(1)), 0);
+        let first = offset_after(SLEW_EVERY);
+        assert!(first > 0 && first < 1_000, "a step of {first} ms");
+        assert_eq!(offset_after(SLEW_EVERY), first, "not twice at the same time");
+        assert_eq!(offset_after(SLEW_EVERY + SLEW_EVERY - Millis(1)), first);
+        assert_eq!(offset_after(SLEW_EVERY + SLEW_EVERY), 2 * first);
+    }
+
+    fn offset(clocks: Clocks) -> u64 {
+        clocks.shard_offset.unsigned_abs()
+    }
+}

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 const EIO: i32 = 5;
 const ENOSPC: i32 = 28;
 
-/// What fails.
+/// A call that fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Write,

@@ -38,6 +38,8 @@ use tokio::sync::{mpsc, oneshot};
 use support::Virtual;
 
 const LIFETIME: Millis = Millis(60_000);
+/// The owner's shard time is behind the wall clock.
+const BEHIND: Millis = Millis(5_000);
 const CLUSTER: &str = r#"version = 7
 secret = "a-secret-of-the-tests"
 [[node]]
@@ -202,7 +204,9 @@ fn pools() -> Vec<RingPool> {
 fn shard(platform: &Wired, node: &Arc<Node>) -> Rc<Shard<Wired>> {
     let specs = node.directory().pools_of(1).map(|pool| rows::spec(pool)).collect();
     let read = reading(1, platform.boot_time(), platform.wall());
-    let clock = Clock::going_on(read.resume(&[]), read.since_boot);
+    let mut clocks = read.resume(&[]);
+    clocks.shard_offset -= i64::try_from(BEHIND.0).unwrap();
+    let clock = Clock::going_on(clocks, read.since_boot);
     let now = clock.now(platform.boot_time());
     let (engine, _) = Restore::new(specs, 1_000).finish(Tip::FIRST.raise_epoch(), now, false);
     let mut peers = Peers::default();
@@ -349,6 +353,11 @@ fn look_ups_and_releases_reach_the_owner() {
         let past = look_up(number, Asked::Shard(joined.b.now())).await.unwrap();
         let held = past.held.unwrap();
         assert_eq!((held.pool, held.allocated_at), (Some(joined.pools[0]), answer.at));
+        for (ms, is_held) in [(6_000, true), (4_000, false)] {
+            let at = Asked::Wall(answer.at + Millis(ms));
+            let held = look_up(number, at).await.unwrap().held;
+            assert_eq!(held.is_some(), is_held, "{ms} ms later by the wall clock");
+        }
         let never = PromoNumber::from_e164(number.to_e164() + 1).unwrap();
         assert_eq!(look_up(never, Asked::Shard(joined.b.now())).await, Ok(Past::default()));
         let release = async |allocated_at| {

@@ -219,7 +219,7 @@ fn a_node_with_data_from_before_a_move_stops_and_its_lockouts_are_waited_for() {
         let map = served(a);
         assert!(map.buckets.is_disjoint(&moving) && map.stale == moving);
         assert_eq!(map.owners, a.node.owners());
-        // The owner is told next, and holds the buckets until those lockouts are over.
+        // It informs the owner next, which holds the buckets until those lockouts are over.
         assert_eq!(b.node.bucket_holds().get(bucket(moved[0])), None);
         let learnt = moves::learn_from(&platform, &a.node, &a.peers, 2).await;
         assert_eq!(learnt, Some(false));
