@@ -1,7 +1,9 @@
 //! The records of a node's start and of its end.
 
-#![allow(missing_docs, unreachable_pub, reason = "tests")]
+#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+
+mod support;
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,10 +15,13 @@ use ringwell_driver::lists::Lists;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{Begun, JournalState, Node};
 use ringwell_driver::store::{
-    ServedMap, Unkept, is_restored, mark_restored, may_lack_groups, note_unflushed, write_whole,
+    Memory, ServedMap, Unkept, is_restored, mark_restored, may_lack_groups, note_unflushed,
+    write_whole,
 };
 use ringwell_journal::Durability;
 use ringwell_os::OsFiles;
+
+use support::{Virtual, body, bulk, shards};
 
 /// The boot in which the node runs; the data were used in the one before.
 const BOOT: u64 = 5;
@@ -116,4 +121,28 @@ fn owners_that_were_served_last_count_under_the_same_cluster_file() {
     assert_eq!(place(Some(&two)), (0, Some(by_file.clone())));
     serve(&Owners::of_map(three.cluster().map()));
     assert_eq!(place(Some(&two)), (0, Some(by_file)));
+}
+
+/// The store takes no snapshots.
+#[test]
+fn a_shard_without_a_last_snapshot_has_saved_only_what_was_flushed() {
+    for (durability, has_rows, wanted) in [
+        (Durability::Disk, false, true),
+        (Durability::Disk, true, false),
+        (Durability::Os, false, false),
+        (Durability::Os, true, false),
+        (Durability::Memory, true, true),
+    ] {
+        let platform = Virtual::default();
+        let (shard, _queue) = shards(&platform, 1, Millis(60_000), durability).remove(0);
+        platform.run(async {
+            if has_rows {
+                // Nothing stores the group.
+                bulk(&shard, body(&shard, 3), &platform.terms(20)).await;
+            }
+            let store = Memory::new([1; 16], 1 << 20);
+            assert_eq!(life::save(&shard, &store).await, wanted, "{durability:?} {has_rows}");
+            assert_eq!(shard.last_failure().is_some(), durability != Durability::Memory);
+        });
+    }
 }
