@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
+use std::time::Duration;
 
 use ringwell_driver::Platform;
 use ringwell_driver::change::{self, ChangeError};
@@ -20,6 +21,9 @@ use crate::world::{MS, Node, SECOND, World};
 /// The time in which a list reaches all nodes: with a pause, less than the ten seconds that it may
 /// take.
 const SPREAD_US: u64 = 6 * SECOND;
+
+/// The pause before a list that a full disk prevents is read again.
+const LIST_AGAIN: Duration = Duration::from_secs(1);
 
 /// The pools that are not in the list at the moment.
 #[derive(Debug, Default)]
@@ -138,7 +142,7 @@ impl World {
         let Some(thread) = running.and_then(|running| running.first()) else { return };
         let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
         thread.sim.executor.spawn(async move {
-            let _one = shard.node.changes.lock().await;
+            let one = shard.node.changes.lock().await;
             sim.life.is_listing.set(true);
             let (process, peers) = (&shard.node, &shard.peers);
             let made = change::apply(&sim, process, peers, move |before| before.replace(&pools));
@@ -147,6 +151,13 @@ impl World {
             process.rereads.finish(request);
             let fault = match made {
                 Ok(_) | Err(ChangeError::Shard(_) | ChangeError::Stopping) => return,
+                // The operator repeats it until the disk has room.
+                Err(ChangeError::Lifetimes(_)) => {
+                    drop(one);
+                    sim.sleep_until(sim.moment() + LIST_AGAIN).await;
+                    let _ = process.rereads.ask();
+                    return;
+                }
                 Err(error) => error.to_string(),
             };
             let is_over = sim.watch().is_none();

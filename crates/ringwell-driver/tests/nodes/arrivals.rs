@@ -1,11 +1,5 @@
 //! Numbers that enter pools of one node while another node may have handed them out.
 
-#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-
-mod pair;
-mod support;
-
 use std::collections::BTreeSet;
 use std::time::Duration;
 
@@ -19,8 +13,8 @@ use ringwell_driver::{Path, Platform, change, moves, standstill, witness};
 use ringwell_engine::{Outcome, Refusal};
 use ringwell_os::OsFiles;
 
-use pair::{LIFETIME, Links, Pair, Side, allocate, know};
-use support::Virtual;
+use crate::pair::{self, LIFETIME, Links, Pair, Side, allocate, know};
+use crate::support::Virtual;
 
 /// A hold because of a node that may have handed out a number a moment ago.
 const LONGEST: Millis = Millis(LIFETIME.0 + LIST_SPREAD.0);

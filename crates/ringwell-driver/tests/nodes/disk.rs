@@ -1,7 +1,5 @@
 //! A journal on a disk that fails, is full, or changes what was written.
 
-#![allow(missing_docs, unreachable_pub, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
 #![allow(clippy::disallowed_methods, reason = "files are damaged by hand")]
 
 use std::io;

@@ -1,11 +1,6 @@
 //! A link from one node to a shard of another, with answers that are slow, late or lost, and the
 //! other node's answers to wrong requests.
 
-#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::rc::Rc;
@@ -35,7 +30,7 @@ use ringwell_wire::Span;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
-use support::Virtual;
+use crate::support::Virtual;
 
 const LIFETIME: Millis = Millis(60_000);
 /// The owner's shard time is behind the wall clock.

@@ -1,12 +1,6 @@
 //! Two nodes that answer each other's requests: buckets that move between them, and moves that are
 //! interrupted, repeated or taken back.
 
-#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-
-mod pair;
-mod support;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -24,8 +18,8 @@ use ringwell_os::OsFiles;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 
-use pair::{Links, Pair, Side, allocate, locked};
-use support::Virtual;
+use crate::pair::{self, Links, Pair, Side, allocate, locked};
+use crate::support::Virtual;
 
 /// All buckets of shard 0, which is on the first node.
 fn buckets(pair: &Pair) -> BTreeSet<u16> {

@@ -1,11 +1,5 @@
 //! The records that nodes keep of each other's journals.
 
-#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-
-mod pair;
-mod support;
-
 use std::time::Duration;
 
 use ringwell_core::{Millis, PoolId};
@@ -19,8 +13,8 @@ use ringwell_engine::Outcome;
 use ringwell_os::OsFiles;
 use serde_json::{Value, json};
 
-use pair::{LIFETIME, Links, Pair, Side, allocate};
-use support::Virtual;
+use crate::pair::{self, LIFETIME, Links, Pair, Side, allocate};
+use crate::support::Virtual;
 
 /// Reports journals to a node, and asks for its former records of some.
 async fn exchange(side: &Side, shards: Value, journals: Value) -> Result<Vec<JournalWord>, String> {

@@ -1,11 +1,5 @@
 //! Rows of a batch whose pools belong to several shards, and move between them.
 
-#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-
-mod pair;
-mod support;
-
 use std::time::Duration;
 
 use ringwell_core::{Millis, PromoNumber};
@@ -14,8 +8,8 @@ use ringwell_driver::stats::Kind;
 use ringwell_driver::{Path, Platform, moves};
 use ringwell_wire::RequestError;
 
-use pair::{Links, Pair, ROWS_TAKE, Side};
-use support::{Virtual, body};
+use crate::pair::{Links, Pair, ROWS_TAKE, Side};
+use crate::support::{Virtual, body};
 
 const POOLS: usize = 40;
 

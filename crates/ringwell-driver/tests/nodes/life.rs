@@ -1,10 +1,5 @@
 //! The records of a node's start and of its end.
 
-#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-
-mod support;
-
 use std::collections::BTreeSet;
 use std::path::Path;
 
@@ -21,7 +16,7 @@ use ringwell_driver::store::{
 use ringwell_journal::Durability;
 use ringwell_os::OsFiles;
 
-use support::{Virtual, body, bulk, shards};
+use crate::support::{Virtual, body, bulk, shards};
 
 /// The boot in which the node runs; the data were used in the one before.
 const BOOT: u64 = 5;
