@@ -3,7 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ringwell_node::{AskError, GiveError, HolderError};
-use ringwell_store::{Refusal, Repeated, StoreError, is_full};
+use ringwell_store::{Refusal, Repeated, StoreError};
 use serde::Serialize;
 
 use crate::access::Denied;
@@ -156,11 +156,10 @@ impl From<StoreError> for Problem {
                 if let Some(left_out) = SILENT.pass() {
                     tracing::error!(%error, left_out, "the directory cannot be read");
                 }
-                let detail = match &error {
-                    StoreError::Database(error) if is_full(error) => {
-                        "the disk of the directory's database is full: make room, then try again"
-                    }
-                    _ => "the directory's database does not answer: try again later",
+                let detail = if error.is_full() {
+                    "the disk of the directory's database is full: make room, then try again"
+                } else {
+                    "the directory's database does not answer: try again later"
                 };
                 Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
             }

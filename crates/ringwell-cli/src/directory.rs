@@ -121,7 +121,7 @@ pub(crate) fn open(
 
 /// The error of a database that cannot be opened, with its file if that explains it.
 fn explained(database: &Database, error: StoreError) -> anyhow::Error {
-    let is_full = error.has_full_disk();
+    let is_full = error.is_full();
     let error = anyhow::Error::from(error);
     match database {
         Database::File(path) if is_full => error.context(format!(

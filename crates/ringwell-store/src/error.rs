@@ -129,6 +129,12 @@ pub fn is_full(error: &sqlx::Error) -> bool {
 }
 
 impl StoreError {
+    /// Whether the disk of the database is full.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        matches!(self, Self::Database(error) if is_full(error))
+    }
+
     /// Whether another change in PostgreSQL did not end in time. SQLite serves a single server.
     pub(crate) fn is_lock_timeout(&self) -> bool {
         let Self::Database(sqlx::Error::Database(error)) = self else { return false };

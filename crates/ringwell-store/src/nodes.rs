@@ -10,17 +10,6 @@ use crate::StoreError;
 use crate::row::from_db;
 use crate::store::Store;
 
-impl StoreError {
-    /// Whether the disk of SQLite's file is full.
-    #[must_use]
-    pub fn has_full_disk(&self) -> bool {
-        let Self::Database(sqlx::Error::Database(error)) = self else { return false };
-        // SQLite's FULL, in the low byte of an extended code.
-        let code = error.code().and_then(|code| code.parse::<u32>().ok());
-        code.is_some_and(|code| code & 0xff == 13)
-    }
-}
-
 impl Store {
     /// Confirms `version` as [`Self::confirm`] does. While the disk is full, a node that confirmed
     /// it before, and was restarted, may serve it all the same. Returns whether it was recorded.
@@ -34,7 +23,7 @@ impl Store {
         at: Millis,
     ) -> Result<bool, StoreError> {
         match self.confirm(node, version, at).await {
-            Err(error) if error.has_full_disk() && self.confirmed(node).await? == Some(version) => {
+            Err(error) if error.is_full() && self.confirmed(node).await? == Some(version) => {
                 Ok(false)
             }
             confirmed => confirmed.map(|()| true),
