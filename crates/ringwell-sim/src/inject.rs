@@ -18,7 +18,7 @@ use crate::fault::Kind;
 use crate::files::lock;
 use crate::machine::Sent;
 use crate::model::{Grant, Judged, Violation, Wanted};
-use crate::world::{MS, Node, ORIGIN_US, SECOND, World};
+use crate::world::{MS, ORIGIN_US, SECOND, World};
 
 /// Steps of clocks are either small enough to be trusted or large enough to be refused.
 const STEP_BELIEVED_US: (u64, u64) = (SECOND, 11 * 3600 * SECOND);
@@ -433,7 +433,9 @@ impl World {
     pub(crate) fn begin_look_up(&mut self, which: usize, wanted: &Wanted, at: Moment) {
         let home = self.cluster.home(wanted.shard);
         let begun = PromoNumber::from_code(wanted.number).and_then(|number| match at {
-            Moment::Wall(at) => self.ask_any(which, number, at),
+            // In transit, a node with an older map may believe the previous owner.
+            Moment::Wall(at) if self.faults.are_over => self.ask_all(which, which, number, at),
+            Moment::Wall(at) => self.ask_all(home, which, number, at),
             Moment::Shard(_) => self.ask_shard((home, wanted.shard), which, number, at),
         });
         if begun.is_none() {
@@ -441,11 +443,10 @@ impl World {
         }
     }
 
-    /// As for a call: any node that is up asks all shards.
-    fn ask_any(&mut self, which: usize, number: PromoNumber, at: Millis) -> Option<()> {
-        let is_up = |node: &&Node| node.running.as_ref().is_some_and(|it| it.is_serving);
-        let up: Vec<&Node> = self.nodes.iter().filter(is_up).collect();
-        let thread = up.get(which % up.len().max(1))?.running.as_ref()?.first()?;
+    /// As for a call: a node asks all shards.
+    fn ask_all(&self, asked: usize, which: usize, number: PromoNumber, at: Millis) -> Option<()> {
+        let running = self.nodes[asked % self.nodes.len()].running.as_ref();
+        let thread = running.filter(|running| running.is_serving)?.first()?;
         let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
         thread.sim.executor.spawn(async move {
             let found = holder(&shard.node, &shard.peers, number, at).await;
@@ -488,7 +489,9 @@ impl World {
         }
         let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
         let has_gaps = { running }.any(|it| it.node.gaps() != Gaps::default());
-        let is_to_blame = self.nodes[node].files.disk().is_to_blame();
+        // In memory, records end with their process, while other nodes still know of the allocation.
+        let is_memory = self.durability == Durability::Memory;
+        let is_to_blame = self.nodes[node].files.disk().is_to_blame() || is_memory;
         let fault = match found {
             Ok(Past { held: Some(held), .. }) if held.allocated_at.0 == wanted.at_ms => {
                 let is_right = held.params == wanted.params.as_bytes();
