@@ -100,12 +100,9 @@ impl LogError {
         }
     }
 
-    /// Whether the disk of SQLite's file is full.
-    fn is_full(&self) -> bool {
-        let Self::Database(sqlx::Error::Database(error)) = self else { return false };
-        // SQLite's FULL, in the low byte of an extended code.
-        let code = error.code().and_then(|code| code.parse::<u32>().ok());
-        code.is_some_and(|code| code & 0xff == 13)
+    /// Whether the disk of the database is full.
+    pub(crate) fn is_full(&self) -> bool {
+        matches!(self, Self::Database(error) if ringwell_store::is_full(error))
     }
 
     /// Whether the file of the log is damaged, or is no database.

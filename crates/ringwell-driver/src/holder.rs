@@ -68,7 +68,7 @@ pub async fn ask(
 pub struct Joined {
     /// The holder; with one, [`Missing::TooLong`] means that its record could not be read in time.
     pub past: Past,
-    /// Shards of other nodes that could not be reached: they may have older allocations.
+    /// Shards of other nodes that could not be reached: they may have other allocations.
     pub unreachable: Vec<u16>,
 }
 
@@ -148,17 +148,15 @@ impl LookUp<'_> {
         }
         let of_owner = of_owner.and_then(|(_, past)| past.held.as_ref());
         let present = of_owner.filter(|held| held.next_allocated_at.is_none());
-        let present = present.filter(|_| !planted(Bug::OwnerNotBelieved));
-        let present = present.map(|held| held.allocated_at);
+        let present = present.filter(|_| !planted(Bug::OwnerNotBelieved)).cloned();
+        let is_present = |held: &PastAllocation| {
+            present.as_ref().is_some_and(|present| present.allocated_at == held.allocated_at)
+        };
         let mut took_long = answers.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
         let later: Vec<_> = answers.iter_mut().filter_map(|(_, past)| Later::take(past)).collect();
-        let held = |(shard, past): (u16, Past)| past.held.map(|held| (shard, held));
-        let answers: Vec<(u16, PastAllocation)> = answers.into_iter().filter_map(held).collect();
-        let is_present = |held: &PastAllocation| present == Some(held.allocated_at);
-        let of_owner = { answers.iter() }
-            .find(|(shard, held)| self.owner == Some(*shard) && is_present(held))
-            .map(|(_, held)| held);
-        let mut held = of_owner.cloned().or_else(|| newest(answers.iter().map(|(_, held)| held)));
+        let answers: Vec<PastAllocation> =
+            answers.into_iter().filter_map(|(_, past)| past.held).collect();
+        let mut held = present.clone().or_else(|| newest(&answers));
         if let Some(received) = held.as_ref().filter(|held| held.pool.is_none()) {
             let made = self.record(received.allocated_at).await?;
             took_long = made.took_long;
@@ -168,8 +166,7 @@ impl LookUp<'_> {
                 return Ok(Joined { past: Past { missing, ..Past::default() }, unreachable });
             }
             let received = completed(received, made.found);
-            let is_record = |(_, held): &&(u16, PastAllocation)| held.pool.is_some();
-            let others = answers.iter().filter(is_record).map(|(_, held)| held);
+            let others = answers.iter().filter(|held| held.pool.is_some());
             // It may be older than its arrival here.
             held = match received.pool {
                 Some(_) if !is_present(&received) => newest(others.chain([&received])),
@@ -204,13 +201,12 @@ impl LookUp<'_> {
             if !past.held.as_ref().is_none_or(is_before) {
                 continue;
             }
-            let made = self.record(made_at).await?.found;
-            if made.is_none() {
+            let Some(made) = self.record(made_at).await?.found else {
                 return Ok(Past { missing: Some(Missing::NotKept), ..Past::default() });
-            }
-            let then = made.map(|made| made.allocated_wall).or(arrived);
+            };
             if let Some(held) = &mut past.held {
-                held.next_allocated_at = held.next_allocated_at.into_iter().chain(then).min();
+                let next = held.next_allocated_at.into_iter().chain([made.allocated_wall]);
+                held.next_allocated_at = next.min();
             }
         }
         Ok(past)
@@ -263,21 +259,21 @@ impl Later {
     }
 }
 
-/// The allocation that its number's owner knows without its record, with that record.
+/// An allocation that a shard has received without its record, with that record.
 fn completed(foreign: &PastAllocation, made: Option<PastAllocation>) -> PastAllocation {
     let Some(made) = made else { return foreign.clone() };
     PastAllocation {
         pool: made.pool,
         params: made.params,
-        // The owner only knows when the number arrived.
+        // The shard only knows when the number arrived.
         allocated_wall: made.allocated_wall.min(foreign.allocated_wall),
         ..foreign.clone()
     }
 }
 
 /// The newest of the answers by the wall clocks of their nodes.
-fn newest<'a>(all: impl Iterator<Item = &'a PastAllocation>) -> Option<PastAllocation> {
-    all.fold(None, |one, other| join(one, Some(other.clone())))
+fn newest<'a>(all: impl IntoIterator<Item = &'a PastAllocation>) -> Option<PastAllocation> {
+    all.into_iter().fold(None, |one, other| join(one, Some(other.clone())))
 }
 
 /// The newer of two; if both are the same allocation, the combination of both.

@@ -2,7 +2,7 @@
 
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use ringwell_store::{Repeated, is_full, is_nul};
+use ringwell_store::{Repeated, is_nul};
 use serde_json::json;
 
 use crate::log::LogError;
@@ -43,11 +43,10 @@ impl From<LogError> for Problem {
         if let Some(left_out) = FAILURES.pass() {
             tracing::error!(%error, left_out, "the call log");
         }
-        let detail = match &error {
-            LogError::Database(error) if is_full(error) => {
-                "the disk of the call log is full: make room, then try again"
-            }
-            _ => "the call log does not answer; try again",
+        let detail = if error.is_full() {
+            "the disk of the call log is full: make room, then try again"
+        } else {
+            "the call log does not answer; try again"
         };
         Self::new(StatusCode::SERVICE_UNAVAILABLE, detail)
     }

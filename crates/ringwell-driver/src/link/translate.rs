@@ -137,21 +137,23 @@ impl ReleaseJson {
 #[serde(untagged)]
 pub(super) enum PastJson {
     Held(HeldJson),
-    Missing(MissingOnlyJson),
-    Later { later: u64 },
-    Doubted { is_doubted: bool },
+    None(NoHolderJson),
 }
 
-/// No holder, and the reason.
+/// No holder, and what else is known. Older nodes ignore what they do not know beside `missing`.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct MissingOnlyJson {
-    missing: MissingJson,
-    /// The time of the newest allocation, if nothing else is known of it. Older nodes ignore it.
+pub(super) struct NoHolderJson {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    missing: Option<MissingJson>,
+    /// The time of the oldest known allocation, if another shard made it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
-    /// The end of the period of which answers were lost. Older nodes ignore it.
+    /// The end of the period of which answers were lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lost_until: Option<u64>,
+    /// Whether another shard may have handed the number out since.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    is_doubted: bool,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -196,20 +198,18 @@ pub(super) enum MissingJson {
 
 /// Converts to the form sent between nodes.
 pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
-    let missing = past.missing.map(MissingJson::from);
-    let later = past.later.map(|at| at.0);
-    if let Some(held) = past.held.map(HeldJson::from) {
-        let is_doubted = past.is_doubted;
-        return Some(PastJson::Held(HeldJson { missing, later, is_doubted, ..held }));
+    if past == Past::default() {
+        return None;
     }
-    match missing {
-        Some(missing) => {
-            let lost_until = past.lost_until.map(|at| at.0);
-            Some(PastJson::Missing(MissingOnlyJson { missing, later, lost_until }))
+    let Past { held, missing, is_doubted, lost_until, later } = past;
+    let (missing, later) = (missing.map(MissingJson::from), later.map(|at| at.0));
+    Some(match held.map(HeldJson::from) {
+        Some(held) => PastJson::Held(HeldJson { missing, later, is_doubted, ..held }),
+        None => {
+            let lost_until = lost_until.map(|at| at.0);
+            PastJson::None(NoHolderJson { missing, later, lost_until, is_doubted })
         }
-        None if past.is_doubted => Some(PastJson::Doubted { is_doubted: true }),
-        None => later.map(|later| PastJson::Later { later }),
-    }
+    })
 }
 
 /// Converts from the form sent between nodes.
@@ -221,15 +221,13 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
             let is_doubted = held.is_doubted;
             Past { held: Some(held.into()), missing, is_doubted, lost_until: None, later }
         }
-        Some(PastJson::Missing(MissingOnlyJson { missing, later, lost_until })) => Past {
+        Some(PastJson::None(none)) => Past {
             held: None,
-            missing: Some(missing.into()),
-            is_doubted: false,
-            lost_until: lost_until.map(Millis),
-            later: later.map(Millis),
+            missing: none.missing.map(Missing::from),
+            is_doubted: none.is_doubted,
+            lost_until: none.lost_until.map(Millis),
+            later: none.later.map(Millis),
         },
-        Some(PastJson::Doubted { is_doubted }) => Past { is_doubted, ..Past::default() },
-        Some(PastJson::Later { later }) => Past { later: Some(Millis(later)), ..Past::default() },
     }
 }
 
@@ -310,10 +308,10 @@ mod tests {
         };
         let later = Some(Millis(15));
         let kinds = [None, Some(Missing::TooLong), Some(Missing::NotKept)];
-        for (missing, later) in kinds.into_iter().flat_map(|it| [(it, None), (it, later)]) {
+        let all = kinds.into_iter().flat_map(|it| [(it, None), (it, later)]);
+        for ((missing, later), is_doubted) in all.flat_map(|it| [(it, false), (it, true)]) {
             for held in [None, Some(held.clone())] {
                 let lost_until = later.filter(|_| held.is_none() && missing.is_some());
-                let is_doubted = held.is_some() && later.is_some();
                 let past = Past { held, missing, is_doubted, lost_until, later };
                 let text = serde_json::to_string(&past_to_json(past.clone())).unwrap();
                 assert_eq!(text.contains("missing"), missing.is_some(), "{text}");

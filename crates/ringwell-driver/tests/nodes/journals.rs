@@ -135,8 +135,8 @@ fn only_records_of_other_nodes_journals_are_kept_and_all_of_them() {
             (2, "x", false),
             (3, "x", false),
         ] {
-            let told = exchange(b, json!([]), json!([[shard, name, 9]])).await;
-            assert_eq!(told.is_ok(), is_kept, "{shard} {name}");
+            let answer = exchange(b, json!([]), json!([[shard, name, 9]])).await;
+            assert_eq!(answer.is_ok(), is_kept, "{shard} {name}");
             let known = exchange(b, json!([shard]), json!([])).await.unwrap();
             assert_eq!(known.contains(&word(shard, name, 9)), is_kept);
             assert_eq!(read().contains_key(&shard), shard != 2 && shard != 3 && shard != most);
