@@ -203,13 +203,13 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     }
     let Past { held, missing, is_doubted, lost_until, later } = past;
     let (missing, later) = (missing.map(MissingJson::from), later.map(|at| at.0));
-    Some(match held.map(HeldJson::from) {
-        Some(held) => PastJson::Held(HeldJson { missing, later, is_doubted, ..held }),
-        None => {
-            let lost_until = lost_until.map(|at| at.0);
-            PastJson::None(NoHolderJson { missing, later, lost_until, is_doubted })
-        }
-    })
+    let lost_until = lost_until.map(|at| at.0);
+    Some(
+        held.map(HeldJson::from).map_or(
+            PastJson::None(NoHolderJson { missing, later, lost_until, is_doubted }),
+            |held| PastJson::Held(HeldJson { missing, later, is_doubted, ..held }),
+        ),
+    )
 }
 
 /// Converts from the form sent between nodes.
