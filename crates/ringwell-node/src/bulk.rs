@@ -14,13 +14,13 @@ use crate::shard::ShardThread;
 ///
 /// # Errors
 /// [`RequestError`] if the body is not a batch.
-pub(crate) async fn answer(
-    thread: &Rc<ShardThread>,
+pub(crate) fn answer<'a>(
+    thread: &'a Rc<ShardThread>,
     body: Bytes,
-    terms: &Terms,
-) -> Result<Vec<u8>, RequestError> {
+    terms: &'a Terms,
+) -> impl Future<Output = Result<Vec<u8>, RequestError>> + 'a {
     let read = |batch: &mut ringwell_wire::Batch| batch.parse(body, &thread.node.wire_limits);
-    batch::answer(thread, Kind::Bulk, terms, read, |answered: &Answered<'_>| answered.bulk()).await
+    batch::answer(thread, Kind::Bulk, terms, read, |answered: &Answered<'_>| answered.bulk())
 }
 
 #[cfg(test)]

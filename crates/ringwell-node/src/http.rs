@@ -15,6 +15,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
+use hyper::http::request::Parts;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, Version};
@@ -24,7 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tower::ServiceExt;
 
-use crate::conn::{Open, Order, Phase, Watched};
+use crate::conn::{Open, Order, Phase, Watch, Watched};
 use crate::edge::Edge;
 use crate::handle::Unread;
 use crate::handshakes::Handshakes;
@@ -290,32 +291,7 @@ async fn serve<S>(
     let watch = Rc::clone(&open.watch);
     let service = service_fn(|request: Request<Incoming>| {
         watch.enter(Phase::Service);
-        let (thread, watch, who) = (Rc::clone(&thread), Rc::clone(&watch), Rc::clone(&who));
-        async move {
-            let mut response = match &*who {
-                Who::Clients(admin) => answer(&thread, request, admin, address).await,
-                Who::Pages => Box::pin(answer_page(&thread, request, address)).await,
-                // On the heap, so that other requests need not carry its state.
-                Who::Nodes(_) => {
-                    let has_chunks = has_chunks(request.body());
-                    let mut response = Box::pin(link::serve::answer(&thread, request)).await;
-                    if has_chunks {
-                        close(&mut response);
-                    }
-                    response
-                }
-            };
-            if thread.node.phase() == node::Phase::Draining {
-                close(&mut response);
-            }
-            if !response.status().is_success()
-                && response.headers().contains_key(header::CONNECTION)
-            {
-                watch.linger();
-            }
-            watch.enter(Phase::Write);
-            Ok::<_, Infallible>(response)
-        }
+        respond(Rc::clone(&thread), Rc::clone(&watch), Rc::clone(&who), address, request)
     });
     let limits = &thread.node.config.limits;
     let socket = Edge::new(socket, Rc::clone(&open.watch));
@@ -347,42 +323,74 @@ async fn serve<S>(
 /// The HTTP library accepts no smaller buffer.
 const HYPER_BUFFER_MIN: usize = 8192;
 
-/// Answers one request.
+/// Answers one request; any refusal is an answer too.
+///
+/// Answers are made on the heap, in the memory that the last answer on this thread has just given
+/// back. In the connection's own memory, which the HTTP library keeps as long as the connection is
+/// open, they would push each other out of the processor's caches.
+fn respond(
+    thread: Rc<HttpShard>,
+    watch: Rc<Watch>,
+    who: Rc<Who>,
+    address: Option<IpAddr>,
+    request: Request<Incoming>,
+) -> impl Future<Output = Result<Response<AnswerBody>, Infallible>> {
+    let (head, body) = request.into_parts();
+    async move {
+        let mut response = match &*who {
+            Who::Nodes(_) => {
+                let has_chunks = has_chunks(&body);
+                let request = Request::from_parts(head, body);
+                let mut response = Box::pin(link::serve::answer(&thread, request)).await;
+                if has_chunks {
+                    close(&mut response);
+                }
+                response
+            }
+            Who::Clients(_) | Who::Pages => match refuse_head(&thread, &head, &body) {
+                Some(refusal) => refusal,
+                None if is_published(&thread, &who, &head) => {
+                    Box::pin(api::answer(&thread, &head, body)).await
+                }
+                None => {
+                    let request = Request::from_parts(head, body);
+                    Box::pin(answer(&thread, request, &who, address)).await
+                }
+            },
+        };
+        if thread.node.phase() == node::Phase::Draining {
+            close(&mut response);
+        }
+        if !response.status().is_success() && response.headers().contains_key(header::CONNECTION) {
+            watch.linger();
+        }
+        watch.enter(Phase::Write);
+        Ok::<_, Infallible>(response)
+    }
+}
+
+/// Whether this is a request of the published API.
+fn is_published(thread: &HttpShard, who: &Who, head: &Parts) -> bool {
+    let path = match who {
+        Who::Clients(_) => api_path(head.uri.path()),
+        Who::Pages | Who::Nodes(_) => None,
+    };
+    let is_managed =
+        |path: &str| thread.node.config.management.on_data_port && path.contains("/advertisers/");
+    path.is_some_and(|path| !is_managed(path))
+}
+
+/// Answers a request of a web page, or of the management API.
 async fn answer(
     thread: &Rc<HttpShard>,
     request: Request<Incoming>,
-    admin: &Router,
+    who: &Who,
     address: Option<IpAddr>,
 ) -> Response<AnswerBody> {
-    if let Some(refusal) = refuse_head(thread, &request) {
-        return refusal;
-    }
-    let uri = request.uri();
-    if let Some(path) = api_path(uri.path()) {
-        let is_managed =
-            thread.node.config.management.on_data_port && path.contains("/advertisers/");
-        if !is_managed {
-            let (head, body) = request.into_parts();
-            return api::answer(thread, &head, body).await;
-        }
-    }
-    // On the heap, because otherwise the future of every request would be as large as these rare
-    // ones.
-    if thread.node.config.site_listen.is_empty() && site::is_for(uri.path()) {
-        return Box::pin(page(thread, request, address)).await;
-    }
-    Box::pin(manage(thread, request, admin)).await
-}
-
-/// Answers a request at an address that serves only web pages.
-async fn answer_page(
-    thread: &Rc<HttpShard>,
-    request: Request<Incoming>,
-    address: Option<IpAddr>,
-) -> Response<AnswerBody> {
-    match refuse_head(thread, &request) {
-        Some(refusal) => refusal,
-        None => page(thread, request, address).await,
+    let is_page = thread.node.config.site_listen.is_empty() && site::is_for(request.uri().path());
+    match who {
+        Who::Clients(admin) if !is_page => manage(thread, request, admin).await,
+        Who::Clients(_) | Who::Pages | Who::Nodes(_) => page(thread, request, address).await,
     }
 }
 
@@ -401,18 +409,18 @@ async fn page(
 }
 
 /// The refusal of a request with an invalid head.
-fn refuse_head(thread: &HttpShard, request: &Request<Incoming>) -> Option<Response<AnswerBody>> {
-    if is_ambiguous(request) {
+fn refuse_head(thread: &HttpShard, head: &Parts, body: &Incoming) -> Option<Response<AnswerBody>> {
+    if is_ambiguous(head, body) {
         return Some(api::refuse(thread, &RequestError::Malformed));
     }
-    let uri = request.uri();
+    let uri = &head.uri;
     let uri_bytes = uri.path().len() + uri.query().map_or(0, |query| query.len() + 1);
     let limit = thread.node.config.limits.uri_bytes;
     if uri_bytes <= limit {
         return None;
     }
     let mut response = api::refuse(thread, &RequestError::UriTooLong { limit });
-    if has_chunks(request.body()) {
+    if has_chunks(body) {
         close(&mut response);
     }
     Some(response)
@@ -458,11 +466,11 @@ pub(crate) fn close(response: &mut Response<AnswerBody>) {
 
 /// Whether a proxy in front could see another host in the request, or another end of its body. The
 /// HTTP library is more lenient, but closes the connection after a request with both lengths.
-fn is_ambiguous(request: &Request<Incoming>) -> bool {
-    let mut hosts = values(request.headers(), &header::HOST);
-    let has_host = hosts.next().is_some() || request.version() < Version::HTTP_11;
-    let is_sized = request.body().size_hint().exact().is_some();
-    let mut codings = values(request.headers(), &header::TRANSFER_ENCODING);
+fn is_ambiguous(head: &Parts, body: &Incoming) -> bool {
+    let mut hosts = values(&head.headers, &header::HOST);
+    let has_host = hosts.next().is_some() || head.version < Version::HTTP_11;
+    let is_sized = body.size_hint().exact().is_some();
+    let mut codings = values(&head.headers, &header::TRANSFER_ENCODING);
     let is_chunked = |coding: &HeaderValue| coding.as_bytes().eq_ignore_ascii_case(b"chunked");
     let is_framed =
         is_sized || (codings.next().is_some_and(is_chunked) && codings.next().is_none());

@@ -39,6 +39,7 @@ impl Service {
         at: Millis,
     ) -> Result<Attribution, HolderError> {
         let serving = self.serving(number);
+        let at = latest_within(at);
         let Some((text, number)) = number.and_then(|text| Some((text, promo_number(text)?))) else {
             return Ok(Attribution::of(at, &serving, &[]));
         };
@@ -139,4 +140,10 @@ impl Service {
             self.look_for(&change, call.number, call.facts.started_at());
         }
     }
+}
+
+/// The latest moment at which a call reported for `at` may have begun: providers cut off fractions
+/// of seconds, and a visitor may see a number in the second in which it is called.
+fn latest_within(at: Millis) -> Millis {
+    if at.0.is_multiple_of(1000) { Millis(at.0.saturating_add(999)) } else { at }
 }

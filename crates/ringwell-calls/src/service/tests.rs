@@ -42,6 +42,35 @@ impl Numbers for Slow {
     }
 }
 
+/// A node that handed out each number once, at this moment.
+struct HandedOut(Millis);
+
+impl Numbers for HandedOut {
+    fn pools(&self, _: PromoNumber) -> Vec<Serving> {
+        vec![Serving { pool: PoolId(16), name: None, is_overflow: false }]
+    }
+
+    fn has_pool(&self, pool: PoolId) -> Option<bool> {
+        Some(pool == PoolId(16))
+    }
+
+    fn holders(&self, _: PromoNumber, at: Millis, _: usize) -> Holders<'_> {
+        let allocation = ReportedAllocation {
+            pool: Some(PoolId(16)),
+            allocated_at: self.0,
+            locked_until: Millis(self.0.0 + 60_000),
+            tapped_at: None,
+            parameters: Vec::new(),
+        };
+        let known = (self.0 <= at).then_some(allocation);
+        Box::pin(async { Ok(known.into_iter().collect()) })
+    }
+
+    fn keep_alives(&self, _: PromoNumber, _: Millis, _: Millis) -> FoundKeepAlives<'_> {
+        Box::pin(async { None })
+    }
+}
+
 fn settings() -> Calls {
     let destination = DestinationRule {
         ring_pools: [PoolId(16)].into(),
@@ -100,6 +129,28 @@ async fn a_caller_is_connected_in_time_while_the_shards_hang_and_the_log_is_comp
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     assert_eq!(service.log().events(0, 10).await.unwrap()[0].kind, "call.started");
+}
+
+/// Most providers cut off fractions of seconds.
+#[tokio::test]
+async fn a_call_reported_for_the_second_in_which_its_number_was_shown_is_attributed() {
+    let second = Millis(now().0 / 1000 * 1000);
+    for (allocated_after, called_after, wanted) in [
+        (400, 0, Attributed::Allocated),
+        (999, 0, Attributed::Allocated),
+        (1000, 0, Attributed::None),
+        (400, 300, Attributed::None),
+    ] {
+        let folder = tempfile::TempDir::new().unwrap();
+        let log = Log::open(&Location::File(folder.path().join("calls.sqlite"))).await.unwrap();
+        let shown = HandedOut(Millis(second.0 + allocated_after));
+        let service = Service::start(&settings(), log, Arc::new(shown)).unwrap();
+        let mut call = ring("CA1", "+14155551234");
+        call.events[0].at = Millis(second.0 + called_after);
+        let decision = service.incoming(call).await;
+        let found = decision.attribution.map(|it| it.outcome);
+        assert_eq!(found, Some(wanted), "{allocated_after} and {called_after} ms");
+    }
 }
 
 #[tokio::test]
