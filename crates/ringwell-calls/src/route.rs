@@ -22,6 +22,9 @@ pub struct RoutePlan {
     pub caller_id: Option<String>,
 }
 
+/// The maximum number of destinations that are followed in the search for loops.
+const FOLLOWED_MAX: usize = 32;
+
 /// The destinations of calls.
 #[derive(Clone, Debug)]
 pub struct Routes(Vec<(DestinationRule, TimeZone)>);
@@ -69,6 +72,46 @@ impl Routes {
             whisper: rule.whisper.clone(),
             caller_id: rule.caller_id.clone(),
         })
+    }
+}
+
+impl Routes {
+    /// Removes destinations from which the call would come back, again and again: numbers of this
+    /// server whose own destinations lead to themselves or to `number`. Returns the removed ones.
+    pub fn cut_loops(
+        &self,
+        plan: &mut RoutePlan,
+        number: &str,
+        at: Millis,
+        serving: impl Fn(&str) -> Vec<Serving>,
+    ) -> Vec<String> {
+        let (kept, removed) = std::mem::take(&mut plan.to).into_iter().partition(|to| {
+            let mut passed = vec![to.clone()];
+            let mut next = 0;
+            while let Some(at_number) = passed.get(next).cloned() {
+                next += 1;
+                for target in self.next_targets(&at_number, at, &serving(&at_number)) {
+                    if target == *to || target == number {
+                        return false;
+                    }
+                    if passed.len() < FOLLOWED_MAX && !passed.contains(&target) {
+                        passed.push(target);
+                    }
+                }
+            }
+            true
+        });
+        plan.to = kept;
+        removed
+    }
+
+    /// The destinations of a call to `number`, if it comes to this server. Calls to an overflow
+    /// number usually do not: it is often the user's main number.
+    fn next_targets(&self, number: &str, at: Millis, serving: &[Serving]) -> Vec<String> {
+        let is_here = serving.iter().any(|it| !it.is_overflow)
+            || self.0.iter().any(|(rule, _)| rule.numbers.contains(number));
+        let plan = is_here.then(|| self.plan(Some(number), serving, at)).flatten();
+        plan.map(|plan| plan.to).unwrap_or_default()
     }
 }
 

@@ -50,6 +50,8 @@ const CLOSE_MAX: Duration = Duration::from_secs(5);
 const LOG_CLOSE_MAX: Duration = Duration::from_secs(10);
 
 static NOT_LOGGED: Repeated = Repeated::new();
+/// The report of destinations that lead back.
+static LOOPS: Repeated = Repeated::new();
 
 /// Takes calls. Clones share one service, which runs on the runtime on which it was started.
 #[derive(Clone)]
@@ -379,7 +381,22 @@ impl Service {
     }
 
     fn plan(&self, number: Option<&str>, serving: &[Serving], at: Millis) -> Option<RoutePlan> {
-        self.settings().routes.plan(number, serving, at)
+        let settings = self.settings();
+        let mut plan = settings.routes.plan(number, serving, at)?;
+        let number = number.unwrap_or_default();
+        let removed = settings.routes.cut_loops(&mut plan, number, at, |to| self.serving(Some(to)));
+        if !removed.is_empty()
+            && let Some(left_out) = LOOPS.pass()
+        {
+            tracing::error!(
+                number,
+                left_out,
+                "calls.destination: calls are not sent to {}: it is a number of this server, and \
+                 the call would come back without end",
+                removed.join(", ")
+            );
+        }
+        (!plan.to.is_empty()).then_some(plan)
     }
 
     async fn change(&self, call: &IncomingCall) -> CallChange {

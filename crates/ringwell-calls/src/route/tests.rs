@@ -70,3 +70,42 @@ fn hours_are_those_of_the_time_zone() {
     let nowhere = DestinationRule { time_zone: "Europe/Nowhere".to_owned(), ..berlin };
     assert!(Routes::new(&[nowhere]).is_err());
 }
+
+/// The destinations of a call to `number`. Pool N serves +1N, and has the overflow number +9.
+fn without_loops(rules: &[DestinationRule], number: &str) -> Vec<String> {
+    let serving = |number: &str| {
+        let own = number.strip_prefix("+1").and_then(|pool| pool.parse().ok());
+        let overflow = (number == "+9").then_some(1);
+        let serving = |pool, is_overflow| Serving { pool: PoolId(pool), name: None, is_overflow };
+        let own = own.map(|pool| serving(pool, false));
+        own.into_iter().chain(overflow.map(|pool| serving(pool, true))).collect::<Vec<_>>()
+    };
+    let routes = Routes::new(rules).unwrap();
+    let mut plan = routes.plan(Some(number), &serving(number), Millis(0)).unwrap();
+    routes.cut_loops(&mut plan, number, Millis(0), serving);
+    plan.to
+}
+
+#[test]
+fn a_call_is_not_sent_where_it_would_come_back_without_end() {
+    let of = |pool, to: &str| DestinationRule { ring_pools: [PoolId(pool)].into(), ..rule(to) };
+    let of_number = |number: &str, to: &str| DestinationRule {
+        numbers: [number.to_owned()].into(),
+        ..rule(to)
+    };
+    let nowhere: [&str; 0] = [];
+    // To itself, to another number of the same pool, and by way of a second pool.
+    assert_eq!(without_loops(&[rule("+11")], "+11"), nowhere);
+    assert_eq!(without_loops(&[rule("+12")], "+11"), nowhere);
+    assert_eq!(without_loops(&[of(1, "+12"), of(2, "+11")], "+11"), nowhere);
+    assert_eq!(without_loops(&[of(1, "+5"), of_number("+5", "+11")], "+11"), nowhere);
+    // Around, without the called number.
+    assert_eq!(without_loops(&[of(1, "+12"), of(2, "+13"), of(3, "+12")], "+11"), nowhere);
+    // The next destination is called instead.
+    let two = DestinationRule { to: vec!["+11".to_owned(), "+2".to_owned()], ..rule("") };
+    assert_eq!(without_loops(&[two], "+11"), ["+2"]);
+    // By way of another pool to a number elsewhere, and to an overflow number.
+    assert_eq!(without_loops(&[of(1, "+12"), of(2, "+2")], "+11"), ["+12"]);
+    assert_eq!(without_loops(&[rule("+9")], "+11"), ["+9"]);
+    assert_eq!(without_loops(&[rule("sip:desk@example.com")], "+11"), ["sip:desk@example.com"]);
+}
