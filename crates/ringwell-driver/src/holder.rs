@@ -11,7 +11,7 @@ use tokio::sync::oneshot;
 
 use crate::canary::{Bug, planted};
 use crate::message::Message;
-use crate::node::Node;
+use crate::node::{JournalState, Node};
 use crate::queue::Peers;
 
 /// The reason why a shard of this process did not answer.
@@ -93,6 +93,11 @@ pub async fn holder(
     number: PromoNumber,
     at: Millis,
 ) -> Result<Joined, HolderError> {
+    // Its state is that of the moment when it was replaced.
+    if let Some((shard, _)) = node.journals().find(|(_, state)| *state == JournalState::Taken) {
+        let reason = format!("another process serves shard {shard}: ask that one");
+        return Err(HolderError::Unanswered(reason));
+    }
     let directory = node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(Entry::shard);
@@ -187,13 +192,18 @@ impl LookUp<'_> {
         let is_unread = held.as_ref().is_some_and(|held| held.pool.is_none() && took_long);
         let missing = missing.or(is_unread.then_some(Missing::TooLong));
         let past = Past { held, missing, ..Past::default() };
-        let past = if is_certain { past } else { self.before(past, later).await? };
+        let past = if is_certain { past } else { self.before(past, later, at).await? };
         Ok(Joined { past, unreachable })
     }
 
     /// Corrects `past` by allocations that came later, whose times only the shards that made them
     /// know: if a record is gone, or its node is, the number may have been that visitor's at `at`.
-    async fn before(&self, mut past: Past, later: Vec<Later>) -> Result<Past, HolderError> {
+    async fn before(
+        &self,
+        mut past: Past,
+        later: Vec<Later>,
+        at: Millis,
+    ) -> Result<Past, HolderError> {
         for Later { made_at, arrived } in later {
             let is_before = |held: &PastAllocation| {
                 held.allocated_at != made_at && arrived.is_none_or(|it| it > held.allocated_wall)
@@ -204,7 +214,11 @@ impl LookUp<'_> {
             let Some(made) = self.record(made_at).await?.found else {
                 return Ok(Past { missing: Some(Missing::NotKept), ..Past::default() });
             };
-            if let Some(held) = &mut past.held {
+            // Its node did not answer at first, and does now.
+            if made.allocated_wall <= at {
+                let held = join(past.held.take(), Some(made));
+                past = Past { held, ..Past::default() };
+            } else if let Some(held) = &mut past.held {
                 let next = held.next_allocated_at.into_iter().chain([made.allocated_wall]);
                 held.next_allocated_at = next.min();
             }

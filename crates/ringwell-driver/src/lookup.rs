@@ -43,11 +43,16 @@ pub async fn look_up<P: Platform>(
     let clocks = shard.clocks();
     shard.engine.borrow_mut().set_clocks(clocks);
     let mut past = walk(&shard, &reader, (number, at), wants_keep_alives, clocks).await?;
+    let (is_in_rotation, is_doubted) = {
+        let engine = shard.engine.borrow();
+        (engine.shard().find(number).is_some(), engine.is_doubted(number))
+    };
     // The allocation of another shard, which may have been followed by one elsewhere: the shards
     // that made them report both.
-    let is_doubted = shard.engine.borrow().is_doubted(number);
     past.held = past.held.filter(|held| held.pool.is_some() || !is_doubted);
-    past.is_doubted = is_doubted;
+    // A list of pools may name this shard as the number's owner before the shard has taken the
+    // number in, and has held it.
+    past.is_doubted = is_doubted || !is_in_rotation;
     // Answers about other numbers are not affected.
     let is_here = shard.engine.borrow().shard().newest(number).is_some();
     let pool = shard.directory().pool_by_number(number).map(bucket);

@@ -8,6 +8,8 @@
 mod arrivals;
 #[path = "nodes/disk.rs"]
 mod disk;
+#[path = "nodes/holder.rs"]
+mod holder;
 #[path = "nodes/journals.rs"]
 mod journals;
 #[path = "nodes/life.rs"]

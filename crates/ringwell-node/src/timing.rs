@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use hyper::Response;
-use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use hyper::header::{HeaderName, HeaderValue};
 
 const PROCESSING_TIME: HeaderName = HeaderName::from_static("processing-time");
 const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
@@ -22,10 +22,21 @@ pub(crate) fn time_headers<B>(response: &mut Response<B>, took: Duration) {
     let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let mut text = [0; BYTES_MAX];
     let (timing, whole) = write(us, &mut text);
-    // Digits and a name are always valid.
-    for (name, value) in [(PROCESSING_TIME, whole), (SERVER_TIMING, timing)] {
-        if let Ok(value) = HeaderValue::from_bytes(value) {
-            set(response.headers_mut(), name, value);
+    // Digits and a name are always valid. Most answers take less than a millisecond, and then the
+    // value needs no memory of its own.
+    let whole = if us < 1000 { Ok(HeaderValue::from_static("0")) } else { whole.try_into() };
+    let mut values = [(PROCESSING_TIME, whole.ok()), (SERVER_TIMING, timing.try_into().ok())];
+    // Answers have few fields, so checking each is cheaper than a look-up by the hash of its name.
+    for (known, place) in response.headers_mut().iter_mut() {
+        if let Some((_, value)) = values.iter_mut().find(|(name, _)| name == known)
+            && let Some(value) = value.take()
+        {
+            *place = value;
+        }
+    }
+    for (name, value) in values {
+        if let Some(value) = value {
+            response.headers_mut().insert(name, value);
         }
     }
 }
@@ -44,17 +55,6 @@ fn write(us: u64, text: &mut [u8; BYTES_MAX]) -> (&[u8], &[u8]) {
     let name = start - NAME.len();
     text[name..start].copy_from_slice(NAME);
     (&text[name..], &text[start..point])
-}
-
-/// Sets a field. Answers have few fields, so checking each is cheaper than a look-up by the hash of
-/// its name.
-fn set(headers: &mut HeaderMap, name: HeaderName, value: HeaderValue) {
-    match headers.iter_mut().find(|(known, _)| **known == name) {
-        Some((_, place)) => *place = value,
-        None => {
-            headers.insert(name, value);
-        }
-    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ fn pools(side: &Side, shard: u16) -> Vec<PoolId> {
 }
 
 /// Hands out a number of each pool of a shard.
-fn hand_out(side: &Side, shard: u16, batch: u8) -> BTreeMap<PoolId, PromoNumber> {
+pub fn hand_out(side: &Side, shard: u16, batch: u8) -> BTreeMap<PoolId, PromoNumber> {
     let number = |outcome| match outcome {
         Outcome::Allocated { number } | Outcome::Kept { number } => number,
         outcome => panic!("{outcome:?}"),
@@ -40,7 +40,7 @@ fn hand_out(side: &Side, shard: u16, batch: u8) -> BTreeMap<PoolId, PromoNumber>
     pools.map(|pool| (pool, number(allocate(side.shard(shard), pool, batch)))).collect()
 }
 
-async fn give(pair: &Pair, to: u16) -> Result<Value, MoveError> {
+pub async fn give(pair: &Pair, to: u16) -> Result<Value, MoveError> {
     let (platform, a) = (&pair.platform, &pair.a);
     let given = moves::give(platform, &a.node, &a.peers, buckets(pair), to).await;
     given.map(|given| serde_json::to_value(given).unwrap())

@@ -56,6 +56,8 @@ pub enum Links {
     Up,
     /// No request is answered, and that is known at once.
     Gone,
+    /// The same for this many look-ups; everything else is answered.
+    GoneFor(u8),
     /// No request is answered.
     Silent,
     /// The same for these requests; they do not arrive.
@@ -220,6 +222,21 @@ async fn link(
             Message::Post { path, body, reply } => (path, body, reply),
             Message::Rows(rows) => {
                 to.shards[0].platform.clone().spawn(answer_rows(Rc::clone(&to), shard, rows));
+                continue;
+            }
+            Message::Attribution { number, at, keep_alives, reply } => {
+                let is_away = match links.get() {
+                    Links::GoneFor(count @ 1..) => {
+                        links.set(Links::GoneFor(count - 1));
+                        true
+                    }
+                    links => links == Links::Gone,
+                };
+                if is_away {
+                    let _ = reply.send(Err("the other node is away".to_owned()));
+                } else {
+                    to.peers.send(shard, Message::Attribution { number, at, keep_alives, reply });
+                }
                 continue;
             }
             _ => continue,

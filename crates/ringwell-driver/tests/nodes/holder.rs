@@ -1,0 +1,99 @@
+//! The holder of a number by the answers of two nodes, one of which is away for a part of the time.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ringwell_core::{Millis, NumberRange, PromoNumber};
+use ringwell_directory::{RingPool, bucket, demo_pools};
+use ringwell_driver::holder::{HolderError, Joined, holder};
+use ringwell_driver::node::{Begun, JournalState};
+use ringwell_driver::{Platform, moves};
+
+use super::moves::{give, hand_out};
+use crate::pair::{LIFETIME, Links, Pair, Side};
+use crate::support::Virtual;
+
+fn wall(platform: &Virtual) -> u64 {
+    u64::try_from(platform.wall().as_millis()).unwrap()
+}
+
+async fn ask(side: &Side, number: PromoNumber, at: u64) -> Joined {
+    holder(&side.node, &side.peers, number, Millis(at)).await.unwrap()
+}
+
+/// Node a is killed and comes back while node b, to which its numbers have moved, asks it twice: for
+/// its allocations, and for the records of those that b knows.
+#[test]
+fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let given = hand_out(a, 0, 1);
+        let at = wall(&platform) + 10;
+        platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
+        give(&pair, 2).await.unwrap();
+        for number in given.into_values() {
+            let present = ask(b, number, at).await;
+            let named = present.past.held.clone().unwrap();
+            assert!(named.pool.is_some(), "{present:?}");
+            for away_for in 0..=4 {
+                pair.b_to_a.set(Links::GoneFor(away_for));
+                let joined = ask(b, number, at).await;
+                let held = joined.past.held.as_ref();
+                let is_right = held.is_some_and(|it| it.allocated_at == named.allocated_at);
+                let is_unknown = held.is_none() && joined.past.missing.is_some();
+                assert!(is_right || is_unknown, "away for {away_for} requests: {joined:?}");
+            }
+            pair.b_to_a.set(Links::Up);
+        }
+    });
+}
+
+#[test]
+fn a_process_that_was_replaced_names_no_holder() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let a = &pair.a;
+        let number = *hand_out(a, 0, 1).values().next().unwrap();
+        let at = Millis(wall(&platform));
+        assert!(ask(a, number, at.0).await.past.held.is_some());
+        a.node.set_journal(1, JournalState::Taken);
+        let refused = holder(&a.node, &a.peers, number, at).await;
+        assert!(matches!(refused, Err(HolderError::Unanswered(_))), "{refused:?}");
+    });
+}
+
+/// A list gives a number to a pool of the node that had it before, and the shard has not read it yet.
+#[test]
+fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in() {
+    let platform = Virtual::default();
+    // One number each.
+    let pools = demo_pools(40, 1, LIFETIME).unwrap();
+    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let first = hand_out(a, 1, 1);
+        let (pool, number) = first.first_key_value().unwrap();
+        platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
+        let moving = BTreeSet::from([bucket(*pool)]);
+        moves::give(&platform, &a.node, &a.peers, moving, 2).await.unwrap();
+        platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        assert_eq!(hand_out(b, 2, 2)[pool], *number);
+        platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
+        let at = wall(&platform);
+        let newest = ask(b, *number, at).await.past.held.unwrap();
+        // A pool of node a, without the pool that had the number.
+        let before = a.node.directory();
+        let own = before.pools_of(1).next().unwrap().id();
+        let mut fields = before.pool(own).unwrap().fields().clone();
+        fields.numbers.push(NumberRange::new(*number, 1).unwrap());
+        let next = before.change(vec![RingPool::new(fields).unwrap()], &[*pool]).unwrap();
+        a.node.use_directory(Arc::new(next));
+        let held = ask(a, *number, at).await.past.held;
+        let named = held.map(|held| held.allocated_at);
+        assert_eq!(named, Some(newest.allocated_at), "the node that had it before was believed");
+    });
+}
