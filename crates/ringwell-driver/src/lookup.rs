@@ -17,6 +17,9 @@ use crate::store::{ReadError, Reader};
 /// every second has as many records a day as there are seconds.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
+/// The time limit for a shared log to show that no other process has taken the shard over.
+const LOG_TIME_MAX: Duration = Duration::from_secs(2);
+
 /// This shard's knowledge of the holder of `number` at `at`.
 ///
 /// # Errors
@@ -42,6 +45,7 @@ pub async fn look_up<P: Platform>(
 ) -> Result<Past, String> {
     let clocks = shard.clocks();
     shard.engine.borrow_mut().set_clocks(clocks);
+    confirm_owner(&shard, &reader, at, clocks).await?;
     let mut past = walk(&shard, &reader, (number, at), wants_keep_alives, clocks).await?;
     let (is_in_rotation, is_doubted) = {
         let engine = shard.engine.borrow();
@@ -57,6 +61,45 @@ pub async fn look_up<P: Platform>(
     let is_here = shard.engine.borrow().shard().newest(number).is_some();
     let pool = shard.directory().pool_by_number(number).map(bucket);
     Ok(if is_here { shard.node.gaps().judge(past, at, pool) } else { past })
+}
+
+/// Makes sure that no other process has taken the shard over before `at`, if one can.
+///
+/// # Errors
+/// One has, or that is unknown.
+async fn confirm_owner<P: Platform>(
+    shard: &Shard<P>,
+    reader: &impl Reader,
+    at: Moment,
+    clocks: Clocks,
+) -> Result<(), String> {
+    if !reader.is_shared() {
+        return Ok(());
+    }
+    let (newest, tip) = {
+        let engine = shard.engine.borrow();
+        (engine.newest_group(), engine.tip())
+    };
+    let is_before = match at {
+        Moment::Wall(at) => at <= clocks.wall(tip.last_at),
+        Moment::Shard(at) => at <= tip.last_at,
+    };
+    if is_before && shard.commit.durable() >= newest {
+        return Ok(());
+    }
+    let stored = shard.platform.within(LOG_TIME_MAX, shard.commit.wait(newest)).await;
+    match stored {
+        Some(Ok(())) => {}
+        Some(Err(_)) => return Err("the journal accepts no writes".to_owned()),
+        None => return Err("the log does not answer".to_owned()),
+    }
+    let reader = reader.clone();
+    let is_followed = shard.platform.offload(move || reader.is_followed(newest)).await;
+    match is_followed.ok_or("the server is stopping")? {
+        Ok(false) => Ok(()),
+        Ok(true) => Err(format!("another process serves shard {}: ask that one", shard.id)),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// Follows the records of `number` like [`attribution`], ignoring gaps.

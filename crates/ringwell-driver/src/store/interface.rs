@@ -127,6 +127,19 @@ pub trait Reader: Clone + Send + 'static {
     /// The clock readings at the ends of the segments that are kept.
     fn noted(&self) -> Vec<Noted>;
 
+    /// Whether another process can continue the journal while this one runs.
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    /// Whether another process has stored the group after `newest`. Waits for the log.
+    ///
+    /// # Errors
+    /// [`ReadError`]: that is unknown.
+    fn is_followed(&self, _newest: u64) -> Result<bool, ReadError> {
+        Ok(false)
+    }
+
     /// The groups that were not read at startup.
     fn unread(&self) -> Range<u64> {
         0..0

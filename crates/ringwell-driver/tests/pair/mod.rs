@@ -235,7 +235,8 @@ async fn link(
                 if is_away {
                     let _ = reply.send(Err("the other node is away".to_owned()));
                 } else {
-                    to.peers.send(shard, Message::Attribution { number, at, keep_alives, reply });
+                    let ask = Message::Attribution { number, at, keep_alives, reply };
+                    assert!(to.peers.send(shard, ask), "its queue is full");
                 }
                 continue;
             }

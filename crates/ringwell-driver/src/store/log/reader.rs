@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ringwell_journal::{Author, Group, Noted, decode_message};
+use ringwell_journal::{Author, Group, Noted, decode_message, is_foreign_message};
 
 use super::Unreached;
 use super::places::Places;
@@ -34,6 +34,18 @@ impl<R: Reader> Reader for LogReader<R> {
 
     fn noted(&self) -> Vec<Noted> {
         self.mirror.noted()
+    }
+
+    fn is_shared(&self) -> bool {
+        self.log.is_some()
+    }
+
+    fn is_followed(&self, newest: u64) -> Result<bool, ReadError> {
+        let Some(log) = &self.log else { return Ok(false) };
+        let next = log.message(self.places.place(newest + 1)).map_err(ReadError::Log)?;
+        let Some(next) = next.filter(|next| !is_foreign_message(next)) else { return Ok(false) };
+        let (author, _) = decode_message(&next).map_err(|_| ReadError::LogDamaged(newest + 1))?;
+        Ok(author.incarnation != self.author.incarnation)
     }
 
     fn unread(&self) -> Range<u64> {
@@ -180,6 +192,20 @@ mod tests {
             assert!(matches!(read(wrong, &None), (Err(ReadError::LogDamaged(3)), 1)));
             assert!(matches!(read(&None, wrong), (Err(ReadError::LogDamaged(3)), 1)));
         }
+    }
+
+    #[test]
+    fn a_group_of_another_process_shows_that_this_one_was_replaced() {
+        let is_followed = |next: Option<Bytes>| {
+            let log = Arc::new(Servers(next, None, Mutex::default())) as Arc<dyn Shelf>;
+            let places = Places::default();
+            LogReader { mirror: Torn, log: Some(log), places, author: AUTHOR }.is_followed(2)
+        };
+        let successor = Author { incarnation: [8; 16], ..AUTHOR };
+        assert!(matches!(is_followed(None), Ok(false)));
+        assert!(matches!(is_followed(Some(message(AUTHOR, 3))), Ok(false)), "its own next group");
+        assert!(matches!(is_followed(Some(message(successor, 3))), Ok(true)));
+        assert!(matches!(is_followed(Some(Bytes::from_static(b"hello"))), Ok(false)), "foreign");
     }
 
     #[test]
