@@ -73,9 +73,7 @@ impl Routes {
             caller_id: rule.caller_id.clone(),
         })
     }
-}
 
-impl Routes {
     /// Removes destinations from which the call would come back, again and again: numbers of this
     /// server whose own destinations lead to themselves or to `number`. Returns the removed ones.
     pub fn cut_loops(

@@ -183,16 +183,13 @@ impl LookUp<'_> {
             Some(held) if is_certain => (Some(held), None),
             // That the lockout ran proves nothing: it may have been ended at another shard, or
             // lengthened here since.
-            Some(held) => match gaps.iter().find(|gap| gap.may_follow(&held)) {
-                Some(gap) => (None, Some(gap.missing)),
-                None => (Some(held), None),
-            },
+            Some(held) => Gap::judge(&gaps, held),
             None => (None, gaps.first().map(|gap| gap.missing)),
         };
         let is_unread = held.as_ref().is_some_and(|held| held.pool.is_none() && took_long);
         let missing = missing.or(is_unread.then_some(Missing::TooLong));
         let past = Past { held, missing, ..Past::default() };
-        let past = if is_certain { past } else { self.before(past, later, at).await? };
+        let past = if is_certain { past } else { self.before(past, later, (at, &gaps)).await? };
         Ok(Joined { past, unreachable })
     }
 
@@ -202,7 +199,7 @@ impl LookUp<'_> {
         &self,
         mut past: Past,
         later: Vec<Later>,
-        at: Millis,
+        (at, gaps): (Millis, &[Gap]),
     ) -> Result<Past, HolderError> {
         for Later { made_at, arrived } in later {
             let is_before = |held: &PastAllocation| {
@@ -216,8 +213,9 @@ impl LookUp<'_> {
             };
             // Its node did not answer at first, and does now.
             if made.allocated_wall <= at {
-                let held = join(past.held.take(), Some(made));
-                past = Past { held, ..Past::default() };
+                let newer = newest(past.held.iter().chain([&made])).unwrap_or(made);
+                let (held, missing) = Gap::judge(gaps, newer);
+                past = Past { held, missing, ..Past::default() };
             } else if let Some(held) = &mut past.held {
                 let next = held.next_allocated_at.into_iter().chain([made.allocated_wall]);
                 held.next_allocated_at = next.min();
@@ -255,6 +253,14 @@ impl Gap {
     fn new((_, past): &(u16, Past)) -> Option<Self> {
         let missing = past.missing?;
         Some(Self { missing, newest: past.later, until: past.lost_until })
+    }
+
+    /// `held`, or why it may not be the newest allocation.
+    fn judge(gaps: &[Self], held: PastAllocation) -> (Option<PastAllocation>, Option<Missing>) {
+        match gaps.iter().find(|gap| gap.may_follow(&held)) {
+            Some(gap) => (None, Some(gap.missing)),
+            None => (Some(held), None),
+        }
     }
 
     /// Whether an allocation that is missing may have been after `held`.
