@@ -80,7 +80,8 @@ pub struct Shard<P> {
     last_failure: RefCell<Option<String>>,
     /// The time at which another node was last asked for its owners.
     learnt_at: Cell<Option<Moment>>,
-    jobs: RefCell<Vec<Job>>,
+    #[expect(clippy::vec_box, reason = "jobs are taken and given back without being copied")]
+    jobs: RefCell<Vec<Box<Job>>>,
     /// The count of answers that wait for other requests to be processed.
     pub(crate) held_answers: Cell<usize>,
     /// Answers to other shards that wait for a group, oldest first.
@@ -155,11 +156,11 @@ impl<P: Platform> Shard<P> {
         }
     }
 
-    pub(crate) fn take_job(&self) -> Job {
+    pub(crate) fn take_job(&self) -> Box<Job> {
         self.jobs.borrow_mut().pop().unwrap_or_default()
     }
 
-    pub(crate) fn give_job(&self, job: Job) {
+    pub(crate) fn give_job(&self, job: Box<Job>) {
         let mut jobs = self.jobs.borrow_mut();
         if jobs.len() < JOBS_KEPT_MAX {
             jobs.push(job);

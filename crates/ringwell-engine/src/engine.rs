@@ -18,6 +18,7 @@ use ringwell_journal::{
 };
 
 use crate::answers::{Answers, answer_of};
+use crate::counts::Counts;
 use crate::live_records::LiveRecords;
 
 /// The maximum number of bytes of records that a row may write: an allocation, or a kept number
@@ -91,23 +92,6 @@ pub enum Refusal {
     Unreachable,
     /// The shard that was asked does not own the pool: the two nodes have different maps.
     Moved,
-}
-
-/// Counts of events since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Numbers handed out.
-    pub allocated: u64,
-    /// Lockouts that a returning visitor extended.
-    pub kept: u64,
-    /// Rows of repeated batches that got the answer they had before.
-    pub repeated: u64,
-    /// Rows that found every number locked.
-    pub exhausted: u64,
-    /// Lockouts ended early.
-    pub released: u64,
-    /// Current allocations whose records were copied before their segment was dropped.
-    pub carried: u64,
 }
 
 /// The state machine of one shard.
@@ -217,6 +201,7 @@ impl Engine {
         } else if !self.writer.has_room(ROW_BYTES_MAX) && !self.begin_group() {
             *outcome = Outcome::Refused(Refusal::Busy);
         } else if !self.shard.is_pool(ask.pool, ask.id) {
+            self.counts.moved += 1;
             *outcome = Outcome::Refused(Refusal::Moved);
         } else if ask.retry.is_some() || ask.visitor.is_some() {
             *outcome = self.allocate_with_memory(now, ask);

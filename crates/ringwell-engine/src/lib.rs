@@ -10,6 +10,7 @@ mod attribution;
 mod carry;
 mod changes;
 mod clock;
+mod counts;
 mod engine;
 mod facts;
 mod live_records;
@@ -26,7 +27,8 @@ pub use clock::{
     CLOCK_GAP_MAX, Reading, Recorded, SLEW_EVERY, WALL_STEP_MIN, lifetime, lockout, observed,
     slewed,
 };
-pub use engine::{Ask, Counts, Engine, Outcome, Refusal};
+pub use counts::Counts;
+pub use engine::{Ask, Engine, Outcome, Refusal};
 pub use facts::{Apart, Facts};
 pub use restore::{Doubts, Restore};
 pub use ringwell_journal::{Clocks, RowKey};

@@ -15,16 +15,16 @@ use ringwell_trace::{Kind, Parent, Span, TRACEPARENT};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
 
-use crate::http::{AnswerBody, close, has_chunks, read_body, values};
+use crate::http::{AnswerBody, close, has_chunks, read_body};
 use crate::shard::HttpShard;
 use crate::timing::time_headers;
 use crate::{bulk, coding, legacy, origin};
 
 /// A client may request its answer sooner than configured, in whole milliseconds.
-const DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
+static DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
 
 /// A request with this header may be sent again.
-const RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
+static RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 
 /// Answers a request under `/api/`. Takes the head by reference, because each of these functions
 /// would otherwise have two copies of it in the memory of the connection.
@@ -148,11 +148,17 @@ fn terms(
     digest: impl FnOnce(&[u8]) -> Result<Option<[u8; 16]>, RequestError>,
 ) -> Result<Terms, RequestError> {
     let configured = thread.node.config.deadline;
-    let wanted = values(headers, &DEADLINE_HEADER)
-        .next()
+    let (mut wanted, mut key) = (None, None);
+    for (name, value) in headers {
+        if *name == RETRY_HEADER {
+            key.get_or_insert(value);
+        } else if *name == DEADLINE_HEADER {
+            wanted.get_or_insert(value);
+        }
+    }
+    let wanted = wanted
         .and_then(|value| value.to_str().ok()?.parse().ok())
         .map_or(configured, Duration::from_millis);
-    let key = values(headers, &RETRY_HEADER).next();
     let retry = key.map_or(Ok(None), |key| digest(key.as_bytes()))?;
     Ok(Terms { retry, deadline: started + wanted.min(configured), traced: None })
 }
@@ -160,8 +166,9 @@ fn terms(
 /// The fields of an answer to a batch, with times that [`time_headers`] replaces. Copied as a
 /// whole, because inserting each takes twice as many instructions.
 static BATCH_FIELDS: LazyLock<HeaderMap> = LazyLock::new(|| {
-    let mut response = whole(StatusCode::OK, "application/json", Vec::new());
+    let mut response = Response::new(AnswerBody::from(Vec::new()));
     time_headers(&mut response, Duration::ZERO);
+    set_fields(&mut response, "application/json");
     std::mem::take(response.headers_mut())
 });
 

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use hyper::Response;
-use hyper::header::{HeaderName, HeaderValue};
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 
-const PROCESSING_TIME: HeaderName = HeaderName::from_static("processing-time");
-const SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
+static PROCESSING_TIME: HeaderName = HeaderName::from_static("processing-time");
+static SERVER_TIMING: HeaderName = HeaderName::from_static("server-timing");
 
 /// The beginning of `Server-Timing`.
 const NAME: &[u8] = b"total;dur=";
@@ -22,22 +22,25 @@ pub(crate) fn time_headers<B>(response: &mut Response<B>, took: Duration) {
     let us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
     let mut text = [0; BYTES_MAX];
     let (timing, whole) = write(us, &mut text);
-    // Digits and a name are always valid. Most answers take less than a millisecond, and then the
-    // value needs no memory of its own.
-    let whole = if us < 1000 { Ok(HeaderValue::from_static("0")) } else { whole.try_into() };
-    let mut values = [(PROCESSING_TIME, whole.ok()), (SERVER_TIMING, timing.try_into().ok())];
-    // Answers have few fields, so checking each is cheaper than a look-up by the hash of its name.
-    for (known, place) in response.headers_mut().iter_mut() {
-        if let Some((_, value)) = values.iter_mut().find(|(name, _)| name == known)
-            && let Some(value) = value.take()
-        {
-            *place = value;
-        }
+    // Digits and a name are always valid. Most answers take a few milliseconds, and then the value
+    // needs no memory of its own.
+    let whole = match usize::try_from(us / 1000) {
+        Ok(ms) if ms < 10 => Ok(HeaderValue::from_static(&"0123456789"[ms..=ms])),
+        _ => whole.try_into(),
+    };
+    let headers = response.headers_mut();
+    if let (Ok(whole), Ok(timing)) = (whole, timing.try_into()) {
+        set(headers, &PROCESSING_TIME, whole);
+        set(headers, &SERVER_TIMING, timing);
     }
-    for (name, value) in values {
-        if let Some(value) = value {
-            response.headers_mut().insert(name, value);
-        }
+}
+
+/// Sets a field. Answers have few, and those of a batch begin with these two, so checking each is
+/// cheaper than a look-up by the hash of its name.
+fn set(headers: &mut HeaderMap, name: &HeaderName, value: HeaderValue) {
+    match headers.iter_mut().find(|(known, _)| *known == name) {
+        Some((_, place)) => *place = value,
+        None => drop(headers.insert(name, value)),
     }
 }
 

@@ -33,6 +33,8 @@ pub struct Job {
     remote: Vec<Remote>,
     /// Rows of pools that the directory lacks but another source may have.
     unknown: Vec<u16>,
+    /// Whether this shard does not own the pool of a row that it served.
+    has_moved: bool,
 }
 
 /// Rows that were sent to another shard.
@@ -49,7 +51,8 @@ struct Remote {
 /// numbers.
 pub(super) struct InFlight<P: Platform> {
     shard: Rc<Shard<P>>,
-    job: Option<Job>,
+    /// On the heap, because it is handed on with every batch.
+    job: Option<Box<Job>>,
     /// The time when this shard served its rows.
     now: Millis,
     is_answered: bool,
@@ -121,7 +124,7 @@ impl<P: Platform> InFlight<P> {
             && shard.commit.durable() < group
             && !planted(Bug::ReplyBeforeFlush);
         let has_unknown = !self.job().unknown.is_empty();
-        let has_others = !self.job().remote.is_empty() || self.job().has_moved();
+        let has_others = !self.job().remote.is_empty() || self.job().has_moved;
         if !waits_for_journal && !has_others && !has_unknown {
             return false;
         }
@@ -351,11 +354,6 @@ impl Job {
         self.send_all(peers, by_shard, &text, terms);
     }
 
-    /// Whether a shard does not own the pool of a row that was sent to it.
-    fn has_moved(&self) -> bool {
-        self.outcomes.contains(&Outcome::Refused(Refusal::Moved))
-    }
-
     /// The shard that was asked for a row but does not own its pool.
     fn first_moved(&self) -> Option<u16> {
         let mut rows = self.plans.iter().zip(&self.outcomes);
@@ -441,7 +439,9 @@ impl Job {
     fn serve_own(&mut self, engine: &mut Engine, own: u16, now: Millis, terms: &Terms) {
         let Self { batch, plans, outcomes, .. } = self;
         let planned = Planned { text: batch.text(), rows: batch.rows(), plans, retry: terms.retry };
+        let moved = engine.counts().moved;
         rows::serve(engine, own, now, &planned, outcomes);
+        self.has_moved = engine.counts().moved > moved;
         engine.end_batch();
     }
 
@@ -475,6 +475,7 @@ impl Job {
         self.outcomes.clear();
         self.remote.clear();
         self.unknown.clear();
+        self.has_moved = false;
     }
 }
 
