@@ -135,6 +135,11 @@ impl Scrape {
         let of = ("link_ping_seconds", "Duration of the last ping over the link");
         let took = |link: &LinkStats| link.last_ping.unwrap_or_default().as_secs_f64();
         self.link(encoder, of, |link| ConstGauge::new(took(link)))?;
+        let help = "Seconds by which the other machine's clock is ahead; negative if it is behind";
+        let of = ("link_clock_ahead_seconds", help);
+        #[expect(clippy::cast_precision_loss, reason = "a time of centuries is exact to a second")]
+        let ahead = |link: &LinkStats| link.clock_ahead_ms as f64 / 1000.0;
+        self.link(encoder, of, |link| ConstGauge::new(ahead(link)))?;
         let of = ("link_connects", "Connections made");
         self.link(encoder, of, |link| ConstCounter::new(link.connects))?;
         let of = ("link_requests", "Sub-requests sent, one for each batch with rows of the shard");

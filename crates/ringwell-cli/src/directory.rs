@@ -128,7 +128,7 @@ fn explained(database: &Database, error: StoreError) -> anyhow::Error {
             "the directory's database {} must be written, and its disk is full: make room on it",
             path.display()
         )),
-        _ => error.context("the directory's database"),
+        _ => error.context("directory.database"),
     }
 }
 

@@ -227,6 +227,7 @@ impl<P: Platform> Link<P> {
             paced_rows: self.counts.paced_rows.get(),
             late_released: self.counts.late_released.get(),
             latency: net.latency,
+            clock_ahead_ms: net.clock_ahead_ms,
         }
     }
 }

@@ -17,6 +17,10 @@ use crate::store::{ReadError, Reader};
 /// every second has as many records a day as there are seconds.
 const TIME_MAX: Duration = Duration::from_secs(2);
 
+/// A step of a look-up that takes this long shows that the machine stood still, or its disk: that
+/// says nothing about the number, so the time is added to the limit, once.
+const STANDSTILL_MIN: Duration = Duration::from_secs(1);
+
 /// The time limit for a shared log to show that no other process has taken the shard over.
 const LOG_TIME_MAX: Duration = Duration::from_secs(2);
 
@@ -110,7 +114,8 @@ async fn walk<P: Platform>(
     wants_keep_alives: bool,
     clocks: Clocks,
 ) -> Result<Past, String> {
-    let until = shard.platform.moment() + TIME_MAX;
+    let mut last = shard.platform.moment();
+    let (mut until, mut stood_still) = (last + TIME_MAX, false);
     let at = match at {
         Moment::Wall(at) if planted(Bug::ShardTimeInLookups) => Moment::Shard(at),
         at => at,
@@ -134,7 +139,13 @@ async fn walk<P: Platform>(
         let fed = if let Some(fed) = pending {
             fed
         } else {
-            if shard.platform.moment() > until {
+            let now = shard.platform.moment();
+            if now.since(last) >= STANDSTILL_MIN && !stood_still {
+                stood_still = true;
+                until = until + now.since(last);
+            }
+            last = now;
+            if now > until {
                 return Ok(walk.end(Missing::TooLong));
             }
             // Ends at the oldest history that is kept.

@@ -287,6 +287,8 @@ pub struct NetStats {
     pub connects: u64,
     /// From a request to its answer, in microseconds.
     pub latency: Histogram<u64>,
+    /// The milliseconds by which the other machine's clock is ahead, or behind if negative.
+    pub clock_ahead_ms: i64,
 }
 
 /// The reason why a call got no answer.

@@ -280,6 +280,8 @@ pub struct LinkStats {
     pub late_released: u64,
     /// From a sub-request to its answer, in microseconds.
     pub latency: Histogram<u64>,
+    /// The milliseconds by which the other machine's clock is ahead, or behind if negative.
+    pub clock_ahead_ms: i64,
 }
 
 /// Counts of a shard's journal.

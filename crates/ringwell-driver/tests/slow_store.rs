@@ -5,6 +5,8 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
 #![allow(dead_code, reason = "other tests use the rest of `support`")]
 
+#[path = "slow_store/look_ups.rs"]
+mod look_ups;
 mod support;
 
 use std::cell::Cell;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Uri};
@@ -15,10 +15,14 @@ use ringwell_trace::{Kind, Parent, Span, TRACEPARENT};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
 
-use crate::http::{AnswerBody, close, has_chunks, read_body};
+use crate::http::{AnswerBody, close, read_body};
 use crate::shard::HttpShard;
 use crate::timing::time_headers;
 use crate::{bulk, coding, legacy, origin};
+
+/// A longer body that nobody reads ends the connection: the HTTP library drops no more than has
+/// arrived with the head, and would close without saying so.
+const DROPPED_BYTES_MAX: u64 = 4 << 10;
 
 /// A client may request its answer sooner than configured, in whole milliseconds.
 static DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
@@ -37,8 +41,8 @@ pub(crate) async fn answer(
     let span = trace(&head.method, &head.uri, &head.headers, "POST or GET /api");
     let traced = span.as_deref().map(traced);
     let allowed = origin::allowed(&thread.node.config.api, &head.headers);
-    let has_chunks = has_chunks(&body);
-    let is_chunked_batch = has_chunks && is_batch(head);
+    let is_long = body.size_hint().exact().is_none_or(|bytes| bytes > DROPPED_BYTES_MAX);
+    let is_long_batch = is_long && is_batch(head);
     let mut response = match dispatch(thread, head, body, traced, &mut started).await {
         Ok(response) => response,
         Err(error) => refuse(thread, &error),
@@ -46,7 +50,7 @@ pub(crate) async fn answer(
     if let Some(allowed) = allowed {
         origin::allow(&mut response, allowed);
     }
-    if has_chunks && !(is_chunked_batch && started.is_some()) {
+    if is_long && !(is_long_batch && started.is_some()) {
         close(&mut response);
     }
     let took = started.map_or(Duration::ZERO, |at| thread.platform.moment().since(at));
@@ -98,6 +102,8 @@ async fn dispatch(
         Route::Bulk => {
             allow(&head.method, &Method::POST, origin::methods(route))?;
             let (body, mut room) = read_body(thread, body).await?;
+            // A client on a slow line has as much time for its rows as any other.
+            let now = *started.insert(thread.platform.moment());
             let sent = body.len();
             let body = coding::decode(&head.headers, body, thread.node.config.limits.body_bytes)?;
             // The decoded form of a compressed body takes room too.
@@ -105,8 +111,6 @@ async fn dispatch(
                 thread.stats.bodies_refused.add(1);
                 return Err(RequestError::NoRoom);
             }
-            // A client on a slow line has as much time for its rows as any other.
-            let now = *started.insert(thread.platform.moment());
             let digest = |key: &[u8]| rows::batch_digest(key, &body);
             let terms = Terms { traced, ..terms(thread, &head.headers, now, digest)? };
             let out = bulk::answer(thread, body, &terms).await?;

@@ -10,7 +10,7 @@ use crate::provider::ProviderError;
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
     /// The database cannot be reached, or it failed. Asking again later may help.
-    #[error("the directory's database does not answer: {0}")]
+    #[error("the directory's database does not answer: {}", reason(.0))]
     Database(#[source] sqlx::Error),
     /// The database can be reached but does not answer. Asking again later may help.
     #[error("the directory's database has not answered in time")]
@@ -139,6 +139,16 @@ impl StoreError {
     pub(crate) fn is_lock_timeout(&self) -> bool {
         let Self::Database(sqlx::Error::Database(error)) = self else { return false };
         error.code().is_some_and(|code| code == "55P03")
+    }
+}
+
+/// The library retries a refused connection until the time is over, and then knows no reason.
+fn reason(error: &sqlx::Error) -> String {
+    match error {
+        sqlx::Error::PoolTimedOut => "no connection in time: check that it runs, and its address, \
+                                      user and password"
+            .to_owned(),
+        other => other.to_string(),
     }
 }
 

@@ -1,6 +1,6 @@
 //! Request lines and header fields that are malformed, ambiguous, too long, or merely unusual.
 
-use super::raw::{Vector, check, closed, good_body, kept, malformed, start};
+use super::raw::{Raw, Vector, check, closed, good_body, kept, malformed, start};
 use super::support::batch::BULK;
 use super::support::client::request;
 
@@ -238,6 +238,34 @@ fn an_unused_body_is_read_and_discarded() {
         kept("a bad version with a body", with_body("POST /api/x/bulk.json"), &[400], ""),
     ];
     check(&server, &site.pools[0], &vectors);
+}
+
+/// The client sends all of its request, although its answer is there before.
+#[test]
+fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
+    let (site, server) = start("");
+    let single = format!("/api/2013-07-01/ring_pools/{}", site.pools[0].suffix("a=1"));
+    let rest = vec![b'x'; 3 << 20];
+    for (line, status) in [
+        (format!("PUT {BULK}"), 405),
+        (format!("POST {single}"), 405),
+        (format!("GET {single}"), 200),
+        ("POST /api/2013-07-01/nope.json".to_owned(), 404),
+        ("POST /api/x/bulk.json".to_owned(), 400),
+    ] {
+        let mut raw = Raw::connect(&server);
+        let length = rest.len();
+        raw.must_send(
+            format!("{line} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n").as_bytes(),
+        );
+        let reply = raw.reply(true).unwrap();
+        assert_eq!((reply.status, reply.header("connection")), (status, Some("close")), "{line}");
+        if status != 200 {
+            for part in rest.chunks(1 << 16) {
+                raw.must_send(part);
+            }
+        }
+    }
 }
 
 /// No page of another site can read an answer, no cache stores one, and no answer names the

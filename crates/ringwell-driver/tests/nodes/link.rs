@@ -135,7 +135,7 @@ impl Net for Wire {
 
     fn stats(&self) -> NetStats {
         let latency = hdrhistogram::Histogram::new(1).unwrap();
-        NetStats { connections: 1, connects: 1, latency }
+        NetStats { connections: 1, connects: 1, latency, clock_ahead_ms: 0 }
     }
 }
 

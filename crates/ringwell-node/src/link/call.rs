@@ -23,6 +23,7 @@ use ringwell_driver::membership::{Membership, Neighbour};
 use ringwell_driver::platform::NetStats;
 use ringwell_driver::{Net, Path, Traced, Trouble};
 
+use super::clocks::Clocks;
 use super::tls::Tls;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
@@ -55,10 +56,12 @@ pub(crate) struct Calls {
     open: Rc<Cell<u32>>,
     connects: Cell<u64>,
     latency: RefCell<Histogram<u64>>,
+    clocks: Clocks,
 }
 
 impl Calls {
-    pub(super) fn new(node: &Node, neighbour: &Neighbour, tls: Option<Tls>) -> Self {
+    /// `warns` if it reports that the other machine's clock differs.
+    pub(super) fn new(node: &Node, neighbour: &Neighbour, tls: Option<Tls>, warns: bool) -> Self {
         let secret = node.membership.as_ref().map(Membership::authorization);
         let mut authorization = secret
             .and_then(|secret| HeaderValue::from_maybe_shared(Bytes::from(secret)).ok())
@@ -74,6 +77,7 @@ impl Calls {
             open: Rc::default(),
             connects: Cell::default(),
             latency: RefCell::new(latency_histogram()),
+            clocks: Clocks::new(neighbour.node.clone(), warns),
         }
     }
 
@@ -109,6 +113,7 @@ impl Calls {
                 },
             }
         };
+        self.clocks.compare(response.headers(), begun.elapsed());
         let status = response.status();
         let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
         let body = body.map_err(lost)?.to_bytes();
@@ -235,9 +240,10 @@ impl Net for HttpNet {
     }
 
     fn stats(&self) -> NetStats {
-        let Calls { open, connects, latency, .. } = &*self.0;
+        let Calls { open, connects, latency, clocks, .. } = &*self.0;
         let latency = latency.borrow().clone();
-        NetStats { connections: open.get(), connects: connects.get(), latency }
+        let clock_ahead_ms = clocks.ahead_ms();
+        NetStats { connections: open.get(), connects: connects.get(), latency, clock_ahead_ms }
     }
 }
 

@@ -11,6 +11,7 @@ use ringwell_driver::link::serve::{self, Refused, body_bytes_max, is_of_the_clus
 use ringwell_trace::{Context, Kind, Parent, TRACEPARENT};
 
 use super::call::{FRAME, JSON, SPEAKS};
+use super::clocks;
 use crate::http::{AnswerBody, close, read_frame};
 use crate::shard::HttpShard;
 use ringwell_os::clock::coarse_time;
@@ -21,6 +22,7 @@ pub(crate) async fn answer(thread: &HttpShard, request: Request<Incoming>) -> Re
         Ok((kind, body)) => {
             let mut response = Response::new(AnswerBody::from(body));
             response.headers_mut().insert(CONTENT_TYPE, kind);
+            clocks::show(response.headers_mut());
             return response;
         }
         Err((status, reason)) => {

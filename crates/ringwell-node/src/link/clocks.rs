@@ -1,0 +1,91 @@
+//! Whether the clocks of two machines agree: each answer over a link has the time of its node.
+//!
+//! No lockout depends on it. But a call, and a look-up without a time, is for the present of the
+//! node that received it: if its clock is behind, it finds an earlier visitor.
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use ringwell_os::clock::{coarse_time, wall_time};
+
+/// The wall clock of the node that answers, in milliseconds. Builds without it are not compared.
+static CLOCK: HeaderName = HeaderName::from_static("ringwell-clock");
+
+/// A difference of this much is reported. Synchronised clocks differ by milliseconds.
+const DIFFERENCE_MIN_MS: u64 = 1_000;
+
+/// The interval between two comparisons.
+const COMPARE_EVERY: Duration = Duration::from_secs(1);
+
+/// The interval between two reports.
+const REPORT_EVERY: Duration = Duration::from_mins(10);
+
+/// Adds the time to an answer.
+pub(super) fn show(headers: &mut HeaderMap) {
+    headers.insert(&CLOCK, HeaderValue::from(millis(wall_time())));
+}
+
+/// The clock of another machine, compared with this one's.
+#[derive(Debug)]
+pub(super) struct Clocks {
+    node: String,
+    /// Whether a difference is reported.
+    warns: bool,
+    ahead_ms: Cell<i64>,
+    compared_at: Cell<Option<Duration>>,
+    reported_at: Cell<Option<Duration>>,
+}
+
+impl Clocks {
+    pub(super) fn new(node: String, warns: bool) -> Self {
+        let (ahead_ms, compared_at, reported_at) = Default::default();
+        Self { node, warns, ahead_ms, compared_at, reported_at }
+    }
+
+    /// The milliseconds by which the other machine's clock is ahead, or behind if negative.
+    pub(super) fn ahead_ms(&self) -> i64 {
+        self.ahead_ms.get()
+    }
+
+    /// Compares the time of an answer, which has just arrived and took this long, with this clock.
+    pub(super) fn compare(&self, headers: &HeaderMap, took: Duration) {
+        let now = coarse_time();
+        let is_soon = |at| now.saturating_sub(at) < COMPARE_EVERY;
+        if self.compared_at.get().is_some_and(is_soon) {
+            return;
+        }
+        let theirs = headers.get(&CLOCK).and_then(|time| time.to_str().ok()?.parse().ok());
+        let Some(theirs) = theirs else { return };
+        self.compared_at.set(Some(now));
+        let arrived = wall_time();
+        let ahead_ms = ahead_ms(theirs, millis(arrived.saturating_sub(took)), millis(arrived));
+        self.ahead_ms.set(ahead_ms);
+        let is_due = |at| now.saturating_sub(at) >= REPORT_EVERY;
+        let is_apart = ahead_ms.unsigned_abs() >= DIFFERENCE_MIN_MS;
+        if self.warns && is_apart && self.reported_at.get().is_none_or(is_due) {
+            self.reported_at.set(Some(now));
+            tracing::warn!(
+                node = self.node,
+                ahead_ms,
+                "the clock of another node differs from this one's: while it does, calls and \
+                 look-ups without a time may find an earlier visitor. Keep the clocks of all nodes \
+                 together, with chrony or systemd-timesyncd"
+            );
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// How far `theirs` is outside of the time between question and answer.
+fn ahead_ms(theirs: u64, asked: u64, arrived: u64) -> i64 {
+    let difference =
+        |later: u64, earlier: u64| i64::try_from(later.saturating_sub(earlier)).unwrap_or(i64::MAX);
+    difference(theirs, arrived) - difference(asked, theirs)
+}
+
+#[cfg(test)]
+mod tests;
