@@ -1,4 +1,4 @@
-//! What an engine counts.
+//! Counts of an engine's events.
 
 /// Counts of events since the start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -20,8 +20,8 @@ use crate::shard::HttpShard;
 use crate::timing::time_headers;
 use crate::{bulk, coding, legacy, origin};
 
-/// A longer body that nobody reads ends the connection: the HTTP library drops no more than has
-/// arrived with the head, and would close without saying so.
+/// A longer body that is not read ends the connection: the HTTP library drops no more than has
+/// arrived with the head, and would close without an announcement.
 const DROPPED_BYTES_MAX: u64 = 4 << 10;
 
 /// A client may request its answer sooner than configured, in whole milliseconds.

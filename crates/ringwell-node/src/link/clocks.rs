@@ -80,7 +80,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// How far `theirs` is outside of the time between question and answer.
+/// The distance of `theirs` from the time between question and answer; negative if before it.
 fn ahead_ms(theirs: u64, asked: u64, arrived: u64) -> i64 {
     let difference =
         |later: u64, earlier: u64| i64::try_from(later.saturating_sub(earlier)).unwrap_or(i64::MAX);
