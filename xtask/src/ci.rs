@@ -43,14 +43,15 @@ pub(crate) fn run() -> anyhow::Result<()> {
     // All builds for the other steps at once: a part built alone would have other features, and
     // much would be built twice.
     steps.step("build", cargo().args(["build", "--all-targets"]).args(WORKSPACE));
+    // Alone, because it measures the coverage of its time limits.
+    gem(&steps);
     thread::scope(|scope| {
-        scope.spawn(|| lints(&steps));
-        // Before the other tests, because it measures the coverage of its time limits.
-        gem(&steps);
-        // Mostly waits. The crash test with real processes is an integration test of ringwell-cli.
+        // Before lints, which keep cargo's lock. Mostly waits. The crash test with real processes
+        // is an integration test of ringwell-cli.
         scope.spawn(|| steps.step("tests", xtask().arg("suite")));
         scope.spawn(|| clients(&steps));
         scope.spawn(|| dashboard_and_counts(&steps));
+        scope.spawn(|| lints(&steps));
     });
     if steps.repeat("tests") {
         steps.step("failed tests alone", xtask().args(["suite", "--failed"]));

@@ -66,12 +66,17 @@ pub(crate) async fn ask(
     let answered = sender.post(post, now, most).await?;
     match answered.status {
         204 => Ok(None),
-        200 => read(&answered.body, plan),
+        200 => read(&answered.body, call.number.as_deref(), plan),
         status => Err(format!("it answered {status}")),
     }
 }
 
-fn read(body: &[u8], default: Option<&RoutePlan>) -> Result<Option<RoutePlan>, String> {
+/// Reads an answer for a call to `number`.
+fn read(
+    body: &[u8],
+    number: Option<&str>,
+    default: Option<&RoutePlan>,
+) -> Result<Option<RoutePlan>, String> {
     let answer: RoutingAnswer = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     let RoutingAnswer { to, timeout, whisper, caller_id } = answer;
     if to.is_empty() {
@@ -79,6 +84,9 @@ fn read(body: &[u8], default: Option<&RoutePlan>) -> Result<Option<RoutePlan>, S
     }
     if to.len() > TARGETS_MAX || !to.iter().all(|target| is_call_target(target)) {
         return Err("to: one to ten numbers with + or SIP addresses".to_owned());
+    }
+    if to.iter().any(|target| number == Some(target)) {
+        return Err("to: the called number itself: the call would come back without end".to_owned());
     }
     if timeout.is_some_and(|seconds| !TIMEOUT_S.contains(&seconds)) {
         return Err("timeout: 5 to 120 seconds".to_owned());
@@ -134,7 +142,8 @@ fn an_answer_is_checked_and_completed_by_the_default() {
         whisper: Some("web".to_owned()),
         caller_id: None,
     };
-    let read = |body: &str| read(body.as_bytes(), Some(&default));
+    let number = Some("+12005550100");
+    let read = |body: &str| read(body.as_bytes(), number, Some(&default));
     let plan = read(r#"{"to":["sip:a@pbx.example","+493012345678"],"more":1}"#).unwrap().unwrap();
     assert_eq!((plan.to.len(), plan.timeout_s, plan.whisper.as_deref()), (2, 25, Some("web")));
     assert_eq!(read("{}"), Ok(None));
@@ -143,6 +152,7 @@ fn an_answer_is_checked_and_completed_by_the_default() {
         "",
         "[]",
         r#"{"to":["18005550199"]}"#,
+        r#"{"to":["+18005550199","+12005550100"]}"#,
         r#"{"to":["sip:a\"b"]}"#,
         r#"{"to":["+18005550199"],"timeout":1}"#,
         r#"{"to":["+18005550199"],"whisper":"a\nb"}"#,

@@ -114,7 +114,7 @@ pub(crate) fn parse_suffix(text: &[u8], at: Span) -> Result<Ask, RowError> {
 pub(crate) fn pool_path(suffix: &[u8]) -> &[u8] {
     let mut rest = suffix;
     if let Some(host) = behind_scheme(suffix) {
-        rest = host.iter().position(|byte| *byte == b'/').map_or(&[], |length| &host[length..]);
+        rest = memchr(b'/', host).map_or(&[], |length| &host[length..]);
     }
     while let Some(behind) = rest.strip_prefix(b"/") {
         rest = behind;

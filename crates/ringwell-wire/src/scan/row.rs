@@ -100,6 +100,7 @@ impl<'a> Scanner<'a> {
                 return Some(end);
             }
             if let Some((found, end)) = self.ordinary_suffix(rest) {
+                self.is_unsettled |= !found.is_settled;
                 *ask = Ok(found);
                 return Some(end);
             }
@@ -137,6 +138,12 @@ impl<'a> Scanner<'a> {
         }
         let has_pool_first = text.first().is_some_and(u8::is_ascii_digit);
         let bare = if has_pool_first { text } else { pool_path(text) };
+        // Behind the prefixes of a path or URL most suffixes are as usual.
+        if !has_pool_first
+            && let Some(found) = self.usual.suffix::<Plain>(&suffix[text.len() - bare.len()..])
+        {
+            return Some(found);
+        }
         let (pool, digits) = usual::parse_pool(bare)?;
         let after_pool = bare.get(digits..)?;
         let behind = after(after_pool, b"/allocate_number")?;
