@@ -15,6 +15,8 @@ use crate::error_class::{InputFault, RowError};
 use crate::legacy::Format;
 use crate::params;
 use crate::route::is_date;
+use crate::scan::text::pass;
+use crate::scan::usual::FIRST_OF_KEY;
 use crate::span::Span;
 
 /// A row that names a pool and a key.
@@ -166,10 +168,15 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
         let from = start + KEY_NAME.len() + 1;
         let value = &text[from..end];
         // One search finds the end of nearly every key and shows that it needs no decoding.
-        let stop = memchr3(b'&', b'%', b'+', value);
-        ask.key_is_escaped = stop.is_some_and(|stop| value[stop] != b'&');
-        let stop = if ask.key_is_escaped { memchr(b'&', value) } else { stop };
-        let stop = stop.map_or(end, |length| from + length);
+        let usual = pass(&text[from..], FIRST_OF_KEY).map(|rest| text.len() - rest.len());
+        let usual = usual.filter(|stop| *stop >= end || text[*stop] == b'&');
+        let stop = usual.unwrap_or_else(|| {
+            let stop = memchr3(b'&', b'%', b'+', value);
+            ask.key_is_escaped = stop.is_some_and(|stop| value[stop] != b'&');
+            let stop = if ask.key_is_escaped { memchr(b'&', value) } else { stop };
+            stop.map_or(end, |length| from + length)
+        });
+        let stop = stop.min(end);
         ask.key = Span::new(from, stop);
         // Excludes the `&` between a part and the key.
         let before = Span::new(at.start(), start.saturating_sub(1).max(at.start()));

@@ -9,8 +9,8 @@
 //! rows.
 
 mod row;
-mod text;
-mod usual;
+pub(crate) mod text;
+pub(crate) mod usual;
 
 use crate::batch::{Limits, Row};
 use crate::relaxed;

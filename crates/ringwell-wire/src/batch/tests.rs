@@ -86,6 +86,21 @@ fn a_suffix_may_begin_in_several_ways_and_have_any_of_the_extensions() {
     }
 }
 
+/// The fast reader looks for the path behind a host of at most so many bytes.
+#[test]
+fn a_host_of_any_length_is_skipped_whole() {
+    let shape = "InvalidInput: api_suffix must be <pool id>/allocate_number.json?ring_pool_key=<key>&<parameters> -";
+    let query = "allocate_number.json?ring_pool_key=K&a=1";
+    for length in 0..300 {
+        let host = "h".repeat(length);
+        for path in ["/", "//api/2013-07-01/", "/ring_pools/"] {
+            check_suffix(&format!("https://{host}{path}16/{query}"), "16 K |a=1 - -");
+        }
+        check_suffix(&format!("https://{host}16/{query}"), shape);
+        check_suffix(&format!("https://{host}?16/{query}"), shape);
+    }
+}
+
 #[test]
 fn the_key_may_be_anywhere_and_the_last_one_counts() {
     check_suffix("1/allocate_number.json?a=1&ring_pool_key=K&b=2", "1 K a=1|b=2 - -");
@@ -387,7 +402,7 @@ fn suffixes() -> impl Strategy<Value = String> {
         "\\x",
         "\u{7f}",
     ]);
-    let begin = "(/| |(https?|HTTP):(\\\\/\\\\/|//)h)?(/|\\\\/)?(api/2013-07-01/)?(ring_pools/|ring_pools\\\\/)?[0-9]{0,9}(/|\\\\/)allocate_number(\\.(json|xml|csv))?/?\\??";
+    let begin = "(/| |(https?|HTTP):(\\\\/\\\\/|//)(h|é|h{200,260}|h{250,258}16))?(/|\\\\/)?(api/2013-07-01/)?(ring_pools/|ring_pools\\\\/)?[0-9]{0,9}(/|\\\\/)allocate_number(\\.(json|xml|csv))?/?\\??";
     let key = prop::sample::select(vec!["", "ring_pool_key=KEY", "ring_pool_key=K%41&"]);
     // Most pieces are harmless, so that most suffixes are valid.
     (begin, key, proptest::collection::vec(piece, 0..6))

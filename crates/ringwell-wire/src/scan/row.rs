@@ -7,19 +7,21 @@
 //! row.
 
 use super::Scanner;
-use super::text::{after, blanks, decode, number, plain, string};
-use super::usual::{self, Params};
+use super::text::{BLOCK, after, blanks, decode, number, pass, plain, string};
+use super::usual::{self, FIRST_OF_TEXT, Params};
 use crate::ask::{Ask, parse_query, parse_suffix, pool_path};
 use crate::batch::{Limits, Row};
 use crate::error_class::{InputFault, RowError};
 use crate::relaxed;
 use crate::span::Span;
 
+/// A longer prefix of a path or URL is left to the careful reader.
+const PREFIX_BYTES_MAX: usize = 256;
 /// A row is nested in the body's object and its array.
 const ROW_DEPTH: usize = 2;
 /// Follows decoded text while it is read: an end mark, and padding so that whole blocks can be read
 /// up to it.
-const SENTINEL: [u8; 16] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
+const SENTINEL: [u8; BLOCK] = *b"\"\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0";
 
 impl<'a> Scanner<'a> {
     /// Reads the row at the beginning of `rest`, which reaches to the end of the body; returns the
@@ -100,7 +102,6 @@ impl<'a> Scanner<'a> {
                 return Some(end);
             }
             if let Some((found, end)) = self.ordinary_suffix(rest) {
-                self.is_unsettled |= !found.is_settled;
                 *ask = Ok(found);
                 return Some(end);
             }
@@ -138,12 +139,6 @@ impl<'a> Scanner<'a> {
         }
         let has_pool_first = text.first().is_some_and(u8::is_ascii_digit);
         let bare = if has_pool_first { text } else { pool_path(text) };
-        // Behind the prefixes of a path or URL most suffixes are as usual.
-        if !has_pool_first
-            && let Some(found) = self.usual.suffix::<Plain>(&suffix[text.len() - bare.len()..])
-        {
-            return Some(found);
-        }
         let (pool, digits) = usual::parse_pool(bare)?;
         let after_pool = bare.get(digits..)?;
         let behind = after(after_pool, b"/allocate_number")?;
@@ -228,7 +223,7 @@ impl Params for Decoded {
     }
 }
 
-/// A usual suffix, perhaps with a known prefix before the pool.
+/// A usual suffix, perhaps behind the prefix of a path or URL.
 #[expect(clippy::inline_always, reason = "a call would copy the result")]
 #[inline(always)]
 fn suffix<'a, P: Params>(
@@ -236,13 +231,30 @@ fn suffix<'a, P: Params>(
     limits: &Limits,
     text: &'a [u8],
 ) -> Option<(Ask, &'a [u8])> {
-    let bare = text.strip_prefix(b"/").unwrap_or(text);
-    let bare = after(bare, b"ring_pools/").unwrap_or(bare);
+    let bare = match text.first()? {
+        b'0'..=b'9' => text,
+        b'r' => after(text, b"ring_pools/")?,
+        _ => behind_prefix(text)?,
+    };
     let (ask, end) = usual.suffix::<P>(bare)?;
     let text = &text[..text.len() - end.len()];
     // Blanks around it are ignored.
     let is_usual = text.len() <= limits.suffix_bytes_max && !text.last()?.is_ascii_whitespace();
     is_usual.then_some((ask, end))
+}
+
+/// The part after the prefix of a path or URL, if the prefix has no escape and the string goes on
+/// behind it.
+#[inline(never)]
+fn behind_prefix(text: &[u8]) -> Option<&[u8]> {
+    let head = text.get(..PREFIX_BYTES_MAX).unwrap_or(text);
+    let prefix = head.len() - pool_path(head).len();
+    if prefix == head.len() {
+        return None;
+    }
+    // Whole blocks, because the pool and its path follow.
+    let head = text.get(..prefix.next_multiple_of(BLOCK))?;
+    if pass(head, FIRST_OF_TEXT).is_some() { None } else { text.get(prefix..) }
 }
 
 /// The text after a member's name: skips the colon and the spaces around it.

@@ -6,7 +6,7 @@
 use wide::{i8x16, u8x16};
 
 /// The block size in which a string's text is read.
-const BLOCK: usize = 16;
+pub(super) const BLOCK: usize = 16;
 
 /// The text after `fixed` at the beginning of `text`. Its length is a constant, so the comparison
 /// needs no call.
@@ -22,7 +22,7 @@ pub(super) fn after<'a, const N: usize>(text: &'a [u8], fixed: &[u8; N]) -> Opti
 /// other byte. `None` if there is no such byte.
 #[expect(clippy::inline_always, reason = "a part of `usual::Reader::read`, with `first` known")]
 #[inline(always)]
-pub(super) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
+pub(crate) fn pass(text: &[u8], first: u8) -> Option<&[u8]> {
     let mut rest = text;
     while let Some((block, behind)) = rest.split_first_chunk() {
         let stops = stops_below(i8x16::new(block.map(u8::cast_signed)), first);

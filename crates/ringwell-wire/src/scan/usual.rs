@@ -14,10 +14,10 @@ use crate::batch::{Limits, Row};
 use crate::span::Span;
 
 /// Skipped bytes of a key are at least this: `"`, `%`, `&` and `+` are less.
-const FIRST_OF_KEY: u8 = b',';
+pub(crate) const FIRST_OF_KEY: u8 = b',';
 /// Skipped bytes of a string are at least this, except for spaces and `!`: control characters and
 /// `"` are less.
-const FIRST_OF_TEXT: u8 = b'#';
+pub(super) const FIRST_OF_TEXT: u8 = b'#';
 
 /// The text between the pool and the key, in two pieces that are each compared without a call.
 const BEFORE_KEY: (&[u8; 32], &[u8; 4]) = (b"/allocate_number.json?ring_pool_", b"key=");
