@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use hyper::body::{Body, Incoming};
+use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::http::request::Parts;
 use hyper::{Method, Response, StatusCode, Uri};
@@ -15,14 +15,10 @@ use ringwell_trace::{Kind, Parent, Span, TRACEPARENT};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
 
-use crate::http::{AnswerBody, close, read_body};
+use crate::http::{AnswerBody, close, discard, has_chunks, read_body};
 use crate::shard::HttpShard;
 use crate::timing::time_headers;
 use crate::{bulk, coding, legacy, origin};
-
-/// A longer body that is not read ends the connection: the HTTP library drops no more than has
-/// arrived with the head, and would close without an announcement.
-const DROPPED_BYTES_MAX: u64 = 4 << 10;
 
 /// A client may request its answer sooner than configured, in whole milliseconds.
 static DEADLINE_HEADER: HeaderName = HeaderName::from_static("ringwell-deadline-ms");
@@ -41,16 +37,20 @@ pub(crate) async fn answer(
     let span = trace(&head.method, &head.uri, &head.headers, "POST or GET /api");
     let traced = span.as_deref().map(traced);
     let allowed = origin::allowed(&thread.node.config.api, &head.headers);
-    let is_long = body.size_hint().exact().is_none_or(|bytes| bytes > DROPPED_BYTES_MAX);
-    let is_long_batch = is_long && is_batch(head);
-    let mut response = match dispatch(thread, head, body, traced, &mut started).await {
+    let has_chunks = has_chunks(&body);
+    let mut body = Some(body);
+    let mut response = match dispatch(thread, head, &mut body, traced, &mut started).await {
         Ok(response) => response,
         Err(error) => refuse(thread, &error),
     };
     if let Some(allowed) = allowed {
         origin::allow(&mut response, allowed);
     }
-    if is_long && !(is_long_batch && started.is_some()) {
+    let is_unread = match body {
+        Some(body) => !discard(head, body).await,
+        None => has_chunks && started.is_none(),
+    };
+    if is_unread {
         close(&mut response);
     }
     let took = started.map_or(Duration::ZERO, |at| thread.platform.moment().since(at));
@@ -88,7 +88,7 @@ pub(crate) fn traced(span: &Span) -> Traced {
 async fn dispatch(
     thread: &Rc<HttpShard>,
     head: &Parts,
-    body: Incoming,
+    body: &mut Option<Incoming>,
     traced: Option<Traced>,
     started: &mut Option<Moment>,
 ) -> Result<Response<AnswerBody>, RequestError> {
@@ -101,6 +101,7 @@ async fn dispatch(
     match route {
         Route::Bulk => {
             allow(&head.method, &Method::POST, origin::methods(route))?;
+            let body = body.take().ok_or(RequestError::Broken)?;
             let (body, mut room) = read_body(thread, body).await?;
             // A client on a slow line has as much time for its rows as any other.
             let now = *started.insert(thread.platform.moment());
@@ -133,11 +134,6 @@ async fn dispatch(
             Ok(legacy::answer(thread, pool, query, format, &terms).await)
         }
     }
-}
-
-/// Whether the body is read, unless the request is refused earlier.
-fn is_batch(head: &Parts) -> bool {
-    head.method == Method::POST && route(head.uri.path()) == Ok(Route::Bulk)
 }
 
 fn allow(method: &Method, wanted: &Method, name: &'static str) -> Result<(), RequestError> {

@@ -348,7 +348,12 @@ fn respond(
                 response
             }
             Who::Clients(_) | Who::Pages => match refuse_head(&thread, &head, &body) {
-                Some(refusal) => refusal,
+                Some(mut refusal) => {
+                    if !discard(&head, body).await {
+                        close(&mut refusal);
+                    }
+                    refusal
+                }
                 None if is_published(&thread, &who, &head) => {
                     Box::pin(api::answer(&thread, &head, body)).await
                 }
@@ -358,11 +363,11 @@ fn respond(
                 }
             },
         };
+        if response.headers().contains_key(header::CONNECTION) {
+            watch.linger();
+        }
         if thread.node.phase() == node::Phase::Draining {
             close(&mut response);
-        }
-        if !response.status().is_success() && response.headers().contains_key(header::CONNECTION) {
-            watch.linger();
         }
         watch.enter(Phase::Write);
         Ok::<_, Infallible>(response)
@@ -419,11 +424,7 @@ fn refuse_head(thread: &HttpShard, head: &Parts, body: &Incoming) -> Option<Resp
     if uri_bytes <= limit {
         return None;
     }
-    let mut response = api::refuse(thread, &RequestError::UriTooLong { limit });
-    if has_chunks(body) {
-        close(&mut response);
-    }
-    Some(response)
+    Some(api::refuse(thread, &RequestError::UriTooLong { limit }))
 }
 
 /// Answers a request of the management API.
@@ -457,6 +458,23 @@ async fn manage(
 /// the chunks have no certain end.
 pub(crate) fn has_chunks(body: &Incoming) -> bool {
     body.size_hint().exact().is_none()
+}
+
+/// Drops a body that is not needed; returns whether all of it has arrived. If not, [`close`] the
+/// connection: the HTTP library waits for no more, and would close without an announcement.
+pub(crate) async fn discard(head: &Parts, mut body: Incoming) -> bool {
+    // To look for a body that waits for permission would be the permission.
+    if has_chunks(&body) || head.headers.contains_key(header::EXPECT) {
+        return body.is_end_stream();
+    }
+    while !body.is_end_stream() {
+        match poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx))).await {
+            Poll::Ready(Some(Ok(_))) => {}
+            Poll::Ready(None) => break,
+            Poll::Ready(Some(Err(_))) | Poll::Pending => return false,
+        }
+    }
+    true
 }
 
 /// Closes the connection after the answer, so that no further bytes on it are served.

@@ -245,25 +245,41 @@ fn an_unused_body_is_read_and_discarded() {
 fn a_long_unused_body_is_read_and_the_answer_says_that_the_connection_ends() {
     let (site, server) = start("");
     let single = format!("/api/2013-07-01/ring_pools/{}", site.pools[0].suffix("a=1"));
+    let long = format!("{single}&b={}", "c".repeat(9_000));
     let rest = vec![b'x'; 3 << 20];
     for (line, status) in [
+        (format!("GET {long}"), 414),
         (format!("PUT {BULK}"), 405),
         (format!("POST {single}"), 405),
         (format!("GET {single}"), 200),
         ("POST /api/2013-07-01/nope.json".to_owned(), 404),
         ("POST /api/x/bulk.json".to_owned(), 400),
     ] {
-        let mut raw = Raw::connect(&server);
-        let length = rest.len();
-        raw.must_send(
-            format!("{line} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n\r\n").as_bytes(),
-        );
-        let reply = raw.reply(true).unwrap();
-        assert_eq!((reply.status, reply.header("connection")), (status, Some("close")), "{line}");
-        if status != 200 {
+        let head = |length| format!("{line} HTTP/1.1\r\nhost: x\r\ncontent-length: {length}\r\n");
+        let ends = |raw: &mut Raw| {
+            let reply = raw.reply(true).unwrap();
+            let connection = reply.header("connection");
+            assert_eq!((reply.status, connection), (status, Some("close")), "{line}");
+        };
+        // The answer comes before the body, or is read after it.
+        for is_first in [true, false] {
+            let mut raw = Raw::connect(&server);
+            raw.must_send((head(rest.len()) + "\r\n").as_bytes());
+            if is_first {
+                ends(&mut raw);
+            }
             for part in rest.chunks(1 << 16) {
                 raw.must_send(part);
             }
+            if !is_first {
+                ends(&mut raw);
+            }
+        }
+        // A short body that does not come with its head.
+        for field in ["", "expect: 100-continue\r\n"] {
+            let mut raw = Raw::connect(&server);
+            raw.must_send((head(5) + field + "\r\n").as_bytes());
+            ends(&mut raw);
         }
     }
 }
