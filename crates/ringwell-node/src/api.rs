@@ -15,6 +15,7 @@ use ringwell_trace::{Kind, Parent, Span, TRACEPARENT};
 use ringwell_wire::legacy::Format;
 use ringwell_wire::{RequestError, Route, route};
 
+use crate::conn::Watch;
 use crate::http::{AnswerBody, close, discard, has_chunks, read_body};
 use crate::shard::HttpShard;
 use crate::timing::time_headers;
@@ -30,6 +31,7 @@ static RETRY_HEADER: HeaderName = HeaderName::from_static("idempotency-key");
 /// would otherwise have two copies of it in the memory of the connection.
 pub(crate) async fn answer(
     thread: &Rc<HttpShard>,
+    watch: &Watch,
     head: &Parts,
     body: Incoming,
 ) -> Response<AnswerBody> {
@@ -52,6 +54,7 @@ pub(crate) async fn answer(
     };
     if is_unread {
         close(&mut response);
+        watch.linger();
     }
     let took = started.map_or(Duration::ZERO, |at| thread.platform.moment().since(at));
     time_headers(&mut response, took);

@@ -355,7 +355,7 @@ fn respond(
                     refusal
                 }
                 None if is_published(&thread, &who, &head) => {
-                    Box::pin(api::answer(&thread, &head, body)).await
+                    Box::pin(api::answer(&thread, &watch, &head, body)).await
                 }
                 None => {
                     let request = Request::from_parts(head, body);
@@ -363,7 +363,8 @@ fn respond(
                 }
             },
         };
-        if response.headers().contains_key(header::CONNECTION) {
+        // An answered request is rarely unread, and says so itself.
+        if !response.status().is_success() && response.headers().contains_key(header::CONNECTION) {
             watch.linger();
         }
         if thread.node.phase() == node::Phase::Draining {
