@@ -23,8 +23,13 @@ use crate::shard::unanswered;
 /// it.
 const MARGIN: Duration = Duration::from_millis(5);
 
-/// The time to wait for a late answer, so that its numbers can be returned.
-const LATE_MAX: Duration = Duration::from_secs(1);
+/// The time to wait for a late answer, so that its numbers can be returned: a node that was
+/// suspended reads its requests when it continues, and cannot know how old they are. Each keeps a
+/// connection, of which there are as many as the window had room.
+const LATE_MAX: Duration = Duration::from_secs(30);
+
+/// The time for returning numbers.
+const RETURN_MAX: Duration = Duration::from_secs(1);
 
 /// The time for which the management API waits for another node.
 const MANAGEMENT_MAX: Duration = Duration::from_secs(5);
@@ -185,7 +190,7 @@ impl<P: Platform> Link<P> {
         };
         frame::write_unanswered(&mut body, &unanswered);
         let post = self.net.call(Path::Unanswered, body.into());
-        if !matches!(self.platform.within(LATE_MAX, post).await, Some(Ok(_))) {
+        if !matches!(self.platform.within(RETURN_MAX, post).await, Some(Ok(_))) {
             let shard = self.neighbour.shard;
             tracing::debug!(
                 shard,
