@@ -15,8 +15,7 @@ use crate::error_class::{InputFault, RowError};
 use crate::legacy::Format;
 use crate::params;
 use crate::route::is_date;
-use crate::scan::text::pass;
-use crate::scan::usual::FIRST_OF_KEY;
+use crate::scan::text::{FIRST_OF_KEY, pass};
 use crate::span::Span;
 
 /// A row that names a pool and a key.

@@ -10,7 +10,7 @@
 
 mod row;
 pub(crate) mod text;
-pub(crate) mod usual;
+mod usual;
 
 use crate::batch::{Limits, Row};
 use crate::relaxed;

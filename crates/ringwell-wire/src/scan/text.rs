@@ -5,6 +5,9 @@
 
 use wide::{i8x16, u8x16};
 
+/// Skipped bytes of a key are at least this: `"`, `%`, `&` and `+` are less.
+pub(crate) const FIRST_OF_KEY: u8 = b',';
+
 /// The block size in which a string's text is read.
 pub(super) const BLOCK: usize = 16;
 

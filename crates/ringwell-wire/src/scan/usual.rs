@@ -8,13 +8,11 @@
 
 use ringwell_core::PoolId;
 
-use super::text::{after, pass, pass_params};
+use super::text::{FIRST_OF_KEY, after, pass, pass_params};
 use crate::ask::Ask;
 use crate::batch::{Limits, Row};
 use crate::span::Span;
 
-/// Skipped bytes of a key are at least this: `"`, `%`, `&` and `+` are less.
-pub(crate) const FIRST_OF_KEY: u8 = b',';
 /// Skipped bytes of a string are at least this, except for spaces and `!`: control characters and
 /// `"` are less.
 pub(super) const FIRST_OF_TEXT: u8 = b'#';
