@@ -15,7 +15,7 @@ use crate::error_class::{InputFault, RowError};
 use crate::legacy::Format;
 use crate::params;
 use crate::route::is_date;
-use crate::scan::text::{FIRST_OF_KEY, pass};
+use crate::scan::text::{BLOCK, FIRST_OF_KEY, pass};
 use crate::span::Span;
 
 /// A row that names a pool and a key.
@@ -166,8 +166,10 @@ pub(crate) fn parse_query(text: &[u8], at: Span, pool: PoolId, pool_text: Span) 
     if let Some(start) = key {
         let from = start + KEY_NAME.len() + 1;
         let value = &text[from..end];
-        // One search finds the end of nearly every key and shows that it needs no decoding.
-        let usual = pass(&text[from..], FIRST_OF_KEY).map(|rest| text.len() - rest.len());
+        // One search finds the end of nearly every key and shows that it needs no decoding. It
+        // ends soon behind the query: other rows' texts may follow without a stop.
+        let near = &text[from..text.len().min(end + BLOCK)];
+        let usual = pass(near, FIRST_OF_KEY).map(|rest| from + near.len() - rest.len());
         let usual = usual.filter(|stop| *stop >= end || text[*stop] == b'&');
         let stop = usual.unwrap_or_else(|| {
             let stop = memchr3(b'&', b'%', b'+', value);

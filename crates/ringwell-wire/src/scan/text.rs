@@ -9,7 +9,7 @@ use wide::{i8x16, u8x16};
 pub(crate) const FIRST_OF_KEY: u8 = b',';
 
 /// The block size in which a string's text is read.
-pub(super) const BLOCK: usize = 16;
+pub(crate) const BLOCK: usize = 16;
 
 /// The text after `fixed` at the beginning of `text`. Its length is a constant, so the comparison
 /// needs no call.
