@@ -49,7 +49,7 @@ enum Task {
     /// Draw table and chart of docs/figures.md from the newest results of `bench peers --save`.
     Chart,
     /// Check the OpenAPI document of the management API against a running server.
-    Api,
+    Api(api::Args),
     /// Compare instructions and allocations of a batch's path with those of bench/counts.json.
     Counts(counts::Args),
     /// Make the packages that users install: tarballs, a Debian package, a container's context.
@@ -76,7 +76,7 @@ fn main() -> anyhow::Result<()> {
         Task::Bench(args) => bench::run(&args),
         Task::Book => book::run(),
         Task::Chart => chart::run(),
-        Task::Api => api::run(),
+        Task::Api(args) => api::run(&args),
         Task::Counts(args) => counts::run(&args),
         Task::Dist(args) => dist::run(&args),
         Task::Engine(args) => engine::engine(&args),

@@ -9,6 +9,7 @@ use std::time::Instant;
 
 use anyhow::Context as _;
 
+use crate::api;
 use crate::ci::xtask;
 use crate::jmeter;
 use crate::shell::{WORKSPACE, cargo, output, root};
@@ -17,11 +18,14 @@ use crate::steps::{Done, Outcome, Steps};
 /// The page to which `--save` writes the result.
 const PAGE: &str = "docs/nightly.md";
 
-/// The count of seeds of the simulator; a commit has 150 of each.
+/// The count of seeds of the simulator; a commit has 100, and 150 of a shared log.
 const SEEDS: &str = "1500";
 
 /// The count of kills of a server under load; a commit has 20.
 const CRASHES: &str = "100";
+
+/// The count of requests to each operation of the management API; a commit has 8.
+const EXAMPLES: &str = "100";
 
 /// The seconds of a day of calls, without the 143 starts of its server.
 const DAY_SECONDS: &str = "80";
@@ -47,6 +51,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut day = test("calls");
     day.args(["a_day_with", "--include-ignored"]).env("RINGWELL_DAY_SECONDS", DAY_SECONDS);
     steps.step("a day of calls with crashes", &mut day);
+    if api::schemathesis().is_some() {
+        steps.step("management API", xtask().args(["api", "--examples", EXAMPLES]));
+    } else {
+        steps.skip("management API", "schemathesis is not installed: .ci/nightly does it");
+    }
     steps.step("journals on nats-servers", xtask().arg("engine"));
     steps.step("benchmarks", xtask().args(["bench", "all", "--smoke"]));
     if jmeter::home().is_some() {

@@ -1,12 +1,6 @@
 //! Starting from a log: the messages that are followed, those that are refused, and the owner of
 //! the shard afterwards.
 
-#![allow(missing_docs, unreachable_pub, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-#![allow(dead_code, reason = "other tests use the rest of `support`")]
-
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::future::{Future, ready};
 use std::ops::Range;
@@ -25,7 +19,7 @@ use ringwell_journal::{
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
 
-use support::Virtual;
+use crate::support::Virtual;
 
 /// For this time a start asks for groups that its copy has, and the log does not show.
 const STALE_SECONDS: u64 = 25;

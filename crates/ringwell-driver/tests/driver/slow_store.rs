@@ -1,13 +1,7 @@
 //! Rows do not wait for a store that hangs, and numbers are handed out again when it has stored the
 //! group.
 
-#![allow(missing_docs, unreachable_pub, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-#![allow(dead_code, reason = "other tests use the rest of `support`")]
-
-#[path = "slow_store/look_ups.rs"]
 mod look_ups;
-mod support;
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -20,7 +14,7 @@ use ringwell_driver::store::{Appended, FileError, Memory, MemoryReader, Part, St
 use ringwell_driver::{Moment, Platform, Shard, writer};
 use ringwell_journal::{Clocks, Durability, Group};
 
-use support::{Virtual, body, bulk, locked, shards};
+use crate::support::{Virtual, body, bulk, locked, shards};
 
 /// Stores in memory, but not before a given time.
 struct Hanging {

@@ -1,9 +1,5 @@
 //! Starts from the files of an earlier process, with other shards, lists, clocks and maps.
 
-#![allow(missing_docs, unreachable_pub, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-#![allow(clippy::disallowed_methods, reason = "files are lost and replaced by hand")]
-
 use std::collections::BTreeSet;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};

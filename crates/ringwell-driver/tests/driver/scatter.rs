@@ -1,17 +1,12 @@
 //! The cost of a batch that is spread over as many shards as possible.
 
-#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-
-mod support;
-
 use std::time::Duration;
 
 use ringwell_core::Millis;
 use ringwell_journal::Durability;
 use rustix::time::{ClockId, clock_gettime};
 
-use support::{Virtual, body, bulk, shards};
+use crate::support::{Virtual, body, bulk, shards};
 
 /// The CPU time of this thread: another process on the core does not count.
 fn cpu() -> Duration {

@@ -10,7 +10,7 @@ use ringwell_driver::holder::{HolderError, Joined, holder};
 use ringwell_driver::node::{Begun, JournalState};
 use ringwell_driver::{Platform, moves};
 
-use super::moves::{give, hand_out};
+use crate::moves::{give, hand_out};
 use crate::pair::{LIFETIME, Links, Pair, Side};
 use crate::support::Virtual;
 

@@ -28,7 +28,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, oneshot};
 
-use super::support::Virtual;
+use crate::support::Virtual;
 
 pub const LIFETIME: Millis = Millis(60_000);
 /// All lockouts and holds end in this time.
@@ -95,7 +95,7 @@ pub struct Pair {
     pub b_to_a: Rc<Cell<Links>>,
     /// The requests of the first node.
     sent: Rc<RefCell<Vec<(Path, Bytes)>>>,
-    folder: TempDir,
+    _folder: TempDir,
 }
 
 impl Pair {
@@ -130,7 +130,7 @@ impl Pair {
                 platform.spawn(link(Rc::clone(to), Rc::clone(links), Rc::clone(&sent), queue));
             }
         }
-        Self { platform: platform.clone(), a, b, a_to_b, b_to_a, sent, folder }
+        Self { platform: platform.clone(), a, b, a_to_b, b_to_a, sent, _folder: folder }
     }
 
     /// The first node's requests of this kind.

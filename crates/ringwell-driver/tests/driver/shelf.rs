@@ -1,12 +1,6 @@
 //! Snapshots beside a log: a machine without a copy starts with one, and the log's beginning is
 //! dropped once no snapshot needs it.
 
-#![allow(missing_docs, unreachable_pub, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-#![allow(dead_code, reason = "other tests use the rest of `support`")]
-
-mod support;
-
 use std::future::{Future, ready};
 use std::ops::Range;
 use std::path::Path;
@@ -25,7 +19,7 @@ use ringwell_journal::{Durability, decode_message};
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
 
-use support::Virtual;
+use crate::support::Virtual;
 
 const POOL: PoolId = PoolId(1);
 const NUMBERS: u32 = 40;

@@ -1,10 +1,5 @@
 //! The fate of a batch's numbers if the journal, another shard or the client is late.
 
-#![allow(missing_docs, unreachable_pub, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-
-mod support;
-
 use std::future::Future;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -19,7 +14,7 @@ use ringwell_driver::{Platform, Shard};
 use ringwell_journal::Durability;
 use ringwell_wire::RequestError;
 
-use support::{Virtual, body, bulk, locked, shards};
+use crate::support::{Virtual, body, bulk, locked, shards};
 
 const LIFETIME: Millis = Millis(60_000);
 

@@ -1,10 +1,5 @@
 //! Rows with a visitor, or of a repeatable batch, whose answers are not sent.
 
-#![allow(missing_docs, unreachable_pub, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-
-mod support;
-
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,7 +10,7 @@ use ringwell_driver::message::Message;
 use ringwell_driver::{Platform, Shard};
 use ringwell_journal::Durability;
 
-use support::{Virtual, body, bulk, locked, shards};
+use crate::support::{Virtual, body, bulk, locked, shards};
 
 const LIFETIME: Millis = Millis(60_000);
 const KEY: [u8; 16] = [7; 16];

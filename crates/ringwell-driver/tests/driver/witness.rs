@@ -1,12 +1,6 @@
 //! A node whose journal differs from the one that its peer recorded, on a disk that accepts no
 //! writes.
 
-#![allow(missing_docs, unreachable_pub, dead_code, reason = "tests")]
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
-#![allow(clippy::disallowed_methods, reason = "a disk that fails is made by hand")]
-
-mod support;
-
 use std::cell::Cell;
 use std::path::Path as FilePath;
 use std::rc::Rc;
@@ -29,7 +23,7 @@ use ringwell_journal::{Durability, Tip};
 use ringwell_os::OsFiles;
 use tokio::sync::mpsc;
 
-use support::{Virtual, body, bulk};
+use crate::support::{Virtual, body, bulk};
 
 const LIFETIME: Millis = Millis(60_000);
 const SHORT: Millis = Millis(5_000);

@@ -1,0 +1,25 @@
+//! The driver in virtual time: batches, starts, stores, links, moves and nodes of a cluster. One
+//! program, because each compiles the driver again.
+
+#![allow(missing_docs, unreachable_pub, reason = "tests")]
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "tests: a panic is their report")]
+#![allow(clippy::disallowed_methods, reason = "files are lost, damaged and replaced by hand")]
+
+mod arrivals;
+mod batch;
+mod disk;
+mod follow;
+mod holder;
+mod journals;
+mod life;
+mod link;
+mod moves;
+mod open;
+mod pair;
+mod rows;
+mod scatter;
+mod shelf;
+mod slow_store;
+mod support;
+mod unseen;
+mod witness;
