@@ -49,6 +49,9 @@ pub(crate) struct Args {
     /// Leaves out the tests that take more than five seconds, as CI does.
     #[arg(long)]
     short: bool,
+    /// The program of another release, from and to which the drill of upgrades goes.
+    #[arg(long)]
+    other_release: Option<PathBuf>,
     /// Measures the cost of the servers against the disk instead: nothing else may run.
     #[arg(long)]
     bars: bool,
@@ -70,6 +73,9 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
         }
         if let Some(kills) = args.kills {
             test.env("RINGWELL_ENGINE_ROUNDS", kills.to_string());
+        }
+        if let Some(program) = &args.other_release {
+            test.env("RINGWELL_OTHER_RELEASE", std::path::absolute(program)?);
         }
         run(test.env("NATS_SERVER", &server))?;
     }

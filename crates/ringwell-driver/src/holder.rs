@@ -158,6 +158,8 @@ impl LookUp<'_> {
             present.as_ref().is_some_and(|present| present.allocated_at == held.allocated_at)
         };
         let mut took_long = answers.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
+        let nexts = answers.iter().filter_map(|(_, past)| past.next);
+        let nexts: Vec<_> = nexts.filter(|_| !planted(Bug::EndsStayBehind)).collect();
         let later: Vec<_> = answers.iter_mut().filter_map(|(_, past)| Later::take(past)).collect();
         let answers: Vec<PastAllocation> =
             answers.into_iter().filter_map(|(_, past)| past.held).collect();
@@ -189,7 +191,13 @@ impl LookUp<'_> {
         let is_unread = held.as_ref().is_some_and(|held| held.pool.is_none() && took_long);
         let missing = missing.or(is_unread.then_some(Missing::TooLong));
         let past = Past { held, missing, ..Past::default() };
-        let past = if is_certain { past } else { self.before(past, later, (at, &gaps)).await? };
+        if is_certain {
+            return Ok(Joined { past, unreachable });
+        }
+        let mut past = self.before(past, later, (at, &gaps)).await?;
+        if let Some(held) = &mut past.held {
+            held.next_allocated_at = nexts.into_iter().chain(held.next_allocated_at).min();
+        }
         Ok(Joined { past, unreachable })
     }
 

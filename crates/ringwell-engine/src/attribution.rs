@@ -57,9 +57,13 @@ pub struct Past {
     /// of that: later allocations are known.
     pub lost_until: Option<Millis>,
     /// The allocation after the holder, or the oldest one if there is no holder, if another shard
-    /// made it, or if its time is unknown: its time there, which identifies it. This shard only knows that it was earlier than
-    /// the holder's `next_allocated_at`, which is when the number arrived.
+    /// made it, or if its time is unknown: its time there, which identifies it. This shard only
+    /// knows that it was earlier than the holder's `next_allocated_at`, which is when the number
+    /// arrived.
     pub later: Option<Millis>,
+    /// The time of the oldest allocation after the requested time that this shard made, by the wall
+    /// clock: it ends what another shard's visitor had.
+    pub next: Option<Millis>,
 }
 
 /// The reason why a look-up cannot name the holder of a number.
@@ -108,6 +112,8 @@ pub struct Walk<'a> {
     /// it.
     locked_until: Option<Millis>,
     next_allocated_at: Option<Millis>,
+    /// See [`Past::next`].
+    next_own: Option<Millis>,
     /// See [`Past::later`].
     later: Option<Millis>,
     /// Whether the time of the one after it is unknown, or an allocation seemed to be later than
@@ -179,6 +185,7 @@ impl Engine {
             is_settled: false,
             locked_until: None,
             next_allocated_at: None,
+            next_own: None,
             later: None,
             is_doubtful: false,
             collected: None,
@@ -364,7 +371,7 @@ impl Walk<'_> {
         let received = self.newest.filter(|newest| held.is_none() && is_received(newest));
         let later = received.map(|newest| newest.allocated_at);
         let missing = Some(missing).filter(|_| is_reported);
-        Past { held, missing, later, ..Past::default() }
+        Past { held, missing, later, next: self.next_own, ..Past::default() }
     }
 
     /// The newest allocation, if its record was not read and it had happened by then.
@@ -390,7 +397,7 @@ impl Walk<'_> {
     /// one.
     fn past(&self, held: Option<PastAllocation>) -> Past {
         let missing = Some(Missing::NotKept).filter(|_| held.is_none() && self.is_undated());
-        Past { held, missing, later: self.later, ..Past::default() }
+        Past { held, missing, later: self.later, next: self.next_own, ..Past::default() }
     }
 
     /// Whether the time of the newest allocation is needed and unknown.
@@ -416,7 +423,7 @@ impl Walk<'_> {
                 locked_until = newest.locked_until;
                 self.newest_shift = Some(met.shift);
             } else if let Some(held) = self.newest_held() {
-                return Some(Step::Done(Past { held: Some(held), ..Past::default() }));
+                return Some(Step::Done(self.past(Some(held))));
             } else {
                 self.next_allocated_at =
                     self.newest_shift.map(|shift| shifted(self.newest_at, shift));
@@ -445,6 +452,7 @@ impl Walk<'_> {
             return Some(Step::Done(self.past(held)));
         }
         self.next_allocated_at = Some(known);
+        self.next_own = Some(known);
         self.later = None;
         self.collected = self.collected.as_ref().map(|_| Collected::default());
         None

@@ -28,14 +28,10 @@ impl World {
             goes_on && self.is_dated(home, grant.true_us) && self.is_dated(home, began_us)
         };
         let dated = self.shared.model.borrow().dated_attributions(counts);
-        let can_ring = |wanted: &Wanted, next: Option<u64>| {
-            next.is_none() && wanted.true_us + self.dated_within_us() < began_us
+        let can_ring = |wanted: &Wanted| {
+            wanted.next_us.is_none() && wanted.true_us + self.dated_within_us() < began_us
         };
-        let mut seen: Vec<Wanted> = dated
-            .into_iter()
-            .filter(|(wanted, next)| can_ring(wanted, *next))
-            .map(|(wanted, _)| wanted)
-            .collect();
+        let mut seen: Vec<Wanted> = dated.into_iter().filter(can_ring).collect();
         if seen.is_empty() {
             return;
         }

@@ -10,7 +10,7 @@ use ringwell_driver::holder::holder;
 use ringwell_driver::node::JournalState;
 use ringwell_driver::store::{Gaps, Store};
 use ringwell_driver::{lookup, moves};
-use ringwell_engine::{Moment, Past};
+use ringwell_engine::{Moment, Past, PastAllocation};
 use ringwell_journal::Durability;
 
 use crate::event::Event;
@@ -408,15 +408,15 @@ impl World {
         }
         let homes = &self.cluster;
         let counts = |grant: &Grant| self.is_dated(homes.home(grant.shard), grant.true_us);
-        for (wanted, next_us) in model.dated_attributions(counts) {
-            let room_us = next_us.map_or(u64::MAX, |next| next - wanted.true_us);
+        for wanted in model.dated_attributions(counts) {
+            let room_us = wanted.next_us.map_or(u64::MAX, |next| next - wanted.true_us);
             let within_us = self.dated_within_us();
             if room_us < 4 * within_us {
                 continue;
             }
             // Immediately, and as late as a visitor who has seen the number may call.
             let first = wanted.true_us + within_us;
-            let last = next_us.map_or(self.now(), |next| next - within_us);
+            let last = wanted.next_us.map_or(self.now(), |next| next - within_us);
             for true_us in [first, last] {
                 let wall = Millis((ORIGIN_US + true_us) / 1000);
                 look_ups.push((wanted.clone(), Moment::Wall(wall)));
@@ -497,10 +497,15 @@ impl World {
                 let is_right = held.params == wanted.params.as_bytes();
                 // The record itself may be too old to be kept, unless it is the newest.
                 let is_gone = held.pool.is_none() && (!wanted.is_newest || is_to_blame);
-                if is_right || is_gone {
+                if !is_right && !is_gone {
+                    format!("{held:?} was said, {} was given", wanted.params)
+                } else if let Some(end_us) = self.missed_end(wanted, &held)
+                    && !is_to_blame
+                {
+                    format!("{held:?} was said, the number went out again at {end_us} us")
+                } else {
                     return Ok(());
                 }
-                format!("{held:?} was said, {} was given", wanted.params)
             }
             Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps || is_to_blame => {
                 return Ok(());
@@ -512,6 +517,13 @@ impl World {
         let text = format!("allocated at {}, asked for {at:?}: {fault}", wanted.at_ms);
         let (number, shard) = (wanted.number, wanted.shard);
         Err(Violation { rule: "attribution", text, number, shard })
+    }
+
+    /// The time at which the number went out again, if `held` does not say so.
+    fn missed_end(&self, wanted: &Wanted, held: &PastAllocation) -> Option<u64> {
+        let by = |end_us: u64| Millis((ORIGIN_US + end_us + self.dated_within_us()) / 1000);
+        let is_missed = |end_us: &u64| held.next_allocated_at.is_none_or(|it| it > by(*end_us));
+        wanted.end_us.filter(is_missed)
     }
 }
 

@@ -165,6 +165,7 @@ const CASES: &[Case] = &[
         &["attribution"],
     ),
     (Bug::RecordsStayBehind, &[Kind::Move, Kind::Call], &["attribution"]),
+    (Bug::EndsStayBehind, &[Kind::Move], &["attribution"]),
     (Bug::NoRounding, &[Kind::Retry], &["wrong lockout"]),
     (Bug::DeadlineIgnored, &[Kind::Hurry, Kind::SlowShard], &["granted late"]),
     (Bug::ReleaseAnswered, &[Kind::Abort], &["double"]),

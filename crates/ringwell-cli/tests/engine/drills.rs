@@ -212,11 +212,29 @@ fn clocks_of_owner_and_standby_may_differ_by_twenty_minutes() {
     server.stop();
 }
 
+/// The path of another release's program: every second start of an upgrade runs it.
+const OTHER_RELEASE: &str = "RINGWELL_OTHER_RELEASE";
+
+/// `command`, with the program of the other release if there is one.
+fn of_other_release(command: Command) -> Command {
+    let Some(program) = std::env::var_os(OTHER_RELEASE) else { return command };
+    let mut other = Command::new(program);
+    other.args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => other.env(name, value),
+            None => other.env_remove(name),
+        };
+    }
+    other
+}
+
+/// With another release: from that one to this, back, and again.
 #[test]
 fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
     let Some(mut nats) = Nats::start(3) else { return };
     let mut trial = Trial::new(&format!("{}journal.standby = true\n", nats.settings()));
-    let mut server = Server::start(on_machine(&trial, 0));
+    let mut server = Server::start(of_other_release(on_machine(&trial, 0)));
     trial.load(&server);
     trial.fault("everything is started again, one at a time");
     let mut machine = 0;
@@ -227,6 +245,7 @@ fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
         for _ in 0..2 {
             machine = 1 - machine;
             let command = on_machine(&trial, machine);
+            let command = if machine == 0 { of_other_release(command) } else { command };
             let waiting = thread::spawn(|| Server::start(command));
             thread::sleep(Duration::from_secs(2));
             server.stop();

@@ -151,6 +151,9 @@ pub(super) struct NoHolderJson {
     /// The end of the period of which answers were lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lost_until: Option<u64>,
+    /// The time of the oldest allocation of this shard after the requested time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next: Option<u64>,
     /// Whether another shard may have handed the number out since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
@@ -176,6 +179,9 @@ pub(super) struct HeldJson {
     /// The time of the next allocation at the shard that made it, if that is another one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     later: Option<u64>,
+    /// The time of this shard's next allocation; only with `later`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    next: Option<u64>,
     /// Whether a later one may have been made elsewhere.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
@@ -201,15 +207,15 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     if past == Past::default() {
         return None;
     }
-    let Past { held, missing, is_doubted, lost_until, later } = past;
-    let (missing, later) = (missing.map(MissingJson::from), later.map(|at| at.0));
-    let lost_until = lost_until.map(|at| at.0);
-    Some(
-        held.map(HeldJson::from).map_or(
-            PastJson::None(NoHolderJson { missing, later, lost_until, is_doubted }),
-            |held| PastJson::Held(HeldJson { missing, later, is_doubted, ..held }),
-        ),
-    )
+    let Past { held, missing, is_doubted, lost_until, later, next } = past;
+    let missing = missing.map(MissingJson::from);
+    let [lost_until, later, next] = [lost_until, later, next].map(|at| at.map(|at| at.0));
+    let Some(held) = held.map(HeldJson::from) else {
+        return Some(PastJson::None(NoHolderJson { missing, later, lost_until, next, is_doubted }));
+    };
+    // Otherwise `next_allocated_at` is the same.
+    let next = next.filter(|_| later.is_some());
+    Some(PastJson::Held(HeldJson { missing, later, next, is_doubted, ..held }))
 }
 
 /// Converts from the form sent between nodes.
@@ -217,9 +223,9 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
     match past {
         None => Past::default(),
         Some(PastJson::Held(held)) => {
-            let (missing, later) = (held.missing.map(Missing::from), held.later.map(Millis));
-            let is_doubted = held.is_doubted;
-            Past { held: Some(held.into()), missing, is_doubted, lost_until: None, later }
+            let (missing, is_doubted) = (held.missing.map(Missing::from), held.is_doubted);
+            let [later, next] = [held.later, held.next].map(|at| at.map(Millis));
+            Past { held: Some(held.into()), missing, is_doubted, lost_until: None, later, next }
         }
         Some(PastJson::None(none)) => Past {
             held: None,
@@ -227,6 +233,7 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
             is_doubted: none.is_doubted,
             lost_until: none.lost_until.map(Millis),
             later: none.later.map(Millis),
+            next: none.next.map(Millis),
         },
     }
 }
@@ -267,6 +274,7 @@ impl From<PastAllocation> for HeldJson {
             }),
             missing: None,
             later: None,
+            next: None,
             is_doubted: false,
         }
     }
@@ -312,7 +320,8 @@ mod tests {
         for ((missing, later), is_doubted) in all.flat_map(|it| [(it, false), (it, true)]) {
             for held in [None, Some(held.clone())] {
                 let lost_until = later.filter(|_| held.is_none() && missing.is_some());
-                let past = Past { held, missing, is_doubted, lost_until, later };
+                let next = Some(Millis(30)).filter(|_| held.is_none() || later.is_some());
+                let past = Past { held, missing, is_doubted, lost_until, later, next };
                 let text = serde_json::to_string(&past_to_json(past.clone())).unwrap();
                 assert_eq!(text.contains("missing"), missing.is_some(), "{text}");
                 assert_eq!(text.contains("later"), later.is_some(), "{text}");

@@ -139,6 +139,7 @@ impl Gaps {
                 missing: Some(Missing::NotKept),
                 lost_until: Some(until),
                 is_doubted: past.is_doubted,
+                next: past.next,
                 ..Past::default()
             },
             None => past,

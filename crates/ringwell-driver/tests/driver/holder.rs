@@ -51,6 +51,44 @@ fn a_visitor_is_named_if_his_node_answers_only_the_second_question() {
     });
 }
 
+/// The shard that handed the number out next has never heard of the visitor before.
+#[test]
+fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
+    let platform = Virtual::default();
+    // One number each.
+    let pools = demo_pools(40, 1, LIFETIME).unwrap();
+    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let given = hand_out(a, 0, 1);
+        let first = wall(&platform) + 10;
+        // The lockouts end before the numbers move.
+        platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        give(&pair, 2).await.unwrap();
+        platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        let next = wall(&platform);
+        let mut again = Vec::new();
+        for batch in 2..4 {
+            again.extend(hand_out(b, 2, batch).into_values());
+            platform.sleep_until(platform.moment() + Duration::from_mins(2)).await;
+        }
+        let mut both = 0;
+        for number in given.into_values().filter(|number| again.contains(number)) {
+            for side in [a, b] {
+                let joined = ask(side, number, first).await;
+                let held = joined.past.held.clone().unwrap_or_else(|| panic!("{joined:?}"));
+                assert!(held.allocated_wall.0 < first, "{held:?}");
+                let end = held.next_allocated_at.map_or(0, |end| end.0);
+                let second = ask(side, number, end).await.past.held.unwrap();
+                assert!(end >= next, "{end} {next} {held:?}");
+                assert_eq!(second.allocated_wall.0, end);
+                both += 1;
+            }
+        }
+        assert!(both > 0, "no number was handed out again");
+    });
+}
+
 #[test]
 fn a_process_that_was_replaced_names_no_holder() {
     let platform = Virtual::default();

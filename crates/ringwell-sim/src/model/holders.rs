@@ -26,6 +26,10 @@ pub(crate) struct Wanted {
     pub(crate) params: String,
     /// Whether it must be found, however old it is.
     pub(crate) is_newest: bool,
+    /// The true time at which the number may have gone out again, if it did.
+    pub(crate) next_us: Option<u64>,
+    /// The true time at which it went to another visitor, if it did: look-ups must report it.
+    pub(crate) end_us: Option<u64>,
 }
 
 impl Model {
@@ -57,17 +61,15 @@ impl Model {
         kept.map(|held| self.wanted(held)).collect()
     }
 
-    /// Look-ups of kept allocations, each with the true time at which the number went out again, if
-    /// it did. Omits numbers with any grant that `counts` rejects.
-    pub(crate) fn dated_attributions(
-        &self,
-        counts: impl Fn(&Grant) -> bool,
-    ) -> Vec<(Wanted, Option<u64>)> {
-        let mut times: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
+    /// Look-ups of kept allocations, with `next_us` and `end_us`. Omits numbers with any grant that
+    /// `counts` rejects.
+    pub(crate) fn dated_attributions(&self, counts: impl Fn(&Grant) -> bool) -> Vec<Wanted> {
+        let mut times: BTreeMap<u64, Vec<(u64, bool)>> = BTreeMap::new();
         let mut left_out = BTreeSet::new();
         for grant in self.granted.values().flatten() {
             if grant.is_fresh {
-                times.entry(grant.number).or_default().push(grant.true_us);
+                let stands = self.stands(grant);
+                times.entry(grant.number).or_default().push((grant.true_us, stands));
             }
             if grant.is_lost || !counts(grant) {
                 left_out.insert(grant.number);
@@ -75,11 +77,20 @@ impl Model {
         }
         let wanted = self.attributions().into_iter();
         let dated = wanted.filter(|wanted| !left_out.contains(&wanted.number)).map(|wanted| {
-            let later = times.get(&wanted.number).into_iter().flatten();
-            let next = later.copied().filter(|us| *us > wanted.true_us).min();
-            (wanted, next)
+            let all = times.get(&wanted.number).into_iter().flatten();
+            let later = all.copied().filter(|(us, _)| *us > wanted.true_us);
+            let next_us = later.clone().map(|(us, _)| us).min();
+            let end_us = later.filter_map(|(us, stands)| stands.then_some(us)).min();
+            Wanted { next_us, end_us, ..wanted }
         });
         dated.collect()
+    }
+
+    /// Whether a grant has not been undone by its owner.
+    fn stands(&self, grant: &Grant) -> bool {
+        let holders = self.holders.get(&grant.number).into_iter().flatten();
+        let mut same = holders.filter(|it| (it.shard, it.at_ms) == (grant.shard, grant.at_ms));
+        same.any(|holder| holder.withdrawn.is_none())
     }
 
     fn wanted(&self, Holding { grant, .. }: &Holding) -> Wanted {
@@ -107,6 +118,8 @@ impl Model {
             // Its record may have been dropped while a later allocation was in progress that no
             // visitor saw in the end.
             is_newest: all.last().is_some_and(|newest| is_it(&newest)),
+            next_us: None,
+            end_us: None,
         }
     }
 }
