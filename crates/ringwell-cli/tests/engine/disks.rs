@@ -117,7 +117,8 @@ fn power_cut_of_the_only_follower(setting: &str) -> Option<bool> {
     all.trial.fault("the other follower loses power, the leader and the node their machines");
     all.images[cut].cut_power();
     server.kill();
-    [cut, leader].map(|index| all.nats.kill(index));
+    all.nats.kill(cut);
+    all.nats.kill(leader);
     signal(all.nats.pid(paused), "CONT");
     all.images[cut].mount_again();
     all.nats.restart(cut);
