@@ -3,6 +3,7 @@
 //! Independent of the viewer's permissions. A caller without a valid number is still a caller: the
 //! call is connected all the same.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::{Deserialize, Serialize};
@@ -42,6 +43,16 @@ pub enum Caller {
     Hash(String),
 }
 
+/// `text` with the name of its scheme in small letters: `SIP:` means the same as `sip:`.
+fn with_small_scheme(text: &str) -> Cow<'_, str> {
+    let is_one =
+        |scheme: &str| ["sip", "sips", "tel"].iter().any(|it| it.eq_ignore_ascii_case(scheme));
+    match text.split_once(':').filter(|(scheme, _)| is_one(scheme)) {
+        Some((scheme, rest)) => Cow::Owned(format!("{}:{rest}", scheme.to_ascii_lowercase())),
+        None => Cow::Borrowed(text),
+    }
+}
+
 impl Caller {
     /// Reads a provider's text.
     #[must_use]
@@ -53,7 +64,7 @@ impl Caller {
         }
         // A name and its address, as in SIP's `From`: `"Jane" <sip:jane@pbx.example>`.
         let address = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
-        let text = address.map_or(text, |(address, _)| address.trim());
+        let text: &str = &with_small_scheme(address.map_or(text, |(address, _)| address.trim()));
         let address = text.strip_prefix("sip:").or_else(|| text.strip_prefix("sips:"));
         let user = address.map_or(text, |rest| rest.split(['@', ';', '?']).next().unwrap_or(rest));
         let user = user.strip_prefix("tel:").unwrap_or(user).split(';').next().unwrap_or_default();

@@ -3,7 +3,7 @@
 use percent_encoding::percent_decode;
 
 /// The maximum number of fields that are read; a provider sends about sixty.
-const FIELDS_MAX: usize = 1_000;
+pub(crate) const FIELDS_MAX: usize = 1_000;
 
 /// Names and values in the order received.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -20,6 +20,12 @@ impl Form {
             (decoded(&pair[..cut]), decoded(pair.get(cut + 1..).unwrap_or_default()))
         };
         Self(pairs.take(FIELDS_MAX).map(read).collect())
+    }
+
+    /// Whether `text` has more fields than are read.
+    #[must_use]
+    pub fn is_too_long(text: &[u8]) -> bool {
+        text.split(|byte| *byte == b'&').filter(|pair| !pair.is_empty()).count() > FIELDS_MAX
     }
 
     /// The first value of `name`; empty if there is none.

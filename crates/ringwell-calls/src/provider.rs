@@ -150,6 +150,14 @@ impl Incoming {
         }
     }
 
+    /// Whether the query or the form of the body has more fields than are read, so that no signature
+    /// of them can be checked.
+    #[must_use]
+    pub fn has_too_many_fields(&self) -> bool {
+        let is_form = self.method == Method::POST && self.is_form();
+        Form::is_too_long(self.query().as_bytes()) || is_form && Form::is_too_long(&self.body)
+    }
+
     fn is_form(&self) -> bool {
         self.header("content-type").starts_with("application/x-www-form-urlencoded")
     }

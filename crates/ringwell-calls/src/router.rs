@@ -66,7 +66,7 @@ pub(crate) async fn ask(
     let answered = sender.post(post, now, most).await?;
     match answered.status {
         204 => Ok(None),
-        200 => read(&answered.body, call.number.as_deref(), plan),
+        200 => read(&answered.body?, call.number.as_deref(), plan),
         status => Err(format!("it answered {status}")),
     }
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use ringwell_directory::{Config, Database, Fault};
-use ringwell_store::{FileFault, examine};
+use ringwell_store::{FileFault, examine, lock_of, place};
 
 use crate::calls;
 
@@ -65,16 +65,6 @@ pub(crate) fn faults(config: &Config) -> Vec<Fault> {
         .collect()
 }
 
-/// The path without links, even if the file does not exist.
-fn place(path: &Path) -> PathBuf {
-    let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    fs::canonicalize(path).unwrap_or_else(|_| {
-        let folder = fs::canonicalize(folder);
-        folder.map_or_else(|_| path.to_owned(), |folder| folder.join(name.unwrap_or_default()))
-    })
-}
-
 /// Locks the database of a server, like [`claim`]. No file is made beside a directory, or beside a
 /// file that is no database; but a database whose beginning is damaged is locked, if it
 /// `is_own` or a server has used it before.
@@ -88,13 +78,6 @@ pub(crate) fn claim_for_server(path: &Path, what: &str, is_own: bool) -> anyhow:
         Err(fault) => return Err(fault.into()),
     }
     claim(path, what)
-}
-
-/// The file that is locked for the database at `path`: beside its file, whatever links lead there.
-fn lock_of(path: &Path) -> PathBuf {
-    let mut name = place(path).into_os_string();
-    name.push(".lock");
-    name.into()
 }
 
 /// Locks the database at `path`, which contains `what`, until the returned file is dropped, or the

@@ -19,9 +19,10 @@ use std::time::{Duration, SystemTime};
 use hyper::Method;
 use hyper::body::Bytes;
 use ringwell_directory::{
-    Config, Database, Directory, Durability, Listen, Overrides, load, parse_shards,
+    Config, Database, Directory, Durability, Listen, Overrides, load, parse_shards, secret_files,
 };
 use ringwell_node::disk::{self, LockError};
+use ringwell_node::warn_of_validity;
 use ringwell_store::examine;
 use rustix::process::{Resource, getrlimit};
 
@@ -265,6 +266,9 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     if let Some(warning) = warn_of_unknown_pools(&config, exists) {
         findings.note("calls", warning);
     }
+    if let Some(warning) = config.tls.as_ref().and_then(warn_of_validity) {
+        findings.note("tls", warning);
+    }
     secrets(path, findings);
     unfit(&config, findings);
     descriptors(&config, findings);
@@ -281,12 +285,17 @@ fn variables_of_service(config: &Path) -> BTreeMap<String, String> {
     set.map(|(name, value)| (name.to_owned(), value.trim_matches('"').to_owned())).collect()
 }
 
-/// Whether others can read files with keys.
+/// Whether others can read files with keys: the configuration at `path`, and those it names.
 fn secrets(path: &Path, findings: &mut Findings) {
-    let Ok(meta) = fs::metadata(path) else { return };
-    if meta.permissions().mode() & 0o004 == 0 {
-        findings.ok("secrets", "other users cannot read the configuration");
-    } else {
+    let files = [path.to_owned()].into_iter().chain(secret_files(path));
+    let is_open = |file: &PathBuf| {
+        fs::metadata(file).is_ok_and(|meta| meta.permissions().mode() & 0o004 != 0)
+    };
+    let open: Vec<PathBuf> = files.filter(is_open).collect();
+    if open.is_empty() {
+        findings.ok("secrets", "other users cannot read the configuration and its secrets");
+    }
+    for path in open {
         let path = path.display();
         findings.note(
             "secrets",

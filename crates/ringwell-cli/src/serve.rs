@@ -10,6 +10,7 @@ use anyhow::Context as _;
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
 use ringwell_core::PoolId;
 use ringwell_directory::{Cluster, Config, Directory, Fault, Overrides, RingPoolKey, Site, load};
+use ringwell_node::warn_of_validity;
 use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel, step_back};
 use signal_hook::consts::SIGHUP;
 
@@ -174,6 +175,7 @@ fn warnings(
     if config.management.token_variable_wins {
         found.push(TOKEN_VARIABLE.to_owned());
     }
+    found.extend(config.tls.as_ref().and_then(warn_of_validity));
     found
 }
 

@@ -36,7 +36,7 @@ pub use config::{
     Replicated, RoutingSettings, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText,
     TrustedProxy, UnknownNumber, VARIABLES, ValueError, WebhookSettings, client_address, guarded,
     is_call_target, is_reserved_param, load, parse_deadline, parse_duration, parse_lifetime,
-    parse_shards, pool_from_json, unguarded,
+    parse_shards, pool_from_json, secret_files, unguarded,
 };
 pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
 pub use directory::Directory;

@@ -69,6 +69,8 @@ bugs! {
     OwnerNotBelieved "owner-not-believed";
     /// Look-ups do not ask the previous owner for the record of an allocation that moved.
     RecordsStayBehind "records-stay-behind";
+    /// Lost periods do not concern numbers that came to the shard within them.
+    OwnGapsForgotten "own-gaps-forgotten";
     /// Look-ups do not learn from other shards when a visitor's number went out again.
     EndsStayBehind "ends-stay-behind";
     /// Lifetimes are not lengthened, although shard time is rounded down.

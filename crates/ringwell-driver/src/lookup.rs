@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ringwell_core::{Position, PromoNumber};
-use ringwell_directory::bucket;
+use ringwell_directory::{Entry, bucket};
 use ringwell_engine::{Missing, Moment, Past, Step};
 use ringwell_journal::{Clocks, Group, position_parts};
 
@@ -61,10 +61,14 @@ pub async fn look_up<P: Platform>(
     // A list of pools may name this shard as the number's owner before the shard has taken the
     // number in, and has held it.
     past.is_doubted = is_doubted || !is_in_rotation;
-    // Answers about other numbers are not affected.
-    let is_here = shard.engine.borrow().shard().newest(number).is_some();
-    let pool = shard.directory().pool_by_number(number).map(bucket);
-    Ok(if is_here { shard.node.gaps().judge(past, at, pool) } else { past })
+    // A number that came here after the copy was made, or before the data were lost, is not known
+    // here; but this shard owns it.
+    let directory = shard.directory();
+    let pool = directory.pool_by_number(number);
+    let owner = pool.and_then(|pool| directory.lookup(pool)).map(Entry::shard);
+    let is_own = owner == Some(shard.id) && !planted(Bug::OwnGapsForgotten);
+    let is_here = is_own || shard.engine.borrow().shard().newest(number).is_some();
+    Ok(shard.node.gaps().judge(past, at, (pool.map(bucket), is_here)))
 }
 
 /// Makes sure that no other process has taken the shard over before `at`, if one can.

@@ -59,4 +59,5 @@ pub use ringwell_driver::store::Logs;
 pub use ringwell_os::Clock;
 pub use run::{Directories, OnReady, Reload, ReloadSettings, serve};
 pub use running_node::{OrderError, Orders, RunningNode, order_channel};
+pub use secure::warn_of_validity;
 pub use site::{Script, script};

@@ -6,13 +6,15 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ringwell_directory::ClientTls;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::client::WebPkiServerVerifier;
+use tokio_rustls::rustls::client::danger::ServerCertVerifier as _;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::PrivateKeyDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::{PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::{ClientHello, ResolvesServerCert};
 use tokio_rustls::rustls::sign::CertifiedKey;
 use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{CertificateError, Error, RootCertStore, ServerConfig};
 
 use crate::ServeError;
 use crate::certificates::{Stamps, Watched};
@@ -61,6 +63,9 @@ impl Secure {
                 let mut shown = shown.0.write().unwrap_or_else(PoisonError::into_inner);
                 *shown = Arc::new(certificate);
                 tracing::info!("the certificate for clients was read again");
+                if let Some(warning) = warn_of_validity(&files) {
+                    tracing::warn!("{warning}");
+                }
             }
             // Perhaps one of two files has been replaced, and the other will follow.
             Err(error) => tracing::error!(%error, "the certificate for clients is unchanged"),
@@ -79,11 +84,36 @@ pub(crate) fn check(files: &ClientTls) -> Result<(), ServeError> {
     Ok(())
 }
 
+/// A warning if the certificate is valid at another time only: no client accepts it.
+#[must_use]
+pub fn warn_of_validity(files: &ClientTls) -> Option<String> {
+    let chain = certificates(&files.certificate).ok()?;
+    let (own, others) = chain.split_first()?;
+    // Whoever has signed it: only the time is of interest.
+    let mut roots = RootCertStore::empty();
+    roots.add(chain.last()?.clone()).ok()?;
+    let provider = Arc::new(ring::default_provider());
+    let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider);
+    let name = ServerName::try_from("ringwell.invalid").ok()?;
+    let now = UnixTime::now();
+    let error = verifier.build().ok()?.verify_server_cert(own, others, &name, &[], now).err()?;
+    let Error::InvalidCertificate(error) = error else { return None };
+    let what = match error {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired",
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet, or this machine's clock is wrong"
+        }
+        _ => return None,
+    };
+    let path = files.certificate.display();
+    Some(format!("tls.certificate: {path} {what}: clients refuse it until it is replaced"))
+}
+
 /// A certificate and its key.
 fn load(files: &ClientTls) -> Result<CertifiedKey, TlsError> {
     let chain = certificates(&files.certificate)?;
     let key = PrivateKeyDer::from_pem_file(&files.key);
-    let key = key.map_err(|error| TlsError::new(&files.key, error))?;
+    let key = key.map_err(|error| TlsError::of_pem(&files.key, &error))?;
     CertifiedKey::from_der(chain, key, &ring::default_provider())
         .map_err(|error| TlsError::of_pair(&files.certificate, &files.key, &error))
 }

@@ -166,6 +166,7 @@ const CASES: &[Case] = &[
     ),
     (Bug::RecordsStayBehind, &[Kind::Move, Kind::Call], &["attribution"]),
     (Bug::EndsStayBehind, &[Kind::Move], &["attribution"]),
+    (Bug::OwnGapsForgotten, &[Kind::Move, Kind::CopyBack], &["attribution"]),
     (Bug::NoRounding, &[Kind::Retry], &["wrong lockout"]),
     (Bug::DeadlineIgnored, &[Kind::Hurry, Kind::SlowShard], &["granted late"]),
     (Bug::ReleaseAnswered, &[Kind::Abort], &["double"]),

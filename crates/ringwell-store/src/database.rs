@@ -233,6 +233,10 @@ impl Database {
         if let Some(opened) = inode(path) {
             self.opened.get_or_init(async || opened).await;
         }
+        // The database works without it.
+        if let Err(error) = file::mark_used(path) {
+            tracing::warn!(%error, "cannot write beside {}", path.display());
+        }
         // The last connection that closes copies the log of changes, which may take long.
         let second = self.writers.acquire().await?;
         first.close().await?;

@@ -1,6 +1,7 @@
 //! A database's file before it is opened: whether it can be one.
 //!
-//! Reads its header and changes nothing, so that a file that is something else stays as it is.
+//! Reads its header and changes nothing, so that a file that is something else stays as it is. The
+//! file beside it that servers lock shows whether one has used it: an empty one is then no new one.
 //! Source: <https://www.sqlite.org/fileformat2.html>, "The Database Header".
 
 use std::fs::{self, File};
@@ -9,6 +10,8 @@ use std::path::{Path, PathBuf};
 
 /// The beginning of each database.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
+/// The text of a lock's file, once its database has been used.
+const USED: &str = "A server has used this database.\n";
 /// The header, and the first byte of the first page's tree.
 const HEAD_BYTES: usize = 101;
 
@@ -41,7 +44,8 @@ pub enum FileFault {
     /// It is not the file that was opened.
     #[error(
         "{} was removed or replaced while the server used it, and changes would be lost: put the \
-            file back, or restart the server",
+            file back. A restart uses the file at this path, or a new one, and loses what waits to \
+            be stored",
         .0.display()
     )]
     Replaced(PathBuf),
@@ -55,8 +59,41 @@ pub enum FileFault {
     },
 }
 
+/// The path without links, even if the file does not exist.
+#[must_use]
+pub fn place(path: &Path) -> PathBuf {
+    let (folder, name) = (path.parent().unwrap_or(Path::new("")), path.file_name());
+    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
+    fs::canonicalize(path).unwrap_or_else(|_| {
+        let folder = fs::canonicalize(folder);
+        folder.map_or_else(|_| path.to_owned(), |folder| folder.join(name.unwrap_or_default()))
+    })
+}
+
+/// The file that a server locks for the database at `path`: beside its file, whatever links lead
+/// there.
+#[must_use]
+pub fn lock_of(path: &Path) -> PathBuf {
+    let mut name = place(path).into_os_string();
+    name.push(".lock");
+    name.into()
+}
+
+/// Records in the lock's file, if there is one, that the database at `path` has been used.
+pub(crate) fn mark_used(path: &Path) -> io::Result<()> {
+    let lock = lock_of(path);
+    match fs::metadata(&lock) {
+        Ok(found) if found.len() == 0 => fs::write(lock, USED),
+        _ => Ok(()),
+    }
+}
+
+fn was_used(path: &Path) -> bool {
+    fs::metadata(lock_of(path)).is_ok_and(|found| found.len() > 0)
+}
+
 /// Checks the beginning of the file at `path`. A missing or empty file is no fault: it becomes a
-/// database.
+/// database; except for an empty one that a server has used.
 ///
 /// # Errors
 /// [`FileFault`].
@@ -68,6 +105,10 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
         Ok(found) if !found.is_file() => return Err(FileFault::NotAFile(path.to_owned())),
         Ok(found) => found.len(),
     };
+    let damaged = |what: &str| FileFault::Damaged { path: path.to_owned(), what: what.to_owned() };
+    if length == 0 && was_used(path) {
+        return Err(damaged("it is empty, although a server has used it"));
+    }
     if length == 0 {
         return Ok(());
     }
@@ -77,7 +118,6 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
     if !head.starts_with(MAGIC) {
         return Err(FileFault::NotADatabase(path.to_owned()));
     }
-    let damaged = |what: &str| FileFault::Damaged { path: path.to_owned(), what: what.to_owned() };
     let Ok(head) = <[u8; HEAD_BYTES]>::try_from(head) else {
         return Err(damaged("it ends within its header"));
     };
@@ -148,6 +188,22 @@ mod tests {
         bytes[100] = 0;
         fs::write(&path, bytes).unwrap();
         assert!(fault(&path).contains("first page"));
+    }
+
+    /// As after a power cut, or a copy onto a full disk.
+    #[tokio::test]
+    async fn an_empty_file_is_a_new_database_unless_a_server_has_used_it() {
+        let folder = TempDir::new().unwrap();
+        let path = folder.path().join("a.sqlite");
+        fs::write(&path, "").unwrap();
+        fs::write(lock_of(&path), "").unwrap();
+        assert_eq!(fault(&path), "none");
+        assert_eq!(database(&folder).await, path);
+        assert_eq!(fault(&path), "none");
+        fs::write(&path, "").unwrap();
+        assert!(fault(&path).contains("it is empty"), "{}", fault(&path));
+        fs::remove_file(&path).unwrap();
+        assert_eq!(fault(&path), "none");
     }
 
     /// The pool of connections would try again until its time is over.

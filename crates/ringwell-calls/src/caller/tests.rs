@@ -11,6 +11,8 @@ fn a_number_is_read_however_a_provider_writes_it() {
         "tel:+14155551234",
         "sip:+14155551234@gw.example",
         "sip:+14155551234;user=phone@gw",
+        "SIP:+14155551234@gw.example",
+        "\"Jane\" <Tel:+14155551234>;tag=1",
         " +1 (415) 555-1234 ",
         "0014155551234",
     ] {

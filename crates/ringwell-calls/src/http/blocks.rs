@@ -8,7 +8,7 @@ use axum::{Json, Router};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use super::problem::Problem;
+use super::problem::{Problem, read_json};
 use crate::block::{BLOCKS_MAX, Block, NOTE_BYTES_MAX, Pattern};
 use crate::log::{BlockRow, Blocked, moment};
 use crate::provider::Refusal;
@@ -59,8 +59,7 @@ async fn add(
     State(service): State<Service>,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let new: New = serde_json::from_slice(&body)
-        .map_err(|error| Problem::bad_request(format!("body: {error}")))?;
+    let new: New = read_json(&body)?;
     let (block, at) = (new.block()?, now());
     if let Some(pool) = block.pool.filter(|pool| !service.may_block_at(*pool)) {
         return Err(Problem::bad_request(format!("pool: there is no ring pool {pool}")));

@@ -7,10 +7,9 @@ use axum::routing::{delete, get, post};
 use axum::{Json, Router};
 use ringwell_core::Millis;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::problem::Problem;
+use super::problem::{Problem, read_json};
 use crate::log::{EndpointRow, moment};
 use crate::provider::parse_moment;
 use crate::service::{Service, now};
@@ -32,10 +31,6 @@ pub(super) fn routes() -> Router<Service> {
 
 fn unknown() -> Problem {
     Problem::not_found("there is no such endpoint")
-}
-
-fn read<T: DeserializeOwned>(body: &Bytes) -> Result<T, Problem> {
-    serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("body: {error}")))
 }
 
 fn known_types(types: Vec<String>) -> Result<Vec<String>, Problem> {
@@ -78,7 +73,7 @@ async fn create(
     State(service): State<Service>,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let New { url, types, company_key } = read(&body)?;
+    let New { url, types, company_key } = read_json(&body)?;
     check(&service, url.clone()).await?;
     if company_key.as_ref().is_some_and(|key| !(1..=KEY_BYTES_MAX).contains(&key.len())) {
         return Err(Problem::bad_request("company_key: 1 to 200 bytes"));
@@ -166,7 +161,7 @@ async fn replay(
     Path(id): Path<String>,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let Again { since, until, types, event, only } = read(&body)?;
+    let Again { since, until, types, event, only } = read_json(&body)?;
     let time = |name: &str, text: Option<String>| -> Result<Option<Millis>, Problem> {
         let read = |text: String| {
             parse_moment(&text).ok_or_else(|| {

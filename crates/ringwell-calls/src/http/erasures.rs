@@ -25,8 +25,12 @@ pub(super) async fn post(
     State(service): State<Service>,
     body: Bytes,
 ) -> Result<Json<Value>, Problem> {
-    let wanted: Wanted = serde_json::from_slice(&body)
-        .map_err(|error| Problem::bad_request(format!("body: {error}")))?;
+    let wanted: Wanted = serde_json::from_slice(&body).map_err(|_| {
+        Problem::bad_request(
+            "body: must be one of {\"caller\": \"+14155551234\"}, {\"call\": \"ID\"} and \
+             {\"parameter\": {\"name\": \"gclid\", \"value\": \"VALUE\"}}",
+        )
+    })?;
     let whom = match wanted {
         Wanted::Caller(number) => Whom::Caller(read(&number)?),
         Wanted::Call(id) => Whom::Call(id),

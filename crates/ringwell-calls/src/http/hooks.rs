@@ -12,6 +12,7 @@ use axum::routing::any;
 use ringwell_directory::UnknownNumber;
 
 use crate::account::Account;
+use crate::form::FIELDS_MAX;
 use crate::provider::{
     self, Connect, Hook, Incoming, Instruction, Leg, Refusal, Report, Shown, Unsigned,
 };
@@ -34,6 +35,8 @@ enum Refused {
     Unknown,
     /// The body is too large, or took too long.
     Body(StatusCode),
+    /// It has too many fields.
+    Fields,
     /// It is not signed.
     Unsigned { is_retried: bool },
     /// It contains nothing relevant.
@@ -49,6 +52,9 @@ impl IntoResponse for Refused {
         let (status, text) = match self {
             Self::Unknown => (StatusCode::NOT_FOUND, "there is nothing here".to_owned()),
             Self::Body(status) => (status, "the body is too large or too slow".to_owned()),
+            Self::Fields => {
+                (StatusCode::PAYLOAD_TOO_LARGE, format!("there are more than {FIELDS_MAX} fields"))
+            }
             Self::Unsigned { is_retried: true } => {
                 (StatusCode::SERVICE_UNAVAILABLE, "send it again, signed".to_owned())
             }
@@ -74,6 +80,9 @@ async fn hook(
     let account = &*account;
     let hook = Hook::parse(&hook).ok_or(Refused::Unknown)?;
     let incoming = taken_in(request).await?;
+    if incoming.has_too_many_fields() {
+        return Err(Refused::Fields);
+    }
     if let Err(unsigned) = provider::verify(account, &incoming) {
         tell(account, &incoming, &unsigned);
         return Err(Refused::Unsigned { is_retried: unsigned.is_retried });

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::calls::PAGE;
-use super::problem::Problem;
+use super::problem::{Problem, read_json};
 use crate::log::{CallRow, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, call_id};
 use crate::provider::parse_moment;
 use crate::service::{Service, now};
@@ -42,8 +42,7 @@ pub(super) async fn post(
     Path(id): Path<String>,
     body: Bytes,
 ) -> Result<(StatusCode, Json<Value>), Problem> {
-    let new: New = serde_json::from_slice(&body)
-        .map_err(|error| Problem::bad_request(format!("body: {error}")))?;
+    let new: New = read_json(&body)?;
     let row = checked(new)?;
     let shown = row.to_json();
     let log = service.log().clone();

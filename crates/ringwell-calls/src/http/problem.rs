@@ -3,6 +3,7 @@
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use ringwell_store::{Repeated, is_nul};
+use serde::de::DeserializeOwned;
 use serde_json::json;
 
 use crate::log::LogError;
@@ -33,6 +34,15 @@ impl Problem {
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
+}
+
+/// The object in a request's body.
+pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
+    // Lists would be read as the members in their order.
+    if body.trim_ascii_start().first().is_some_and(|first| *first != b'{') {
+        return Err(Problem::bad_request("body: must be a JSON object"));
+    }
+    serde_json::from_slice(body).map_err(|error| Problem::bad_request(format!("body: {error}")))
 }
 
 impl From<LogError> for Problem {

@@ -12,10 +12,10 @@ use axum::extract::{Query, State};
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::post;
-use serde::Deserialize;
+use serde::{Deserialize, Deserializer};
 use serde_json::{Value, json};
 
-use super::problem::Problem;
+use super::problem::{Problem, read_json};
 use crate::call::{CallEvent, EventKind};
 use crate::form::Form;
 use crate::markup::Element;
@@ -42,7 +42,9 @@ pub(super) fn routes() -> Router<Service> {
 #[serde(default)]
 struct Question {
     /// The called number: digits, or a SIP or `tel:` address.
+    #[serde(deserialize_with = "text_or_nothing")]
     to: String,
+    #[serde(deserialize_with = "text_or_nothing")]
     from: String,
     call_id: String,
     trunk: Option<String>,
@@ -50,6 +52,15 @@ struct Question {
     gateway: Option<String>,
     /// Headers of the INVITE with more information about the caller.
     headers: BTreeMap<String, String>,
+}
+
+/// Any other value means that nothing is known: the call must be connected.
+fn text_or_nothing<'de, D: Deserializer<'de>>(value: D) -> Result<String, D::Error> {
+    Ok(match Value::deserialize(value)? {
+        Value::String(text) => text,
+        Value::Number(number) => number.to_string(),
+        _ => String::new(),
+    })
 }
 
 impl Question {
@@ -60,8 +71,7 @@ impl Question {
             return Err(Problem::bad_request("the body has more than 16 KiB"));
         }
         if body.trim_ascii_start().first() == Some(&b'{') {
-            return serde_json::from_slice(body)
-                .map_err(|error| Problem::bad_request(format!("body: {error}")));
+            return read_json(body);
         }
         let form = Form::read(body);
         let text = |name: &str| form.get(name).to_owned();

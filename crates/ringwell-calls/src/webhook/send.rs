@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full, LengthLimitError, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, header};
@@ -87,8 +87,8 @@ pub struct Answered {
     pub status: u16,
     /// The requested pause.
     pub retry_after: Option<Millis>,
-    /// The body, up to the limit.
-    pub body: Vec<u8>,
+    /// The body, or why there is none.
+    pub body: Result<Vec<u8>, String>,
 }
 
 impl Sender {
@@ -264,7 +264,15 @@ async fn exchange(
     let asked = asked.and_then(|value| schedule::retry_after(value.to_str().ok()?, now));
     // The rest of an answer does not change its status.
     let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await;
-    let body = body.map(|body| body.to_bytes().to_vec()).unwrap_or_default();
+    let body = body.map(|body| body.to_bytes().to_vec()).map_err(|error| {
+        let is_long = error.is::<LengthLimitError>();
+        let kib = ANSWER_BYTES_MAX / 1024;
+        if is_long {
+            format!("its answer has more than {kib} KiB")
+        } else {
+            format!("its answer ends early: {error}")
+        }
+    });
     Ok(Answered { status, retry_after: asked, body })
 }
 

@@ -261,7 +261,8 @@ pub(super) fn read(file: &mut Section<'_, '_>, base: &Path, config: &mut Config)
         read_account(account, base, &mut calls.accounts);
     }
     for rule in section.sections("destination") {
-        calls.destinations.extend(read_destination(rule));
+        let rule = read_destination(rule, &calls.destinations);
+        calls.destinations.extend(rule);
     }
     section.set(&mut calls.caller_ids, "caller_ids", text(parse_caller_ids));
     section.set(&mut calls.retention, "retention", duration(&limits::CALL_RETENTION));
@@ -337,9 +338,27 @@ fn read_account(mut section: Section<'_, '_>, base: &Path, accounts: &mut Vec<Ca
     }
 }
 
-fn read_destination(mut section: Section<'_, '_>) -> Option<DestinationRule> {
+/// A rule that is not one of `earlier`: only the first rule for a number or a pool would count.
+fn read_destination(
+    mut section: Section<'_, '_>,
+    earlier: &[DestinationRule],
+) -> Option<DestinationRule> {
     let ring_pools = section.take_list("ring_pools", pool_id).unwrap_or_default();
     let numbers = section.take_list("numbers", text(parse_e164)).unwrap_or_default();
+    let repeated = { numbers.iter() }.find(|it| earlier.iter().any(|of| of.numbers.contains(*it)));
+    if let Some(number) = repeated {
+        section.fault("numbers", ValueError::new(format!("{number} has another rule")));
+    }
+    let repeated =
+        { ring_pools.iter() }.find(|it| earlier.iter().any(|of| of.ring_pools.contains(it)));
+    if let Some(pool) = repeated {
+        section.fault("ring_pools", ValueError::new(format!("pool {pool} has another rule")));
+    }
+    let is_default = ring_pools.is_empty() && numbers.is_empty();
+    if is_default && earlier.iter().any(|of| of.ring_pools.is_empty() && of.numbers.is_empty()) {
+        let error = ValueError::new("another rule without pools and numbers is the default");
+        section.fault("to", error.hint("name ring_pools or numbers"));
+    }
     let to = section.take_list("to", text(parse_target));
     section.miss("to", "write e.g. [\"+18005550199\"]");
     if to.as_ref().is_some_and(|to| to.is_empty() || to.len() > TARGETS_MAX) {

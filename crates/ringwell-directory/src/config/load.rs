@@ -143,9 +143,14 @@ fn read(
     for table in top.sections("ring_pool") {
         pools::read(table, &file, found);
     }
-    let csv_path = top.take("ring_pools", file::text(parse_path));
-    if let Some(csv_path) = csv_path {
-        csv::read(&base.join(csv_path), found, &mut faults);
+    let csv_path = |name: &str| {
+        let path = base.join(parse_path(name)?);
+        let cannot =
+            |error| ValueError::new(format!("{}: cannot be read: {error}", path.display()));
+        std::fs::metadata(&path).map_err(cannot).map(|_| path.clone())
+    };
+    if let Some(csv_path) = top.take("ring_pools", file::text(csv_path)) {
+        csv::read(&csv_path, found, &mut faults);
     }
     let has_others = config.database.is_some() || config.application.is_some();
     if !has_others && !top.has("ring_pool") && !top.has("ring_pools") {

@@ -118,16 +118,24 @@ impl Gaps {
         self.0.iter().map(of).filter(concerns).collect()
     }
 
-    /// Adapts the result of a look-up: `past` records that history is missing if a visitor may have
-    /// received the number in a gap before `at`, after the lockout of the visitor it names.
+    /// Whether answers of that time are missing.
     #[must_use]
-    pub fn judge(&self, past: Past, at: Moment, bucket: Option<u16>) -> Past {
+    pub fn contain(&self, at: Millis) -> bool {
+        self.0.iter().any(|gap| gap.from < at.0 && at.0 <= gap.to)
+    }
+
+    /// Adapts the result of a look-up: `past` records that history is missing if a visitor may have
+    /// received the number in a gap before `at`, after the lockout of the visitor it names. The number
+    /// is of a pool in `bucket`; gaps of all buckets concern it if `is_here`: this shard owns it, or
+    /// has handed it out.
+    #[must_use]
+    pub fn judge(&self, past: Past, at: Moment, (bucket, is_here): (Option<u16>, bool)) -> Past {
         let Moment::Wall(Millis(at)) = at else { return past };
         let free_from = past.held.as_ref().map_or(0, |held| held.locked_until.0);
         let since = past.held.as_ref().map_or(0, |held| held.allocated_wall.0);
         let concerns = |gap: &Gap| {
             let is_in = |of: &BTreeSet<u16>| bucket.is_some_and(|bucket| of.contains(&bucket));
-            gap.buckets.as_ref().is_none_or(is_in)
+            gap.buckets.as_ref().map_or(is_here, is_in)
         };
         let is_lost = |gap: &Gap| {
             concerns(gap) && since < gap.to && free_from < at.min(gap.to) && gap.from < at

@@ -9,7 +9,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use ringwell_directory::TlsFiles;
 use tokio_rustls::rustls::crypto::ring;
-use tokio_rustls::rustls::pki_types::pem::PemObject;
+use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::server::danger::ClientCertVerifier;
@@ -51,6 +51,14 @@ pub struct TlsError {
 impl TlsError {
     pub(crate) fn new(path: &Path, reason: impl std::fmt::Display) -> Self {
         Self { path: path.to_owned(), reason: reason.to_string() }
+    }
+
+    /// The error of a file of certificates or keys.
+    pub(crate) fn of_pem(path: &Path, error: &pem::Error) -> Self {
+        match error {
+            pem::Error::Io(error) => Self::new(path, format_args!("cannot be read: {error}")),
+            error => Self::new(path, error),
+        }
     }
 
     /// The error of a certificate together with its key.
@@ -152,7 +160,7 @@ impl Sides {
         let roots = Arc::new(roots);
         let chain = certificates(&certificate)?;
         let private = PrivateKeyDer::from_pem_file(&key);
-        let private = private.map_err(|error| TlsError::new(&key, error))?;
+        let private = private.map_err(|error| TlsError::of_pem(&key, &error))?;
         let provider = Arc::new(ring::default_provider());
         let unfit = |error: &dyn std::fmt::Display| TlsError::new(&certificate, error);
         let verifier =
@@ -195,8 +203,9 @@ impl Sides {
 /// # Errors
 /// [`TlsError`] names the file.
 pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let read = CertificateDer::pem_file_iter(path).map_err(|error| TlsError::new(path, error))?;
+    let read = CertificateDer::pem_file_iter(path);
+    let read = read.map_err(|error| TlsError::of_pem(path, &error))?;
     let all: Result<Vec<_>, _> = read.collect();
-    let all = all.map_err(|error| TlsError::new(path, error))?;
+    let all = all.map_err(|error| TlsError::of_pem(path, &error))?;
     if all.is_empty() { Err(TlsError::new(path, "has no certificate")) } else { Ok(all) }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Grant, Holding, Model};
+use super::{Grant, Model};
 
 /// A grant that may count as its number's newest: its row, and its owner's time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,6 +30,8 @@ pub(crate) struct Wanted {
     pub(crate) next_us: Option<u64>,
     /// The true time at which it went to another visitor, if it did: look-ups must report it.
     pub(crate) end_us: Option<u64>,
+    /// Whether its owner has lost it, and no other visitor may be named.
+    pub(crate) is_lost: bool,
 }
 
 impl Model {
@@ -58,7 +60,7 @@ impl Model {
     pub(crate) fn attributions(&self) -> Vec<Wanted> {
         let fresh = self.held.values().flatten().filter(|held| held.grant.is_fresh);
         let kept = fresh.filter(|held| !held.is_lost && !held.is_forgotten);
-        kept.map(|held| self.wanted(held)).collect()
+        kept.map(|held| self.wanted(&held.grant)).collect()
     }
 
     /// Look-ups of kept allocations, with `next_us` and `end_us`. Omits numbers with any grant that
@@ -86,6 +88,27 @@ impl Model {
         dated.collect()
     }
 
+    /// Look-ups of allocations that visitors have seen and their owner has lost: no other visitor may
+    /// be named. Omits numbers with any grant that `counts` rejects.
+    pub(crate) fn lost_attributions(&self, counts: impl Fn(&Grant) -> bool) -> Vec<Wanted> {
+        let all = || self.granted.values().flatten();
+        let left_out: BTreeSet<u64> =
+            all().filter(|grant| !counts(grant)).map(|grant| grant.number).collect();
+        let held = self.held.values().flatten().filter(|held| held.is_lost && held.grant.is_fresh);
+        let lost = held.map(|held| &held.grant).filter(|it| !left_out.contains(&it.number));
+        let wanted = lost.map(|grant| {
+            let later = all().filter(|it| it.number == grant.number && it.true_us > grant.true_us);
+            Wanted {
+                next_us: later.map(|it| it.true_us).min(),
+                late_ms: None,
+                is_newest: false,
+                is_lost: true,
+                ..self.wanted(grant)
+            }
+        });
+        wanted.collect()
+    }
+
     /// Whether a grant has not been undone by its owner.
     fn stands(&self, grant: &Grant) -> bool {
         let holders = self.holders.get(&grant.number).into_iter().flatten();
@@ -93,7 +116,7 @@ impl Model {
         same.any(|holder| holder.withdrawn.is_none())
     }
 
-    fn wanted(&self, Holding { grant, .. }: &Holding) -> Wanted {
+    fn wanted(&self, grant: &Grant) -> Wanted {
         let all = self.holders.get(&grant.number).map_or(&[][..], Vec::as_slice);
         let holders: Vec<_> = all.iter().filter(|it| it.withdrawn.is_none()).collect();
         let is_it = |holder: &&Holder| (holder.shard, holder.at_ms) == (grant.shard, grant.at_ms);
@@ -120,6 +143,7 @@ impl Model {
             is_newest: all.last().is_some_and(|newest| is_it(&newest)),
             next_us: None,
             end_us: None,
+            is_lost: false,
         }
     }
 }

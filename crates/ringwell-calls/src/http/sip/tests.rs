@@ -32,6 +32,14 @@ fn a_question_is_json_or_a_form() {
         let read = Question::read(body.as_bytes());
         assert!(read.and_then(|question| question.call()).is_err(), "{body}");
     }
+    // A caller that cannot be read is withheld.
+    for from in ["null", "5", "[\"x\"]", "{}", "\"\""] {
+        let body = format!(r#"{{"to":"SIP:+12000000000@b","from":{from},"call_id":"a"}}"#);
+        let call = Question::read(body.as_bytes()).unwrap().call().unwrap();
+        let from = call.from.as_deref().map(Caller::read).unwrap_or_default();
+        assert_eq!(from, Caller::Withheld, "{body}");
+        assert_eq!(crate::number::called(&call.to.unwrap()).as_deref(), Some("+12000000000"));
+    }
     let long = format!("call_id={}", "a".repeat(BODY_BYTES_MAX));
     assert!(Question::read(long.as_bytes()).is_err());
 }

@@ -33,6 +33,29 @@ fn targets_are_numbers_or_sip_addresses() {
     }
 }
 
+/// Only the first of them would count.
+#[test]
+fn a_number_a_pool_and_the_default_have_one_rule_each() {
+    let rule = |of: &str| format!("[[calls.destination]]\nto = [\"+18005550199\"]\n{of}\n");
+    let faults = |rules: &[&str]| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("ringwell.toml");
+        let rules: String = rules.iter().map(|of| rule(of)).collect();
+        let text = format!("data = \"d\"\ndirectory.database = \"sqlite:p\"\n[calls]\n{rules}");
+        std::fs::write(&path, text).unwrap();
+        let loaded = crate::load(&path, |_| None, crate::Overrides::default(), 1);
+        let faults = loaded.err().unwrap_or_default();
+        faults.iter().map(|fault| (fault.field.clone(), fault.line)).collect::<Vec<_>>()
+    };
+    let [one, other, pool] =
+        ["numbers = [\"+18885550101\"]", "numbers = [\"+18885550102\"]", "ring_pools = [1]"];
+    assert_eq!(faults(&["", one, other, pool]), []);
+    let of = |field: &str, line| vec![(format!("calls.destination[1].{field}"), Some(line))];
+    assert_eq!(faults(&[one, one]), of("numbers", 9));
+    assert_eq!(faults(&[pool, pool]), of("ring_pools", 9));
+    assert_eq!(faults(&["", ""]), of("to", 8));
+}
+
 #[test]
 fn a_public_url_has_a_host_and_no_query() {
     let read = |text| parse_public_url(text).ok();

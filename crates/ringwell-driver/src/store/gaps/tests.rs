@@ -19,7 +19,7 @@ fn held(allocated: u64, locked_until: u64) -> Past {
 fn is_missing(past: Past, at: u64) -> bool {
     let mut gaps = Gaps::default();
     gaps.add(Millis(100), Millis(200));
-    gaps.judge(past, Moment::Wall(Millis(at)), None).missing == Some(Missing::NotKept)
+    gaps.judge(past, Moment::Wall(Millis(at)), (None, true)).missing == Some(Missing::NotKept)
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn gaps_of_buckets_that_came_from_another_node_concern_only_those() {
     lost.add(Millis(100), Millis(200));
     let received = Gaps::from(lost.of(&[3, 4]));
     let is_missing = |gaps: &Gaps, bucket| {
-        let judged = gaps.judge(Past::default(), Moment::Wall(Millis(300)), bucket);
+        let judged = gaps.judge(Past::default(), Moment::Wall(Millis(300)), (bucket, true));
         judged.missing == Some(Missing::NotKept)
     };
     assert!(is_missing(&received, Some(3)) && is_missing(&received, Some(4)));
@@ -90,4 +90,16 @@ fn gaps_of_buckets_that_came_from_another_node_concern_only_those() {
     assert_eq!(serde_json::from_str::<Gaps>(&stored).unwrap(), both);
     let older: Gaps = serde_json::from_str(r#"[{"from":100,"to":200}]"#).unwrap();
     assert_eq!(older, lost, "an older release has written it");
+}
+
+/// A number may have come to the shard, and have been handed out, within the gap.
+#[test]
+fn a_gap_of_all_buckets_concerns_the_numbers_of_the_shard_and_those_it_owns() {
+    let mut gaps = Gaps::default();
+    gaps.add(Millis(100), Millis(200));
+    for (is_here, missing) in [(true, Some(Missing::NotKept)), (false, None)] {
+        let judged = gaps.judge(Past::default(), Moment::Wall(Millis(150)), (Some(7), is_here));
+        assert_eq!(judged.missing, missing);
+    }
+    assert!(!gaps.contain(Millis(100)) && gaps.contain(Millis(200)));
 }
