@@ -38,3 +38,28 @@ impl Rereads {
         self.done.send_modify(|done| *done = request.max(*done));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use super::*;
+
+    #[test]
+    fn a_request_is_done_when_it_or_a_later_one_is() {
+        let rereads = Rereads::default();
+        let is_done = |request| {
+            let mut waiting = pin!(rereads.wait(request));
+            waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
+        };
+        let requests = [(); 3].map(|()| rereads.ask());
+        assert_eq!((requests, *rereads.asked().borrow()), ([1, 2, 3], 3));
+        assert_eq!(requests.map(is_done), [false; 3]);
+        rereads.finish(2);
+        assert_eq!(requests.map(is_done), [true, true, false]);
+        // An earlier one that ends late changes nothing.
+        rereads.finish(1);
+        assert_eq!(requests.map(is_done), [true, true, false]);
+    }
+}

@@ -36,6 +36,7 @@ fn a_pool_that_gets_numbers_of_a_held_one_is_held_as_long() {
     check(&held, "9-12", Some(5));
     check(&held, "5 25 35", Some(9));
     check(&held, "29-30", Some(9));
+    check(&held, "10-20", Some(9));
     check(&held, "0-50", Some(9));
     check(&held, "10-19 40-50", None);
     let in_doubt = CollectedHolds { all: Some(Millis(6)), ..held };

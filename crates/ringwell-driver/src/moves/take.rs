@@ -288,7 +288,7 @@ async fn abandon_now<P: Platform>(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
 
-    use ringwell_core::Position;
+    use ringwell_core::{Position, VisitorId};
     use ringwell_directory::{Directory, demo_pools};
     use ringwell_engine::{Moment, Past, Restore, Step};
     use ringwell_journal::Tip;
@@ -314,5 +314,9 @@ mod tests {
         assert!(!engine.is_doubted(number));
         assert!(engine.hold_pool(now, pool.id(), locked_until));
         assert!(engine.is_doubted(number));
+        // The same allocation keeps its visitor.
+        let slot = Slot { allocated_at: newest.allocated_at, ..slot };
+        let same = Retired { slot, visitor: Some(VisitorId([1; 16])), ..known };
+        assert_eq!(as_known_here(&engine, &same), same);
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{BucketHolds, Directory, Owners, PoolFields, RingPool, bucket};
+use ringwell_directory::{
+    BucketHolds, Directory, Owners, PoolFields, RingPool, bucket, demo_pools,
+};
 use ringwell_driver::arrivals::LIST_SPREAD;
 use ringwell_driver::lists::{Lists, lists};
 use ringwell_driver::node::{Begun, Phase};
@@ -488,5 +490,21 @@ fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
         assert_eq!(hold(), None);
         change_list(&pair, a, passed(&before, from, to)).await;
         assert_eq!(hold(), Some(a.shard(0).now() + LONGEST));
+    });
+}
+
+#[test]
+fn a_list_that_takes_several_queries_is_believed_free_if_all_are_answered() {
+    let platform = Virtual::default();
+    let few = || demo_pools(40, 20, LIFETIME).unwrap();
+    let pair = Pair::with(&platform, few(), |_| Begun::default());
+    platform.run(async {
+        let a = &pair.a;
+        let many = |before: &Directory| {
+            before.change(demo_pools(12_000, 20, LIFETIME).unwrap().split_off(40), &[])
+        };
+        change::apply(&platform, &a.node, &a.peers, many).await.unwrap();
+        assert!(pair.all_sent(Path::Locked).len() > 2);
+        assert_eq!(a.node.bucket_holds(), BucketHolds::default());
     });
 }

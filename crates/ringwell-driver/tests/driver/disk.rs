@@ -2,14 +2,15 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use ringwell_core::Millis;
+use ringwell_directory::{Config, Directory, demo_pools};
 use ringwell_driver::store::{
     Access, Draft, FileError, Files, InlineJournal, ReadError, Reader, Settings, ShardStore, Store,
-    Unkept, may_lack_groups,
+    Unkept, may_lack_groups, read_whole, unreadable_files,
 };
 use ringwell_journal::{Clocks, Durability, Group, Record, Tip, Writer};
 use ringwell_os::OsFiles;
@@ -22,6 +23,9 @@ const ENOSPC: i32 = 28;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Call {
     Write,
+    /// To the beginning of a file.
+    WriteHead,
+    Flush,
     FlushData,
 }
 
@@ -31,7 +35,9 @@ struct Disk(Arc<Faults>);
 
 #[derive(Debug, Default)]
 struct Faults {
-    next: Mutex<Option<Call>>,
+    next: Mutex<Vec<Call>>,
+    /// If it is not zero, everything that is drawn.
+    drawn: AtomicU8,
     error: AtomicI32,
     flushes: AtomicU32,
     moment: AtomicU64,
@@ -39,14 +45,14 @@ struct Faults {
 
 impl Disk {
     fn fail(&self, call: Call, error: i32) {
-        *self.0.next.lock().unwrap() = Some(call);
+        self.0.next.lock().unwrap().push(call);
         self.0.error.store(error, Ordering::Relaxed);
     }
 
     fn call(&self, call: Call) -> Result<(), FileError> {
-        if self.0.next.lock().unwrap().take_if(|next| *next == call).is_none() {
-            return Ok(());
-        }
+        let mut next = self.0.next.lock().unwrap();
+        let Some(at) = next.iter().position(|next| *next == call) else { return Ok(()) };
+        next.remove(at);
         let code = self.0.error.load(Ordering::Relaxed);
         let error = io::Error::from_raw_os_error(code);
         let error = FileError::new("write", Path::new("a file"), error);
@@ -76,11 +82,12 @@ impl Files for Disk {
     }
 
     fn write_at(&self, file: &mut File, offset: u64, bytes: &[u8]) -> Result<(), FileError> {
-        self.call(Call::Write)?;
+        self.call(if offset == 0 { Call::WriteHead } else { Call::Write })?;
         OsFiles.write_at(file, offset, bytes)
     }
 
     fn flush(&self, file: &File) -> Result<(), FileError> {
+        self.call(Call::Flush)?;
         OsFiles.flush(file)
     }
 
@@ -127,7 +134,10 @@ impl Files for Disk {
     }
 
     fn random(&self, path: &Path) -> Result<[u8; 16], FileError> {
-        OsFiles.random(path)
+        match self.0.drawn.load(Ordering::Relaxed) {
+            0 => OsFiles.random(path),
+            drawn => Ok([drawn; 16]),
+        }
     }
 
     fn moment(&self) -> Duration {
@@ -144,19 +154,27 @@ struct Open {
 }
 
 fn open(durability: Durability, segment_bytes: u64) -> Open {
+    open_with(durability, |settings| settings.segment_bytes = segment_bytes)
+}
+
+fn open_with(durability: Durability, set: impl FnOnce(&mut Settings)) -> Open {
     let (disk, folder) = (Disk::default(), tempfile::tempdir().unwrap());
-    let spare_segments = 0;
-    let settings = Settings::new(folder.path().into(), durability);
-    let settings = Settings { segment_bytes, spare_segments, ..settings };
-    let store = ShardStore::open(&disk, &settings, 0).unwrap();
+    let mut settings = Settings::new(folder.path().into(), durability);
+    settings.spare_segments = 0;
+    set(&mut settings);
+    open_in(disk, folder, &settings).unwrap()
+}
+
+fn open_in(disk: Disk, folder: TempDir, settings: &Settings) -> Result<Open, FileError> {
+    let store = ShardStore::open(&disk, settings, 0).unwrap();
     let recovered = store.recover(None, |_, _| Ok(())).unwrap();
-    let (journal, tip) = store.start_inline(recovered).unwrap();
-    Open { disk, journal, tip, folder }
+    let (journal, tip) = store.start_inline(recovered)?;
+    Ok(Open { disk, journal, tip, folder })
 }
 
 impl Open {
-    fn group(&self) -> Group {
-        let at = self.tip.last_at + Millis(1);
+    fn group_after(&self, time: Millis) -> Group {
+        let at = self.tip.last_at + time;
         let mut writer = Writer::new(self.tip);
         writer.set_clocks(Clocks { boot: 1, shard_offset: 5, wall_offset: 7 });
         writer.append(&Record::Tick { at });
@@ -164,7 +182,11 @@ impl Open {
     }
 
     fn store(&mut self) -> Result<(), FileError> {
-        let group = self.group();
+        self.store_after(Millis(1))
+    }
+
+    fn store_after(&mut self, time: Millis) -> Result<(), FileError> {
+        let group = self.group_after(time);
         let tip = Tip::after(&group.header);
         self.journal.store(group).map_err(|unstored| unstored.error)?;
         self.tip = tip;
@@ -275,4 +297,179 @@ fn a_damaged_part_of_the_history_is_found_with_the_start_of_the_next() {
     let damage = reader.check(1..end).unwrap_err();
     let ReadError::Damaged { n, .. } = damage.error else { panic!("{:?}", damage.error) };
     assert!(damage.next_n == end || damage.next_n == n + 1, "{n}, then {}", damage.next_n);
+}
+
+const SEGMENT: u64 = 128 << 10;
+
+/// The first groups of the segments, and the next group, if `history_bytes` are kept and there are
+/// this many segments.
+fn segments(history_bytes: u64, count: usize) -> (Open, Vec<u64>) {
+    let mut it = open_with(Durability::Os, |settings| {
+        (settings.segment_bytes, settings.history_bytes) = (SEGMENT, history_bytes);
+    });
+    let mut firsts = vec![1];
+    it.store().unwrap();
+    while it.journal.stats().segments < count {
+        it.store().unwrap();
+        if it.journal.stats().segments > firsts.len() {
+            firsts.push(it.tip.next_n - 1);
+        }
+    }
+    firsts.push(it.tip.next_n);
+    (it, firsts)
+}
+
+#[test]
+fn the_oldest_segment_is_dropped_or_a_snapshot_is_due_if_too_much_is_kept() {
+    let check = |history_bytes, count, snapshots: &[usize], is_dropped, waits| {
+        let (it, firsts) = segments(history_bytes, count);
+        for at in snapshots {
+            it.publish(firsts[*at], it.tip.next_n - 1).unwrap();
+        }
+        let clocks = Clocks { boot: 1, shard_offset: 5, wall_offset: 7 };
+        let part = it.journal.expired(it.tip.last_at, clocks);
+        let found = part.map(|part| (part.first_n, part.next_n));
+        let what = format!("{history_bytes} {count} {snapshots:?}");
+        assert_eq!(found, Some((1, firsts[1])).filter(|_| is_dropped), "{what}");
+        assert_eq!(Store::waits_for_snapshot(&it.journal), waits, "{what}");
+    };
+    // Nothing but the segment in use.
+    check(0, 1, &[], false, false);
+    check(0, 1, &[1], false, false);
+    // A snapshot is missing, or needs the first segment.
+    check(0, 2, &[], false, true);
+    check(0, 2, &[0], false, true);
+    check(0, 3, &[0, 2], false, true);
+    // That of the second segment does not.
+    check(0, 3, &[1, 2], true, false);
+    check(0, 3, &[2], true, false);
+    // There is no more than may be kept.
+    check(2 * SEGMENT, 2, &[], false, false);
+    check(2 * SEGMENT, 2, &[1], false, false);
+    check(2 * SEGMENT - 1, 2, &[], false, true);
+    check(2 * SEGMENT - 1, 2, &[1], true, false);
+}
+
+#[test]
+fn a_segment_is_in_use_for_an_eighth_of_the_age_of_history_at_most() {
+    for (age, wanted) in [(Some(80_000), 4), (Some(800_000), 1), (None, 1)] {
+        let mut it = open_with(Durability::Os, |settings| {
+            settings.segment_bytes = 1 << 20;
+            settings.history_age = age.map(Millis);
+        });
+        for _ in 0..12 {
+            it.store_after(Millis(4_000)).unwrap();
+        }
+        assert_eq!(it.journal.stats().segments, wanted, "{age:?}");
+    }
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_or_understood_is_not_taken_for_a_missing_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("gaps.json");
+    assert_eq!(read_whole(&OsFiles, &path).unwrap(), None);
+    assert!(unreadable_files(&OsFiles, folder.path()).is_empty());
+    std::fs::write(&path, "no JSON").unwrap();
+    assert_eq!(read_whole(&OsFiles, &path).unwrap().unwrap(), b"no JSON");
+    let unreadable = unreadable_files(&OsFiles, folder.path());
+    assert!(unreadable.len() == 1 && unreadable[0].to_string().contains("gaps.json"));
+    assert!(read_whole(&OsFiles, &path.join("inside a file")).is_err());
+}
+
+#[test]
+fn a_failed_write_is_remembered_in_the_cache_if_nothing_can_be_flushed() {
+    let mut it = open(Durability::Os, 1 << 20);
+    it.store().unwrap();
+    it.disk.fail(Call::Write, EIO);
+    it.disk.fail(Call::Flush, EIO);
+    it.store().unwrap_err();
+    let lacks = may_lack_groups(&OsFiles, it.folder.path(), 1).unwrap();
+    assert_eq!(lacks, Some(Unkept::FailedWrite));
+}
+
+#[test]
+fn a_full_disk_does_not_prevent_a_start_and_leaves_the_end_of_the_journal() {
+    for (error, starts) in [(ENOSPC, true), (EIO, false)] {
+        let mut it = open(Durability::Disk, 1 << 20);
+        it.store().unwrap();
+        let settings = Settings::new(it.folder.path().into(), Durability::Disk);
+        let settings = Settings { segment_bytes: 1 << 20, spare_segments: 0, ..settings };
+        // The second start begins a segment, and stores nothing in it.
+        let Open { journal, folder, .. } = it;
+        drop(journal);
+        let it = open_in(Disk::default(), folder, &settings).unwrap();
+        let Open { journal, disk, folder, .. } = it;
+        let (directory, id) = (journal.directory().to_owned(), journal.id());
+        drop(journal);
+        let segments = || numbered(&directory);
+        let before = segments();
+        assert_eq!(before.len(), 2);
+        disk.fail(Call::WriteHead, error);
+        match open_in(disk, folder, &settings) {
+            Ok(mut it) => {
+                assert!(starts);
+                assert_eq!(segments(), before);
+                assert_eq!(it.journal.id(), id);
+                it.store().unwrap();
+                assert_eq!(it.journal.next_n(), 3);
+            }
+            Err(error) => assert!(!starts, "{error}"),
+        }
+    }
+}
+
+/// The segments' files.
+fn numbered(directory: &Path) -> Vec<String> {
+    let mut names = OsFiles.list(directory).unwrap();
+    names.retain(|name| Path::new(name).extension().is_some_and(|end| end == "rpj"));
+    names.sort();
+    names
+}
+
+#[test]
+fn a_check_ends_before_a_group_that_does_not_follow_and_names_the_next_segment() {
+    let grown = |ms| {
+        let (disk, folder) = (Disk::default(), tempfile::tempdir().unwrap());
+        // So that both journals look alike.
+        disk.0.drawn.store(7, Ordering::Relaxed);
+        let mut settings = Settings::new(folder.path().into(), Durability::Os);
+        (settings.segment_bytes, settings.spare_segments) = (SEGMENT, 0);
+        let mut it = open_in(disk, folder, &settings).unwrap();
+        let mut firsts = vec![1];
+        while firsts.len() < 4 {
+            it.store_after(Millis(ms)).unwrap();
+            if it.journal.stats().segments > firsts.len() {
+                firsts.push(it.tip.next_n - 1);
+            }
+        }
+        (it, firsts)
+    };
+    let ((one, firsts), (other, others)) = (grown(1), grown(2));
+    assert_eq!(firsts, others);
+    let (reader, end) = (one.journal.reader(), one.tip.next_n);
+    assert!(reader.check(1..end).is_ok());
+    let [to, from] = [&one, &other]
+        .map(|it| it.journal.directory().join(numbered(it.journal.directory()).swap_remove(1)));
+    std::fs::copy(from, to).unwrap();
+    let damage = reader.check(1..end).unwrap_err();
+    assert!(matches!(damage.error, ReadError::Damaged { n, .. } if n == firsts[1]));
+    assert_eq!(damage.next_n, firsts[2]);
+    assert!(reader.check(firsts[1]..firsts[2]).is_ok(), "each follows its predecessor");
+    // Behind the end there is no segment.
+    let damage = reader.check(end..end + 1).unwrap_err();
+    assert_eq!(damage.next_n, end + 1);
+}
+
+#[test]
+fn a_shard_that_keeps_its_history_in_memory_keeps_more_of_it_if_it_has_many_numbers() {
+    let history = |numbers, shards| {
+        let pools = demo_pools(40, numbers, Millis(60_000)).unwrap();
+        let directory = Directory::new(1, pools, shards).unwrap();
+        let config = Config::new("unused".into(), 1);
+        Settings::of(&config, &directory, Durability::Memory).history_bytes
+    };
+    assert_eq!(history(1_000, 1), 128 << 20);
+    assert_eq!(history(100_000, 1), 4_000_000 * 128);
+    assert_eq!(history(100_000, 2), 2_000_000 * 128);
 }

@@ -11,7 +11,8 @@ use bytes::Bytes;
 use ringwell_core::Millis;
 use ringwell_driver::open::{self, Believed, Beside, FollowError, Followed};
 use ringwell_driver::store::{
-    Appended, Log, LogEnd, LogStore, Memory, NotAppended, Settings, Shelf, Store, Unreached,
+    Appended, Log, LogEnd, LogStore, Memory, NotAppended, Numbered, Settings, Shelf, Store,
+    Unreached,
 };
 use ringwell_journal::{
     Author, Durability, Group, Record, Tip, Writer, decode_message, encode_message,
@@ -165,7 +166,7 @@ fn start_found(
 /// reported what the log had reached.
 fn start_after(
     platform: &Virtual,
-    log: &Plain,
+    log: &(impl Log + Clone + 'static),
     data: &Path,
     end: u64,
     reached: LogEnd,
@@ -356,14 +357,50 @@ fn a_log_without_its_beginning_and_without_a_snapshot_is_continued_in_doubt() {
     let (log, data, _first) = served(&platform);
     start(&platform, &log, data.path()).unwrap();
     log.0.first.set(3);
-    let elsewhere = TempDir::new().unwrap();
+    let (elsewhere, before) = (TempDir::new().unwrap(), platform.0.now());
     let owner = start(&platform, &log, elsewhere.path()).unwrap();
     assert!(owner.read.is_in_doubt);
+    // Its owner might have stored a snapshot.
+    assert!(platform.0.now().since(before).as_secs() >= STALE_SECONDS);
     assert_eq!(owner.read.recovered.tip.next_n, 7, "groups 3 to 5, and its own");
     // Its copy has no snapshot either.
     assert!(start(&platform, &log, elsewhere.path()).unwrap().read.is_in_doubt);
     // A copy with the beginning is continued.
     assert!(!start(&platform, &log, data.path()).unwrap().read.is_in_doubt);
+}
+
+#[test]
+fn a_copy_is_continued_although_the_log_no_longer_has_its_last_group_intact() {
+    for is_trimmed in [true, false] {
+        let platform = Virtual::default();
+        let (log, data, _first) = served(&platform);
+        start(&platform, &log, data.path()).unwrap();
+        let mut second = start(&platform, &log, TempDir::new().unwrap().path()).unwrap();
+        serve(&platform, &log, &mut second, 2);
+        // The copy ends with group 5.
+        if is_trimmed {
+            log.0.first.set(6);
+        } else {
+            log.change(5, |_| None);
+        }
+        let third = start(&platform, &log, data.path()).unwrap();
+        assert!(!third.read.is_in_doubt, "{is_trimmed}");
+        assert_eq!(third.read.recovered.tip.next_n, 10, "all was read");
+    }
+}
+
+#[test]
+fn a_log_that_ends_with_a_message_of_another_program_is_in_doubt() {
+    let platform = Virtual::default();
+    let (log, _data, _first) = served(&platform);
+    let start = || {
+        let (numbered, elsewhere) = (Numbered::new(log.clone(), 0), TempDir::new().unwrap());
+        start_after(&platform, &numbered, elsewhere.path(), 1, LogEnd::default()).unwrap()
+    };
+    assert!(!start().read.is_in_doubt);
+    log.0.messages.borrow_mut().push(Some(Bytes::from_static(b"hello")));
+    assert!(start().read.is_in_doubt);
+    assert!(!start().read.is_in_doubt, "a group follows it now");
 }
 
 #[test]

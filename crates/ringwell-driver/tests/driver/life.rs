@@ -2,10 +2,11 @@
 
 use std::collections::BTreeSet;
 use std::path::Path;
+use std::rc::Rc;
+use std::time::Duration;
 
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Cluster, Config, Directory, Owners, demo_pools};
-use ringwell_driver::life;
 use ringwell_driver::lists::Lists;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{Begun, JournalState, Node};
@@ -13,6 +14,7 @@ use ringwell_driver::store::{
     Memory, ServedMap, Unkept, is_restored, mark_restored, may_lack_groups, note_unflushed,
     write_whole,
 };
+use ringwell_driver::{Platform, life, standstill};
 use ringwell_journal::Durability;
 use ringwell_os::OsFiles;
 
@@ -140,4 +142,26 @@ fn a_shard_without_a_last_snapshot_has_saved_only_what_was_flushed() {
             assert_eq!(shard.last_failure().is_some(), durability != Durability::Memory);
         });
     }
+}
+
+#[test]
+fn a_server_without_other_nodes_has_nothing_to_confirm_after_a_standstill() {
+    let platform = Virtual::default();
+    let (shard, _queue) = shards(&platform, 1, Millis(60_000), Durability::Disk).remove(0);
+    let ended = platform.within(Duration::from_secs(1), standstill::run(Rc::clone(&shard)));
+    assert_eq!(platform.run(ended), Some(()));
+}
+
+#[test]
+fn a_node_reports_the_newest_stored_group_of_each_shard() {
+    let folder = tempfile::tempdir().unwrap();
+    let node = node(folder.path(), Durability::Disk);
+    let before: Vec<u64> = node.stored().collect();
+    let shards: Vec<u16> = node.shards().collect();
+    assert!(before.iter().all(|group| *group == 0) && before.len() == shards.len());
+    for (shard, group) in shards.iter().zip(7..) {
+        node.set_stored(*shard, group);
+    }
+    node.set_stored(99, 1);
+    assert!(node.stored().eq(7..7 + u64::try_from(shards.len()).unwrap()));
 }

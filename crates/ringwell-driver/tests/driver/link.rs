@@ -467,3 +467,15 @@ fn numbers_that_a_node_cannot_read_are_not_handed_out() {
         }
     });
 }
+
+#[test]
+fn requests_between_nodes_have_a_known_path_and_the_secret() {
+    let joined = joined(&Wired::default());
+    let member = joined.b.node.membership.as_ref().unwrap();
+
+    assert_eq!(member.authorization(), b"Bearer a-secret-of-the-tests");
+    for path in [Path::Rows, Path::Unanswered, Path::Ping, Path::Take, Path::Journals] {
+        assert_eq!(Path::parse(path.as_str()), Some(path));
+    }
+    assert_eq!(Path::parse("/link/v1/nothing"), None);
+}

@@ -7,6 +7,7 @@
 
 mod arrivals;
 mod batch;
+mod changes;
 mod disk;
 mod follow;
 mod holder;
@@ -20,6 +21,8 @@ mod rows;
 mod scatter;
 mod shelf;
 mod slow_store;
+mod snapshots;
 mod support;
+mod unknown;
 mod unseen;
 mod witness;

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{BucketHold, Directory, PoolFields, RingPool, bucket};
+use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::change;
+use ringwell_driver::lists::Lists;
 use ringwell_driver::message::Message;
 use ringwell_driver::moves::{self, MoveError};
 use ringwell_driver::node::{JournalState, Phase};
@@ -269,6 +270,12 @@ fn buckets_that_cannot_move_stay() {
         pair.a_to_b.set(Links::Gone);
         not_taken(own, "link has ended").await;
         pair.a_to_b.set(Links::Up);
+        // All of them in one request are too much for the other node.
+        pair.a_to_b.set(Links::Accepts(20_000));
+        let too_many = self::give(&pair, 2).await.unwrap_err();
+        let MoveError::NotTaken { reason, .. } = &too_many else { panic!("{too_many}") };
+        assert!(reason.contains("move fewer"), "{reason}");
+        pair.a_to_b.set(Links::Up);
         // Lists that differ: the other node has another list of this bucket's pools.
         let pool = pools(a, 0)[0];
         let short = move |before: &Directory| before.change(Vec::new(), &[pool]);
@@ -484,6 +491,15 @@ fn lockouts_of_numbers_that_have_left_their_pools_move_along() {
     });
 }
 
+/// The file has this bucket as one of the first shard, which does not serve it yet.
+fn record_taken(side: &Side, bucket: u16) {
+    let mut owners = side.node.owners().unwrap();
+    owners.give(bucket, 0);
+    let (holds, stale) = (BucketHolds::default(), BTreeSet::new());
+    let map = ServedMap::of(owners, |of| of < 2, Vec::new(), holds, stale, Lists::new());
+    map.write(&OsFiles, &side.node.config.data).unwrap();
+}
+
 #[test]
 fn owners_of_another_version_of_the_cluster_file_count_only_at_a_start() {
     for (version, phase, is_believed) in [
@@ -503,6 +519,9 @@ fn owners_of_another_version_of_the_cluster_file_count_only_at_a_start() {
             owners["version"] = json!(version);
             owners["buckets"][usize::from(gone)] = json!([1, 2]);
             a.node.enter(phase);
+            // A bucket that is being taken is already recorded.
+            let taken = before.placement().buckets_of(3).next().unwrap();
+            record_taken(a, taken);
             again(a, Path::Owners, &json!({"owners": owners})).await.unwrap();
             let after = a.node.owners().unwrap();
             assert_eq!(after.version(), 1);
@@ -510,7 +529,10 @@ fn owners_of_another_version_of_the_cluster_file_count_only_at_a_start() {
             assert_eq!(a.node.stale(), if is_believed { vec![gone] } else { Vec::new() });
             if is_believed {
                 let map = served(a);
-                assert_eq!((map.owners, map.stale), (Some(after), BTreeSet::from([gone])));
+                let kept = map.owners.unwrap();
+                assert_eq!((kept.get(gone), map.stale), (after.get(gone), BTreeSet::from([gone])));
+                let is_kept = kept.get(taken).unwrap().shard == 0;
+                assert_eq!(is_kept, version == 1, "{version} {phase:?}");
             } else {
                 assert_eq!(after, before);
             }

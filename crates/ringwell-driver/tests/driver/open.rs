@@ -10,9 +10,9 @@ use ringwell_driver::open::{
     self, Begun, Believed, Copied, OldMap, OverflowTaken, Start, StartError,
 };
 use ringwell_driver::store::{
-    Gaps, Inline, ServedMap, Settings, Unkept, end_unflushed, settle_unflushed,
+    Gaps, Inline, LastOwner, ServedMap, Settings, Unkept, end_unflushed, settle_unflushed,
 };
-use ringwell_engine::{Ask, Engine, Outcome, Reading, Refusal, RowKey, lockout};
+use ringwell_engine::{Ask, Engine, Outcome, Reading, Recorded, Refusal, RowKey, lockout};
 use ringwell_journal::Durability;
 use ringwell_os::OsFiles;
 use tempfile::TempDir;
@@ -45,6 +45,17 @@ impl Data {
         reading: Reading,
         member: Option<(&[u16], u64)>,
     ) -> Result<Begun<OsFiles>, StartError> {
+        self.start_after(directory, reading, member, None)
+    }
+
+    /// The journals are in a log if another process has served their shards.
+    fn start_after(
+        &self,
+        directory: &Directory,
+        reading: Reading,
+        member: Option<(&[u16], u64)>,
+        last_owner: Option<&LastOwner>,
+    ) -> Result<Begun<OsFiles>, StartError> {
         let (answer_rows_max, boot) = (1_000, reading.boot);
         let believed = Believed { answer_rows_max, clock_skew_max: Millis::ZERO, boot };
         let on_disk = open::shards_on_disk(&OsFiles, &self.settings.data).unwrap();
@@ -59,9 +70,9 @@ impl Data {
             directory,
             reading,
             on_disk: &on_disk,
-            has_log: false,
+            has_log: last_owner.is_some(),
             noted_gaps: &Gaps::default(),
-            last_owner: None,
+            last_owner,
             member,
             only: None,
         };
@@ -266,6 +277,14 @@ fn a_journal_that_is_missing_or_another_one_is_noticed_without_a_start() {
         hand_out(&mut begun, &two, at, 1);
     }
     assert_eq!(replaced(), None);
+    // Earlier releases recorded no names of journals.
+    let identity = data.settings.data.join("identity.json");
+    let text = std::fs::read(&identity).unwrap();
+    let mut without: serde_json::Value = serde_json::from_slice(&text).unwrap();
+    without["journals"] = serde_json::json!({});
+    std::fs::write(&identity, without.to_string()).unwrap();
+    assert_eq!(replaced(), None);
+    std::fs::write(&identity, text).unwrap();
     let [own, foreign] = [&data, &other].map(|data| data.settings.data.join("journal/1"));
     std::fs::remove_dir_all(&own).unwrap();
     assert_eq!(replaced(), Some(1));
@@ -370,6 +389,19 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     }
     assert!(begun.unknown_until > now + LIFETIME);
     drop(begun);
+    // The log has the lockouts of whoever served these buckets.
+    let owner = LastOwner { recorded: NOTHING, epochs: Vec::new(), reached: Vec::new() };
+    let begun = data.start_after(&list, reading(later), member(2), Some(&owner)).unwrap();
+    assert_eq!(begun.holds, holds);
+    drop(begun);
+    let begun = data.start_as(&list, reading(later), member(1)).unwrap();
+    assert!(begun.unknown_until > now, "buckets are new");
+    drop(begun);
+    let own = list.placement().buckets_of(0);
+    map(1, own, BucketHolds::default()).write(&OsFiles, &data.settings.data).unwrap();
+    let begun = data.start_as(&list, reading(later), member(1)).unwrap();
+    assert_eq!(begun.unknown_until, Millis::ZERO, "nothing is new");
+    drop(begun);
     let old = data.start_as(&list, reading(later), member(0)).err();
     assert!(matches!(old, Some(StartError::OldMap(OldMap { version: 0, served: 1 }))), "{old:?}");
 }
@@ -443,4 +475,36 @@ fn answers_that_waited_for_no_disk_are_in_doubt_after_a_boot_until_a_hold_is_sto
         end_unflushed(&OsFiles, &data.settings.data).unwrap();
         assert_eq!(copied(4), None);
     }
+}
+
+const NOTHING: Recorded = Recorded { last_at: Millis::ZERO, clocks: None };
+
+/// Each take-over raises the epoch by one.
+#[test]
+fn only_the_time_of_the_process_whose_shards_were_taken_over_is_believed() {
+    let list = directory(2, LIFETIME);
+    let ahead = START + Millis(500_000);
+    let is_believed = |epochs: Vec<u64>| {
+        let data = Data::new(Durability::Disk);
+        let mut begun = data.start(&list, Millis::ZERO);
+        let at = now(&begun, Millis::ZERO);
+        hand_out(&mut begun, &list, at, 1);
+        drop(begun);
+        let recorded = Recorded { last_at: ahead, ..NOTHING };
+        let owner = LastOwner { recorded, epochs, reached: Vec::new() };
+        let later = Millis(1_000);
+        let begun = data.start_after(&list, reading(later), None, Some(&owner)).unwrap();
+        now(&begun, later) >= ahead
+    };
+    let believed: Vec<u64> = (0..5).filter(|epoch| is_believed(vec![*epoch; 2])).collect();
+    assert_eq!(believed.len(), 1, "{believed:?}");
+    assert!(!is_believed(vec![believed[0]]), "there are two shards");
+}
+
+#[test]
+fn placements_on_different_shards_have_different_names() {
+    let [two, three] = [2, 3].map(|shards| directory(shards, LIFETIME));
+    let name = |list: &Directory| open::placement_name(list.placement());
+    assert_eq!(name(&two), name(&directory(2, Millis(1_000))));
+    assert_ne!(name(&two), name(&three));
 }

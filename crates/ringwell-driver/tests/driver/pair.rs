@@ -66,6 +66,8 @@ pub enum Links {
     Deaf(Path),
     /// Longer requests are refused.
     UpTo(usize),
+    /// The other node agrees to a move, but accepts no longer requests for it.
+    Accepts(usize),
 }
 
 /// One of the nodes.
@@ -254,7 +256,12 @@ async fn link(
                 let to = Rc::clone(&to);
                 let platform = to.shards[0].platform.clone();
                 platform.spawn(async move {
-                    let answer = to.answer(path, body).await;
+                    let mut answer = to.answer(path, body).await;
+                    if let (Links::Accepts(bytes), Path::Prepare, Ok(said)) =
+                        (links, path, &mut answer)
+                    {
+                        *said = format!("{{\"body_bytes\":{bytes}}}").into();
+                    }
                     if links != Links::Deaf(path) {
                         let _ = reply.send(answer);
                     }

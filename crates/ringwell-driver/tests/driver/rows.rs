@@ -2,11 +2,17 @@
 
 use std::time::Duration;
 
+use bytes::Bytes;
 use ringwell_core::{Millis, PromoNumber};
+use ringwell_directory::demo_pools;
 use ringwell_driver::batch::{self, Answered};
+use ringwell_driver::message::{Message, PeerRow, PeerRows};
+use ringwell_driver::node::Begun;
 use ringwell_driver::stats::Kind;
-use ringwell_driver::{Path, Platform, moves};
-use ringwell_wire::RequestError;
+use ringwell_driver::{Path, Platform, moves, rows};
+use ringwell_engine::Outcome;
+use ringwell_wire::{RequestError, Span};
+use tokio::sync::oneshot;
 
 use crate::pair::{Links, Pair, ROWS_TAKE, Side};
 use crate::support::{Virtual, body};
@@ -57,6 +63,33 @@ fn each_number_comes_with_the_time_of_its_owner() {
     });
 }
 
+/// Nothing new is stored for them while their lockouts run for long.
+#[test]
+fn rows_that_are_repeated_for_another_shard_are_answered_at_once() {
+    let platform = Virtual::default();
+    let pools = demo_pools(40, 300, Millis(600_000)).unwrap();
+    let pair = Pair::with(&platform, pools, |_| Begun::default());
+    platform.run(async {
+        let (at, peers) = (&platform, &pair.b.peers);
+        let directory = pair.b.node.directory();
+        let id = directory.pools_of(2).next().unwrap().id();
+        let pool = directory.lookup(id).unwrap().index();
+        let ask = async || {
+            let (reply, answer) = oneshot::channel();
+            let params = [Span::new(0, 0); 2];
+            let rows = vec![PeerRow { pool, id, row: 0, params, visitor: None }];
+            let (text, retry) = (Bytes::new(), Some([5; 16]));
+            let deadline = at.moment() + Duration::from_secs(1);
+            let rows = PeerRows { text, rows, retry, deadline, traced: None, reply };
+            assert!(peers.send(2, Message::Rows(rows)));
+            at.within(Duration::from_millis(10), answer).await.unwrap().unwrap().outcomes
+        };
+        let first = ask().await;
+        assert!(matches!(first[..], [Outcome::Kept { .. }]), "{first:?}");
+        assert_eq!(ask().await, first);
+    });
+}
+
 #[test]
 fn rows_of_pools_that_have_moved_are_asked_again_but_owners_only_now_and_then() {
     let platform = Virtual::default();
@@ -79,4 +112,14 @@ fn rows_of_pools_that_have_moved_are_asked_again_but_owners_only_now_and_then() 
         platform.sleep_until(platform.moment() + Duration::from_secs(2)).await;
         assert_eq!((count(ask(a, 0).await), owners()), (POOLS, 2));
     });
+}
+
+#[test]
+fn a_retry_key_has_up_to_256_bytes() {
+    for (bytes, is_accepted) in [(1, true), (256, true), (257, false)] {
+        let key = vec![b'k'; bytes];
+        let digest = rows::batch_digest(&key, b"body");
+        assert_eq!(digest.is_ok_and(|digest| digest.is_some()), is_accepted, "{bytes}");
+        assert_eq!(rows::single_digest(&key, "path", "query").is_ok(), is_accepted, "{bytes}");
+    }
 }

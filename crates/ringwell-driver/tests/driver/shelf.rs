@@ -1,6 +1,8 @@
 //! Snapshots beside a log: a machine without a copy starts with one, and the log's beginning is
 //! dropped once no snapshot needs it.
 
+mod limits;
+
 use std::future::{Future, ready};
 use std::ops::Range;
 use std::path::Path;
@@ -12,7 +14,7 @@ use ringwell_driver::maintenance::{Rounds, Snapshot};
 use ringwell_driver::open::{self, Believed, Beside, FollowError};
 use ringwell_driver::store::{
     Appended, Files, HistoryLimits, Inline, InlineJournal, Log, LogEnd, LogStore, NotAppended,
-    ReadError, Reader, Settings, Shelf, SnapshotIndex, Store, Unreached, snapshot_indexes,
+    Prefix, ReadError, Reader, Settings, Shelf, SnapshotIndex, Store, Unreached, snapshot_indexes,
 };
 use ringwell_engine::{Ask, Clocks, Engine, Outcome, PIECE_ENTRIES, Refusal};
 use ringwell_journal::{Durability, decode_message};
@@ -38,6 +40,10 @@ struct Kept {
     shelf: Vec<Option<(bool, Bytes)>>,
     /// A leader that lacks these messages answers the next request for the end of the log.
     ends_early: u64,
+    /// After this many requests for the end of the log, the newest index is damaged.
+    index_rots_after: u32,
+    /// The count of messages that were read.
+    reads: u64,
 }
 
 impl Servers {
@@ -76,6 +82,13 @@ impl Log for Servers {
     }
 
     fn ends(&self) -> impl Future<Output = Result<Range<u64>, Unreached>> + 'static {
+        self.with(|kept| {
+            kept.index_rots_after = kept.index_rots_after.saturating_sub(1);
+            if kept.index_rots_after == 1 {
+                let newest = kept.shelf.iter_mut().rev().flatten().find(|it| it.0);
+                newest.unwrap().1 = Bytes::from_static(b"damaged");
+            }
+        });
         let end =
             self.with(|kept| kept.messages.len() as u64 + 1 - std::mem::take(&mut kept.ends_early));
         ready(Ok(self.first_n()..end))
@@ -124,6 +137,7 @@ impl Shelf for Servers {
     }
 
     fn message(&self, n: u64) -> Result<Option<Bytes>, Unreached> {
+        self.with(|kept| kept.reads += 1);
         Ok(self.with(|kept| kept.messages.get(place(n)).cloned().flatten()))
     }
 
@@ -140,6 +154,8 @@ struct Owner {
     /// Messages that its start has read, and the one that it has added.
     groups: u64,
     now: Millis,
+    /// The part of the log that the copy lacks.
+    prefix: Prefix,
     /// Nothing is handed out for one lockout.
     is_in_doubt: bool,
 }
@@ -183,7 +199,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
     let Inline::Files(copy) = opened.store else { panic!("there is a copy") };
     let store = LogStore::new(servers.clone(), copy, platform.clone(), author);
     let store = store.with_shelf(Arc::new(servers.clone()), kept, prefix, limits);
-    Ok(Owner { platform, engine: opened.engine, store, groups, now, is_in_doubt })
+    Ok(Owner { platform, engine: opened.engine, store, groups, now, prefix, is_in_doubt })
 }
 
 impl Owner {
@@ -265,8 +281,13 @@ fn a_machine_without_a_copy_begins_with_the_newest_snapshot() {
     let (servers, data) = (Servers::default(), folder());
     let slots = served(&servers, data.path());
     let elsewhere = folder();
+    let (all, groups) = (servers.log_bytes().unwrap(), servers.with(|kept| kept.messages.len()));
     let taker = start(&servers, elsewhere.path(), ALL).unwrap();
     assert_eq!(taker.slots(), slots);
+    let copied_n = servers.indexes()[0].replay_from;
+    let bytes = all * (copied_n - 1) / u64::try_from(groups).unwrap();
+    let last_at = taker.prefix.last_at;
+    assert_eq!(taker.prefix, Prefix { first_n: 1, copied_n, bytes, last_at });
     assert_eq!(taker.groups, 1 + 5 + 1, "one while it was taken, five after it, its own");
     // History that the copy lacks is read from the log.
     let read = taker.store.reader().read(3).unwrap();

@@ -105,10 +105,20 @@ pub fn shards(
     lifetime: Millis,
     durability: Durability,
 ) -> Vec<(Rc<Shard<Virtual>>, mpsc::Receiver<Message>)> {
+    shards_with(platform, count, lifetime, durability, Config::new("unused".into(), 1))
+}
+
+/// The same with this configuration.
+pub fn shards_with(
+    platform: &Virtual,
+    count: u16,
+    lifetime: Millis,
+    durability: Durability,
+    config: Config,
+) -> Vec<(Rc<Shard<Virtual>>, mpsc::Receiver<Message>)> {
     // At least four for each shard.
     let pools = demo_pools(100.max(4 * u32::from(count)), 200, lifetime).unwrap();
     let directory = Directory::new(1, pools, count).unwrap();
-    let config = Config::new("unused".into(), 1);
     let ids: Vec<u16> = (0..count).collect();
     let node =
         Arc::new(Node::new(config, directory, durability, &ids, None, (None, Begun::default())));

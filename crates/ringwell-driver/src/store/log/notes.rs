@@ -114,6 +114,19 @@ mod tests {
     }
 
     #[test]
+    fn a_log_keeps_its_notes_and_its_end() {
+        let (shards, none) = (BTreeSet::from([1, 2]), BTreeSet::new());
+        assert_eq!(found(&[0, 1], false, true).end(), 9);
+        assert_eq!((FoundLog::Missing.end(), FoundLog::Lost.end()), (1, 1));
+        for (was_lost, is_lost) in [(false, false), (false, true), (true, false), (true, true)] {
+            let notes = found(&[0, 1], was_lost, true).notes(&shards, is_lost);
+            assert_eq!(notes.shards, BTreeSet::from([0, 1, 2]));
+            assert_eq!(notes.is_replacement, was_lost || is_lost);
+            assert_eq!(FoundLog::Missing.notes(&none, is_lost).is_replacement, is_lost);
+        }
+    }
+
+    #[test]
     fn a_log_is_lost_if_another_process_has_served_it() {
         let empty = found(&[0, 1], false, false);
         assert_eq!(lost_after(&[FoundLog::Missing, FoundLog::Missing], &[1, 4]), [0, 1]);

@@ -141,6 +141,8 @@ impl Fenced {
 
 #[cfg(test)]
 mod tests {
+    use ringwell_core::Millis;
+
     use super::*;
 
     fn at(ms: u64) -> Moment {
@@ -189,6 +191,18 @@ mod tests {
         assert_eq!(silence.left(at(7_000)), Duration::from_millis(1_400));
         silence.received(Beat::Serving(None), at(7_100));
         assert_eq!(silence.left(at(7_100)), Duration::from_millis(3_400));
+    }
+
+    #[test]
+    fn the_last_time_that_was_reported_is_known_with_its_age() {
+        let mut silence = Silence::begin(at(0), APART);
+        assert_eq!(silence.heard(at(500)).map(|heard| heard.sign), None);
+        let sign = Sign { at: Millis(70_000), epochs: vec![3], stored: vec![9] };
+        silence.received(Beat::Serving(Some(sign.clone())), at(1_000));
+        silence.received(Beat::End, at(1_500));
+        let heard = silence.heard(at(3_000)).unwrap();
+        assert_eq!((heard.sign, heard.ago), (sign, Duration::from_secs(2)));
+        assert_eq!(heard.reached.len(), 1);
     }
 
     #[test]

@@ -290,3 +290,30 @@ fn an_owner_that_trusts_a_leader_s_refusal_is_detected() {
         assert!((0..400).any(&mut fails), "{bug:?}");
     }
 }
+
+#[test]
+fn a_log_without_room_has_not_got_a_message_unless_an_earlier_answer_was_unclear() {
+    let refused = || NotAppended::Refused("why".to_owned());
+    let begin = || Appending::begin(Owner::new(1).author, 1, Bytes::from_static(b"message")).0;
+    assert_eq!(begin().appended(Err(NotAppended::Full)), Ask::Done(Fate::Full));
+    let failed = Ask::Done(Fate::Failed("why".to_owned()));
+    assert_eq!(begin().appended(Err(refused())), failed);
+    for unclear in [NotAppended::Unknown, NotAppended::Taken] {
+        let mut appending = begin();
+        assert_eq!(appending.appended(Err(unclear)), Ask::Read);
+        assert_eq!(appending.appended(Err(NotAppended::Full)), Ask::Read);
+        assert_eq!(appending.appended(Err(refused())), Ask::Read);
+    }
+}
+
+#[test]
+fn another_message_of_the_same_process_at_this_place_is_no_other_owner() {
+    for (name, is_other) in [(1, false), (2, true)] {
+        let (owner, there) = (Owner::new(1), Owner::new(name));
+        let (mut appending, _) = Appending::begin(owner.author, 1, Bytes::from_static(b"message"));
+        let there = encode_message(&there.author, &there.group());
+        let Ask::Done(fate) = appending.read(Ok(Some(there.into()))) else { panic!("not done") };
+        assert_eq!(matches!(fate, Fate::Taken { .. }), is_other, "{fate:?}");
+        assert_eq!(matches!(fate, Fate::Failed(_)), !is_other, "{fate:?}");
+    }
+}

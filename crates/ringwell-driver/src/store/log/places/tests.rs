@@ -173,3 +173,19 @@ fn a_group_that_has_become_unrecognisable_is_missing_and_not_passed() {
     log.messages.borrow_mut()[1] = intact;
     assert_eq!(now(numbered.read(2)), Ok(Some(group(2))));
 }
+
+#[test]
+fn foreign_messages_of_a_log_without_groups_have_no_numbers() {
+    let (only_foreign, _) = log(&[3]);
+    let numbered = Numbered::new(only_foreign, 0);
+    assert_eq!(now(numbered.ends()), Ok(1..1));
+    assert_eq!(numbered.places().place(1), 4);
+    assert_eq!(numbered.places().foreign_before(1), 3);
+    // Later all of them are dropped.
+    let (mut dropped, _) = log(&[2, 0]);
+    let numbered = Numbered::new(dropped.clone(), 0);
+    assert_eq!(now(numbered.ends()), Ok(1..2));
+    dropped.trimmed = 3;
+    let numbered = Numbered { log: dropped, ..numbered };
+    assert_eq!(now(numbered.ends()), Ok(2..2));
+}
