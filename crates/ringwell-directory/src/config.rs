@@ -17,7 +17,6 @@ mod load;
 mod overrides;
 mod pools;
 mod proxies;
-mod secret_files;
 mod section;
 mod sites;
 mod values;
@@ -38,7 +37,6 @@ pub use self::json::pool_from_json;
 pub use self::load::load;
 pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
 pub use self::proxies::{TrustedProxy, client_address};
-pub use self::secret_files::secret_files;
 pub use self::sites::{
     Consent, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText, is_reserved_param,
 };

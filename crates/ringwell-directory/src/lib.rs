@@ -21,6 +21,7 @@ mod placement;
 mod places;
 mod pool;
 mod rotation;
+mod secret_files;
 mod sorted;
 mod table;
 mod token;
@@ -36,7 +37,7 @@ pub use config::{
     Replicated, RoutingSettings, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText,
     TrustedProxy, UnknownNumber, VARIABLES, ValueError, WebhookSettings, client_address, guarded,
     is_call_target, is_reserved_param, load, parse_deadline, parse_duration, parse_lifetime,
-    parse_shards, pool_from_json, secret_files, unguarded,
+    parse_shards, pool_from_json, unguarded,
 };
 pub use demo::{DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv};
 pub use directory::Directory;
@@ -47,4 +48,5 @@ pub use owners::{Owner, Owners};
 pub use placement::{BUCKETS, Placement, SHARDS_MAX, bucket};
 pub use places::{AreaCode, Center, Place, Places, Point, Search, StateCode, ZipCode};
 pub use pool::{PoolFault, PoolFields, RingPool, Tracking};
+pub use secret_files::secret_files;
 pub use token::{Token, TokenHash, TokenHashError, TokenHashes};

@@ -162,6 +162,18 @@ impl Owners {
         (0..).zip(both).filter(|(_, owner)| is_lost(*owner)).map(|(bucket, _)| bucket).collect()
     }
 
+    /// The buckets that moved to own shards according to another copy, and not to this one: the data
+    /// are from before the move.
+    #[must_use]
+    pub fn claimed_by(&self, other: &Self, is_own: impl Fn(u16) -> bool) -> Vec<u16> {
+        let is_comparable = (other.version, other.shards) == (self.version, self.shards);
+        let both = self.of.iter().zip(&other.of).filter(|_| is_comparable);
+        let is_claimed = |(known, received): &(&Owner, &Owner)| {
+            received.moves > known.moves && is_own(received.shard) && !is_own(known.shard)
+        };
+        (0..).zip(both).filter(|(_, owner)| is_claimed(owner)).map(|(bucket, _)| bucket).collect()
+    }
+
     /// Records a bucket that has arrived with its lockouts. Returns `false` if this move or a later
     /// one is known.
     pub fn take(&mut self, bucket: u16, owner: Owner) -> bool {

@@ -62,13 +62,15 @@ pub async fn look_up<P: Platform>(
     // number in, and has held it.
     past.is_doubted = is_doubted || !is_in_rotation;
     // A number that came here after the copy was made, or before the data were lost, is not known
-    // here; but this shard owns it.
+    // here; but this shard owns it, or other nodes say so.
     let directory = shard.directory();
     let pool = directory.pool_by_number(number);
     let owner = pool.and_then(|pool| directory.lookup(pool)).map(Entry::shard);
     let is_own = owner == Some(shard.id) && !planted(Bug::OwnGapsForgotten);
-    let is_here = is_own || shard.engine.borrow().shard().newest(number).is_some();
-    Ok(shard.node.gaps().judge(past, at, (pool.map(bucket), is_here)))
+    let bucket = pool.map(bucket);
+    let is_claimed = bucket.is_some_and(|bucket| shard.node.is_claimed(bucket));
+    let is_here = is_own || is_claimed || shard.engine.borrow().shard().newest(number).is_some();
+    Ok(shard.node.gaps().judge(past, at, (bucket, is_here)))
 }
 
 /// Makes sure that no other process has taken the shard over before `at`, if one can.

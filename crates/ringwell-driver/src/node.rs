@@ -158,6 +158,7 @@ pub struct Node {
     /// Buckets that this node may have served after they had become another's, until that one
     /// holds them.
     stale: RwLock<BTreeSet<u16>>,
+    claimed: RwLock<BTreeSet<u16>>,
     /// Buckets whose pools have lost numbers since the start.
     shrunk: RwLock<BTreeSet<u16>>,
     /// Digests of the lists of buckets that this node can take.
@@ -225,6 +226,7 @@ impl Node {
             lists: RwLock::new(begun.lists.clone()),
             lifetimes: RwLock::new(begun.lifetimes),
             stale: RwLock::new(begun.stale.clone()),
+            claimed: RwLock::default(),
             shrunk: RwLock::default(),
             prepared: RwLock::default(),
             begun,
@@ -351,6 +353,21 @@ impl Node {
     pub fn settle_stale(&self, held: &[u16]) {
         let mut stale = self.stale.write().unwrap_or_else(PoisonError::into_inner);
         stale.retain(|bucket| !held.contains(bucket));
+    }
+
+    /// Adds buckets that this node owns according to others, but not according to its data. Returns
+    /// whether one is new.
+    pub fn add_claimed(&self, buckets: &[u16]) -> bool {
+        let mut claimed = self.claimed.write().unwrap_or_else(PoisonError::into_inner);
+        let before = claimed.len();
+        claimed.extend(buckets);
+        claimed.len() > before
+    }
+
+    /// Whether [`Self::add_claimed`] has added the bucket.
+    #[must_use]
+    pub fn is_claimed(&self, bucket: u16) -> bool {
+        self.claimed.read().unwrap_or_else(PoisonError::into_inner).contains(&bucket)
     }
 
     /// Whether pools of this bucket have lost numbers since the start.

@@ -89,7 +89,7 @@ pub(crate) fn check(files: &ClientTls) -> Result<(), ServeError> {
 pub fn warn_of_validity(files: &ClientTls) -> Option<String> {
     let chain = certificates(&files.certificate).ok()?;
     let (own, others) = chain.split_first()?;
-    // Whoever has signed it: only the time is of interest.
+    // Any signer will do: only the time is of interest.
     let mut roots = RootCertStore::empty();
     roots.add(chain.last()?.clone()).ok()?;
     let provider = Arc::new(ring::default_provider());

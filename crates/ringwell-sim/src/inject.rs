@@ -528,8 +528,8 @@ impl World {
         Err(Violation { rule: "attribution", text, number, shard })
     }
 
-    /// Whether the owner knows that it lacks allocations of that time. The copy of a few moments ago
-    /// cannot be told from the original.
+    /// Whether the owner knows that it lacks allocations of that time: a copy that is a few moments old
+    /// looks like the original.
     fn is_known_lost(&self, wanted: &Wanted, at: Moment) -> bool {
         let Moment::Wall(at) = at else { return false };
         let running = self.nodes[self.cluster.home(wanted.shard)].running.as_ref();

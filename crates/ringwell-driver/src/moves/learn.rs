@@ -151,6 +151,7 @@ async fn learn_now<P: Platform>(
         );
         arrivals::hold_stale(platform, node, peers, &held).await;
     }
+    note_claims(node, &owners, &received.owners);
     let before = owners.clone();
     let has_learnt = if received.owners.version() > owners.version() {
         // A running node serves by its map until its operator restarts it.
@@ -182,6 +183,22 @@ async fn learn_now<P: Platform>(
         }
     }
     Learnt { has_learnt, held }
+}
+
+/// Notes the buckets that this node took before it lost its data. They do not come back by a move,
+/// because only their owner can give them; look-ups must know that numbers of them were here.
+fn note_claims(node: &Node, known: &Owners, received: &Owners) {
+    let claimed = known.claimed_by(received, |shard| node.is_own(shard));
+    let is_new = !planted(Bug::OwnGapsForgotten) && node.add_claimed(&claimed);
+    if is_new && node.phase() == Phase::Starting {
+        tracing::error!(
+            buckets = claimed.len(),
+            "according to another node, these buckets have moved to this one, whose data do not \
+                show it: unless that move is about to end, they were lost. No node serves them, and \
+                their pools answer with overflow numbers, until the `version` of the cluster file \
+                is raised on all nodes"
+        );
+    }
 }
 
 /// Records the owners. Those in the file may be newer than those in use, because buckets that are

@@ -272,6 +272,9 @@ async fn abandon_now<P: Platform>(
         if node.is_own(owner.shard) || (known.moves < owner.moves && node.is_own(known.shard)) {
             return Err("it has accepted them: the move is about to end".to_owned());
         }
+        if known.moves >= owner.moves && known != *owner {
+            return Err("it has accepted them, and they have moved on since".to_owned());
+        }
         learnt += usize::from(owners.take(*bucket, *owner));
     }
     if learnt == 0 {

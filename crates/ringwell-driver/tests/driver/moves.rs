@@ -416,6 +416,37 @@ fn a_move_is_taken_back_unless_it_has_been_accepted() {
     });
 }
 
+/// The answer of the next owner was lost, and so was what it announced after its own move.
+#[test]
+fn a_move_that_was_accepted_is_not_taken_back_after_another_move_there() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b, moving) = (&pair.a, &pair.b, buckets(&pair));
+        let given = hand_out(a, 0, 1);
+        pair.a_to_b.set(Links::Deaf(Path::Take));
+        give(&pair, 2).await.unwrap_err();
+        pair.b_to_a.set(Links::Gone);
+        moves::give(&platform, &b.node, &b.peers, moving, 3).await.unwrap();
+        platform.sleep_until(platform.moment() + Duration::from_millis(10)).await;
+        pair.a_to_b.set(Links::Up);
+        let aborted = moves::abort(&platform, &a.node, &a.peers).await;
+        let is_both = |pool: &&PoolId| pools(a, 0).contains(pool) && pools(b, 3).contains(pool);
+        for pool in given.keys().filter(is_both) {
+            let [here, there] = [(a.shard(0), 9), (b.shard(3), 10)]
+                .map(|(shard, batch)| allocate(shard, *pool, batch));
+            assert_ne!(here, there, "a number was handed out twice");
+        }
+        assert!(matches!(aborted, Err(MoveError::NotTakenBack { shard: 2, .. })), "{aborted:?}");
+        // The move completes.
+        let (at, node, peers) = (platform.clone(), a.node.clone(), a.peers.clone());
+        platform.spawn(moves::resume(at, node, peers));
+        platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
+        assert!(served(a).leaving.is_empty());
+        assert!(given.keys().all(|pool| !pools(a, 0).contains(pool) && pools(b, 3).contains(pool)));
+    });
+}
+
 /// The next owner accepts only small requests.
 #[test]
 fn an_interrupted_move_continues_in_pieces_that_are_accepted() {

@@ -389,7 +389,7 @@ fn pools_of_new_buckets_are_held_from_the_start_on() {
     }
     assert!(begun.unknown_until > now + LIFETIME);
     drop(begun);
-    // The log has the lockouts of whoever served these buckets.
+    // The log has the lockouts of the earlier owner of these buckets.
     let owner = LastOwner { recorded: NOTHING, epochs: Vec::new(), reached: Vec::new() };
     let begun = data.start_after(&list, reading(later), member(2), Some(&owner)).unwrap();
     assert_eq!(begun.holds, holds);

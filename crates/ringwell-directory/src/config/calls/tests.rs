@@ -53,7 +53,7 @@ fn a_number_a_pool_and_the_default_have_one_rule_each() {
     let of = |field: &str, line| vec![(format!("calls.destination[1].{field}"), Some(line))];
     assert_eq!(faults(&[one, one]), of("numbers", 9));
     assert_eq!(faults(&[pool, pool]), of("ring_pools", 9));
-    assert_eq!(faults(&["", ""]), of("to", 8));
+    assert_eq!(faults(&["", ""]), of("to", 7));
 }
 
 #[test]

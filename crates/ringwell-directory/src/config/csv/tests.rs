@@ -145,8 +145,9 @@ pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lif
         "id,ring_pool_key,lifetime_seconds,first_number,numbers\n1,key-of-pool-1,1,8885550100,0\n",
         "pools.csv:2: numbers: must be the count of numbers from the first on\n",
     );
-    let toml = "data = \"/data\"\nring_pools = \"other.csv\"";
-    check(toml, "other.csv: cannot be read: No such file or directory (os error 2)\n");
+    let toml = "data = \"/data\"\nring_pools = \"/nowhere/other.csv\"";
+    let why = "/nowhere/other.csv: cannot be read: No such file or directory (os error 2)";
+    check(toml, &format!("ringwell.toml:2: ring_pools: {why}\n"));
 }
 
 #[test]

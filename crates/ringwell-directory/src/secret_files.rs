@@ -4,16 +4,14 @@ use std::path::{Path, PathBuf};
 
 use toml::de::{DeTable, DeValue};
 
-use super::load::parse;
-
 /// The existing or missing files with secrets that the file at `path` names: keys, tokens, and lists
 /// of ring pools, which have their keys. Empty if it cannot be read.
 #[must_use]
 pub fn secret_files(path: &Path) -> Vec<PathBuf> {
-    let Ok(bytes) = std::fs::read(path) else { return Vec::new() };
-    let Ok((_, table)) = parse(path, &bytes) else { return Vec::new() };
+    let Ok(text) = std::fs::read_to_string(path) else { return Vec::new() };
+    let (table, _) = DeTable::parse_recoverable(&text);
     let mut names = Vec::new();
-    add(&table, "", &mut names);
+    add(table.get_ref(), "", &mut names);
     let base = path.parent().unwrap_or(Path::new(""));
     names.into_iter().map(|name| base.join(name)).collect()
 }
