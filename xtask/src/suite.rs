@@ -8,7 +8,6 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
@@ -26,13 +25,6 @@ const PLANTED: &str = "planted_bugs";
 
 /// Runs this many programs more than there are processors, because most of them mostly wait.
 const WAITING: usize = 1;
-
-/// And up to this many more, each of which begins only while the processors are mostly idle: at
-/// first other steps use them.
-const WHILE_IDLE: usize = 3;
-
-/// The processors are mostly idle if they are for this many hundredths of a second.
-const IDLE_MIN: u64 = 40;
 
 /// The list of the last run's failed tests, relative to the target directory. A line has
 /// a program's name, a tab, and a test's name.
@@ -71,16 +63,21 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     let mut programs = build()?;
     let list = target_dir().join(FAILED);
     let mut at_once = thread::available_parallelism().map_or(1, usize::from) + WAITING;
-    let mut while_idle = WHILE_IDLE;
     if args.failed {
-        (at_once, while_idle) = (1, 0);
+        at_once = 1;
         keep_failed(&mut programs, &fs::read_to_string(&list).context(FAILED)?);
     }
     let (waiting, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
     thread::scope(|scope| {
-        let (waiting, failed) = (&waiting, &failed);
-        for worker in 0..at_once + while_idle {
-            scope.spawn(move || work(waiting, failed, worker >= at_once));
+        for _ in 0..at_once {
+            scope.spawn(|| {
+                while let Some(program) = next() {
+                    if let Some(failure) = failure(&program) {
+                        failed.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+                    }
+                }
+            });
         }
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -92,40 +89,6 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         fs::write(list, failed.iter().map(lines).collect::<Vec<_>>().concat()).context(FAILED)?;
     }
     if failed.is_empty() { Ok(()) } else { bail!("{} test programs failed", failed.len()) }
-}
-
-/// Runs programs until none is `waiting`; each only when the processors are idle if `while_idle`.
-fn work(waiting: &Mutex<VecDeque<Program>>, failed: &Mutex<Vec<Failure>>, while_idle: bool) {
-    let waiting = || waiting.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        while while_idle && !waiting().is_empty() && !are_processors_idle() {}
-        let Some(program) = waiting().pop_front() else { return };
-        if let Some(failure) = failure(&program) {
-            failed.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
-        }
-    }
-}
-
-/// Whether the processors are mostly idle during the next second. One thread measures at a time, so
-/// that each begins a program after those of the others have begun.
-fn are_processors_idle() -> bool {
-    static ONE: Mutex<()> = Mutex::new(());
-    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let before = processor_ticks();
-    thread::sleep(Duration::from_secs(1));
-    let (Some([idle, all]), Some([idle_now, all_now])) = (before, processor_ticks()) else {
-        return false;
-    };
-    (idle_now - idle) * 100 >= IDLE_MIN * (all_now - all)
-}
-
-/// The idle ticks of all processors since the boot, and all ticks, by `/proc/stat`.
-fn processor_ticks() -> Option<[u64; 2]> {
-    let stat = fs::read_to_string("/proc/stat").ok()?;
-    let line = stat.lines().next()?.split_ascii_whitespace().skip(1);
-    let ticks: Vec<u64> = line.map_while(|count| count.parse().ok()).collect();
-    // In the order of proc(5): user, nice, system, idle, iowait, ...
-    Some([*ticks.get(3)?, ticks.iter().take(8).sum()])
 }
 
 /// The lines of [`FAILED`]; one without a test if the program ended before it could name any.
