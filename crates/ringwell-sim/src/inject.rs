@@ -408,8 +408,8 @@ impl World {
         }
         let homes = &self.cluster;
         let counts = |grant: &Grant| self.is_dated(homes.home(grant.shard), grant.true_us);
-        let lost = model.lost_attributions(counts);
-        for wanted in model.dated_attributions(counts).into_iter().chain(lost) {
+        let gone = model.lost_attributions(counts);
+        for wanted in model.dated_attributions(counts).into_iter().chain(gone) {
             let room_us = wanted.next_us.map_or(u64::MAX, |next| next - wanted.true_us);
             let within_us = self.dated_within_us();
             if room_us < 4 * within_us {
