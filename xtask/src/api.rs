@@ -18,7 +18,7 @@ use crate::shell::{self, target_dir};
 /// The time limit for a start.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// More requests than this to one operation find little that fewer do not: for every commit.
+/// The default count for every commit; nightly runs send more.
 const EXAMPLES: &str = "8";
 
 /// A token for this run only, and its SHA-256.

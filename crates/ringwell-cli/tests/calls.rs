@@ -282,6 +282,8 @@ fn bad_input_has_an_answer_and_the_phone_rings_where_it_can() {
     assert_eq!(twilio.post("/t/main/answer", "{\"CallSid\":\"CA1\"}").status, 400);
     let large = format!("CallSid=CE1&Large={}", "x".repeat(100 << 10));
     assert_eq!(twilio.post("/t/main/answer", &large).status, 413);
+    let fields = "&more=".repeat(1_000);
+    assert_eq!(twilio.post("/t/main/answer", &format!("CallSid=CE1{fields}")).status, 413);
     // The server does not read the rest: it answers, or the connection breaks while the sender
     // writes.
     let huge = format!("CallSid=CE1&Large={}", "x".repeat(10 << 20));

@@ -158,6 +158,7 @@ pub struct Node {
     /// Buckets that this node may have served after they had become another's, until that one
     /// holds them.
     stale: RwLock<BTreeSet<u16>>,
+    /// Buckets that this node owns according to others, but not according to its data.
     claimed: RwLock<BTreeSet<u16>>,
     /// Buckets whose pools have lost numbers since the start.
     shrunk: RwLock<BTreeSet<u16>>,
@@ -355,8 +356,7 @@ impl Node {
         stale.retain(|bucket| !held.contains(bucket));
     }
 
-    /// Adds buckets that this node owns according to others, but not according to its data. Returns
-    /// whether one is new.
+    /// Adds buckets that only other nodes call this node's. Returns whether one is new.
     pub fn add_claimed(&self, buckets: &[u16]) -> bool {
         let mut claimed = self.claimed.write().unwrap_or_else(PoisonError::into_inner);
         let before = claimed.len();

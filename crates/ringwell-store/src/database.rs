@@ -221,6 +221,11 @@ impl Database {
             return schema::upgrade(self.schema, self.kind, connection).await;
         };
         file::examine(path)?;
+        if !path.exists() {
+            // It stays empty if this attempt fails: the next one must not take it for damaged.
+            file::mark(path, false)
+                .map_err(|error| FileFault::Unreadable { path: file::lock_of(path), error })?;
+        }
         create_private(path)?;
         let first = async {
             // A pool repeats a connection that fails until its time is over, and hides the reason.
@@ -234,7 +239,7 @@ impl Database {
             self.opened.get_or_init(async || opened).await;
         }
         // The database works without it.
-        if let Err(error) = file::mark_used(path) {
+        if let Err(error) = file::mark(path, true) {
             tracing::warn!(%error, "cannot write beside {}", path.display());
         }
         // The last connection that closes copies the log of changes, which may take long.

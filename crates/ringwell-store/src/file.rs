@@ -79,13 +79,13 @@ pub fn lock_of(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// Records in the lock's file, if there is one, that the database at `path` has been used.
-pub(crate) fn mark_used(path: &Path) -> io::Result<()> {
+/// Records in the lock's file, if there is one, whether the database at `path` has been used.
+pub(crate) fn mark(path: &Path, is_used: bool) -> io::Result<()> {
     let lock = lock_of(path);
-    match fs::metadata(&lock) {
-        Ok(found) if found.len() == 0 => fs::write(lock, USED),
-        _ => Ok(()),
+    if was_used(path) == is_used || !lock.exists() {
+        return Ok(());
     }
+    fs::write(lock, if is_used { USED } else { "" })
 }
 
 fn was_used(path: &Path) -> bool {
@@ -202,7 +202,11 @@ mod tests {
         assert_eq!(fault(&path), "none");
         fs::write(&path, "").unwrap();
         assert!(fault(&path).contains("it is empty"), "{}", fault(&path));
+        // Moved away: a start that is interrupted may leave an empty file.
         fs::remove_file(&path).unwrap();
+        assert_eq!(fault(&path), "none");
+        mark(&path, false).unwrap();
+        fs::write(&path, "").unwrap();
         assert_eq!(fault(&path), "none");
     }
 

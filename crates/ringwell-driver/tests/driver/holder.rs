@@ -8,7 +8,9 @@ use ringwell_core::{Millis, NumberRange, PromoNumber};
 use ringwell_directory::{RingPool, bucket, demo_pools};
 use ringwell_driver::holder::{HolderError, Joined, holder};
 use ringwell_driver::node::{Begun, JournalState};
+use ringwell_driver::store::Gaps;
 use ringwell_driver::{Platform, moves};
+use ringwell_engine::Missing;
 
 use crate::moves::{give, hand_out};
 use crate::pair::{LIFETIME, Links, Pair, Side};
@@ -86,6 +88,34 @@ fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
             }
         }
         assert!(both > 0, "no number was handed out again");
+    });
+}
+
+/// Node b took the buckets of node a, and lost its data: its answers are unknown, and it does not own
+/// the buckets according to its new data.
+#[test]
+fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
+    let platform = Virtual::default();
+    let moved = Pair::new(&platform);
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        give(&moved, 2).await.unwrap();
+        let owners = || moves::copy_owners(&moved.a.node, Vec::new()).unwrap();
+        let (a, b) = (&pair.a, &pair.b);
+        let number = *hand_out(a, 0, 1).values().next().unwrap();
+        // After the lockout, when another visitor may have got the number from node b.
+        let began = Millis(wall(&platform) + 120_000);
+        platform.sleep_until(platform.moment() + Duration::from_mins(5)).await;
+        let mut gaps = Gaps::default();
+        gaps.add(began, Millis(wall(&platform)));
+        b.node.set_gaps(gaps);
+        moves::learn(&platform, &a.node, &a.peers, owners()).await;
+        let at = began.0 + 1000;
+        let elsewhere = ask(a, number, at).await.past;
+        assert!(elsewhere.held.is_some(), "{elsewhere:?}");
+        moves::learn(&platform, &b.node, &b.peers, owners()).await;
+        let lost = ask(a, number, at).await.past;
+        assert_eq!((lost.held, lost.missing), (None, Some(Missing::NotKept)));
     });
 }
 
