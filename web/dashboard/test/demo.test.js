@@ -42,7 +42,8 @@ const slide = (page, id, value) => page.$eval(`#${id}`, (input, to) => {
   input.dispatchEvent(new Event('input', { bubbles: true }));
 }, String(value));
 
-test('a visitor gets a number, the dashboard shows the visitor, and load and slowness are visible', async () => {
+// Opens the shop as a new visitor, and the dashboard in further tabs.
+const visit = async () => {
   const context = await browser.newContext({ userAgent: 'Mozilla/5.0 (X11; Linux x86_64) AppleWebKit/537.36 (KHTML, like Gecko) Chrome/156.0.0.0 Safari/537.36' });
   const shop = await context.newPage();
   await shop.goto(address);
@@ -55,10 +56,25 @@ test('a visitor gets a number, the dashboard shows the visitor, and load and slo
   };
   const dashboard = await follow('#open');
   await dashboard.waitForSelector('text=All is well');
-  const who = await follow('#who');
-  assert.match(await who.textContent('h1'), new RegExp(number));
-  assert.match(await who.textContent('.banner'), /Held by one visitor/);
+  return { context, shop, number, follow, dashboard };
+};
 
+// Visits the shop until the number is a personal one: on a machine that does much else, the server
+// may be late, and then it rightly answers with the overflow number.
+const visitInTime = async () => {
+  for (let tries = 0; ; tries += 1) {
+    const visitor = await visit();
+    const who = await visitor.follow('#who');
+    assert.match(await who.textContent('h1'), new RegExp(visitor.number));
+    const banner = await who.textContent('.banner');
+    if (/Held by one visitor/.test(banner)) return visitor;
+    assert.ok(tries < 5, `five visitors in a row got no number of their own: ${banner}`);
+    await visitor.context.close();
+  }
+};
+
+test('a visitor gets a number, the dashboard shows the visitor, and load and slowness are visible', async () => {
+  const { context, shop, number, follow, dashboard } = await visitInTime();
   await shop.click('#ring');
   const calls = await follow('text=the call with its visitor');
   for (let tries = 0; tries < 40 && !(await calls.textContent('main tbody')).includes('answered'); tries += 1) {

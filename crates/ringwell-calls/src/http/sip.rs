@@ -156,6 +156,13 @@ fn is_name(text: &str) -> bool {
     (1..=NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
+/// A host, perhaps with a port, or a switch's name for one: nothing that would end or extend the SIP
+/// address or the dial string that it is written into.
+fn is_gateway(text: &str) -> bool {
+    is_name(text)
+        && text.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._:[]".contains(&byte))
+}
+
 /// The address in `"Name" <sip:1@host>;tag=2`.
 fn address(text: &str) -> &str {
     let inner = text.split_once('<').and_then(|(_, rest)| rest.split_once('>'));
@@ -249,7 +256,7 @@ async fn route(
 ) -> Result<Response, Problem> {
     let question = Question::read(&body)?;
     let gateway = question.gateway.clone().or(wanted.gateway);
-    if gateway.as_deref().is_some_and(|gateway| !is_name(gateway)) {
+    if gateway.as_deref().is_some_and(|gateway| !is_gateway(gateway)) {
         return Err(Problem::bad_request("gateway: a host, and perhaps a port"));
     }
     let answer = SwitchAnswer { decision: decide(&service, &question).await?, gateway };
@@ -285,7 +292,7 @@ async fn dialplan(
 ) -> Result<Response, Problem> {
     let question = Question::of_freeswitch(&body);
     let decision = decide(&service, &question).await?;
-    let gateway = wanted.gateway.filter(|gateway| is_name(gateway));
+    let gateway = wanted.gateway.filter(|gateway| is_gateway(gateway));
     let context = Form::read(&body).get("Caller-Context").to_owned();
     let document = freeswitch(&SwitchAnswer { decision, gateway }, &context);
     Ok(([(header::CONTENT_TYPE, "text/xml")], document).into_response())

@@ -16,7 +16,7 @@ use toml::de::DeValue;
 
 use super::file::{text, whole};
 use super::limits;
-use super::load::{parse, unreadable};
+use super::load::{parse, read_bytes, unreadable};
 use super::section::Section;
 use super::values::ValueError;
 use crate::cluster::Secret;
@@ -59,7 +59,7 @@ fn read<S>(
     path: &Path,
     secret: impl FnOnce(&mut Section<'_, '_>) -> Option<S>,
 ) -> Result<(ClusterMap, S), Vec<Fault>> {
-    let bytes = std::fs::read(path).map_err(|error| vec![unreadable(path, &error)])?;
+    let bytes = read_bytes(path).map_err(|error| vec![unreadable(path, &error)])?;
     let (source, table) = parse(path, &bytes)?;
     let mut file = Section::new(&source, String::new(), 0, table);
     let version = file.require("version", "write version = 1", whole(&limits::MAP_VERSION));

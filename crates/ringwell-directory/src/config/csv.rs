@@ -10,6 +10,7 @@ use std::sync::Arc;
 use csv::{Reader, StringRecord};
 use ringwell_core::{NumberRange, PoolId};
 
+use super::load::read_bytes;
 use super::pools::{Found, Given, PoolLines, describe, parse_key};
 use super::section::Source;
 use super::values::{ValueError, parse_number, parse_range, parse_seconds};
@@ -41,7 +42,7 @@ pub(super) fn read_lines(
     mut read: impl FnMut(&Line<'_>),
 ) -> Vec<Fault> {
     let source = Source::new(path.display().to_string(), "");
-    match std::fs::read(path) {
+    match read_bytes(path) {
         Ok(text) => read_records(&text, &source, (required, optional), &mut read),
         Err(error) => source.fault(None, String::new(), cannot_read(&error.into())),
     }

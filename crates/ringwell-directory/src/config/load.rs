@@ -3,6 +3,8 @@
 //! Owns their order and the promise that one run finds every fault, except that faults between
 //! pools are found only among pools without a fault.
 
+use std::io;
+use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -35,7 +37,7 @@ pub fn load(
     let mut config = Config::new(PathBuf::new(), cores);
     let mut found = Found::default();
     let has_data = flags.data.is_some() || variables.data.is_some();
-    match std::fs::read(path) {
+    match read_bytes(path) {
         Ok(bytes) => {
             let of_file = read(path, &bytes, cores, has_data, &mut config, &mut found);
             faults.extend(of_file);
@@ -179,8 +181,17 @@ pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable
     }
 }
 
+/// Reads a file that a configuration names. A device, which may have no end, is refused.
+pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_char_device() || kind.is_block_device() {
+        return Err(io::Error::other("it is a device, not a file"));
+    }
+    std::fs::read(path)
+}
+
 /// The fault of a file that cannot be read.
-pub(super) fn unreadable(path: &Path, error: &std::io::Error) -> Fault {
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> Fault {
     Fault {
         file: Some(path.display().to_string()),
         message: format!("cannot be read: {error}"),

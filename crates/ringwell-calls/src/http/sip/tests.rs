@@ -99,6 +99,16 @@ fn freeswitch_gets_a_dialplan_that_tries_all_destinations() {
 }
 
 #[test]
+fn a_gateway_cannot_end_the_address_that_it_is_written_into() {
+    for gateway in ["gw", "trunk_1", "127.0.0.1:5099", "[2001:db8::1]:5060", "sbc.example"] {
+        assert!(is_gateway(gateway), "{gateway}");
+    }
+    for gateway in ["", "<x>", "a;transport=tcp", "a/b", "a,b", "a@b", "a b", "a\"", "a?b"] {
+        assert!(!is_gateway(gateway), "{gateway}");
+    }
+}
+
+#[test]
 fn a_token_may_be_the_password_of_basic() {
     let token = crate::http::calls::token_of;
     assert_eq!(token("Bearer a b").as_deref(), Some("a b"));

@@ -1,12 +1,12 @@
 //! The secret of a cluster: in the cluster file or, better, in a separate file.
 
-use std::io;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use super::Secret;
 use crate::Fault;
 use crate::config::file::text;
+use crate::config::load::read_bytes;
 use crate::config::section::Section;
 use crate::config::values::{ValueError, parse_path};
 
@@ -51,10 +51,8 @@ pub(super) fn skip(file: &mut Section<'_, '_>) {
 /// Editors end files with a line feed, which is not part of the secret.
 pub(in crate::config) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
-    let secret = std::fs::read_to_string(path).map_err(|error| match error.kind() {
-        io::ErrorKind::InvalidData => fault("is not text".to_owned()),
-        _ => fault(format!("cannot be read: {error}")),
-    })?;
+    let bytes = read_bytes(path).map_err(|error| fault(format!("cannot be read: {error}")))?;
+    let secret = String::from_utf8(bytes).map_err(|_| fault("is not text".to_owned()))?;
     Secret::parse(secret.trim_ascii_end()).map_err(fault)
 }
 
