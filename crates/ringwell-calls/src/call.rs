@@ -27,7 +27,8 @@ pub enum Outcome {
 }
 
 /// A report of a provider.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum EventKind {
     /// The call has arrived.
     Started,

@@ -4,6 +4,7 @@
 //! provider's call has one row; an event is written in the same transaction as its change; `place`
 //! of events rises in the order in which they become visible.
 
+mod backlog;
 mod blocks;
 mod change;
 mod group;
@@ -32,7 +33,8 @@ pub use query::{
 };
 pub(crate) use ringing::NO_DESTINATION;
 pub use taps::Tap;
-pub use writer::{Writer, WriterFull};
+pub(crate) use writer::Submitted;
+pub use writer::{Waiting, Writer, WriterFull};
 
 /// The time to wait for the database at startup.
 const OPEN_MAX: Duration = Duration::from_secs(3);

@@ -12,6 +12,7 @@ mod privacy;
 mod taps;
 
 use std::collections::HashSet;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -28,7 +29,9 @@ use crate::attribution::{Attribution, Numbers, Serving};
 use crate::block::Blocks;
 use crate::call::CallEvent;
 use crate::caller::Caller;
-use crate::log::{Applied, CallChange, CallRow, Log, ReportedEvent, Tap, Writer};
+use crate::log::{
+    Applied, CallChange, CallRow, Log, ReportedEvent, Submitted, Tap, Waiting, Writer,
+};
 use crate::number::{called, promo_number};
 use crate::provider::{Refusal, Stir};
 use crate::route::{NoTimeZone, RoutePlan, Routes};
@@ -198,11 +201,43 @@ impl Service {
     /// Stores all reports, and closes the log. Later reports are not stored.
     pub async fn close(&self) {
         if tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await.is_err() {
-            let lost = self.inner.writer.waiting();
-            tracing::error!(lost, "some reports of calls were not stored before the server ended");
+            let Waiting { all, kept } = self.inner.writer.waiting();
+            let lost = all - kept;
+            if lost > 0 {
+                tracing::error!(
+                    lost,
+                    "some reports of calls were not stored before the server ended"
+                );
+            } else {
+                tracing::warn!(reports = kept, "reports of calls wait for the next start");
+            }
         }
         if tokio::time::timeout(LOG_CLOSE_MAX, self.inner.log.close()).await.is_err() {
             tracing::warn!("the call log was not closed in time; the next start completes that");
+        }
+    }
+
+    /// Keeps reports in the file at `path` while the log cannot store them, and takes up those that
+    /// an earlier process left there.
+    pub fn keep_in(&self, path: &Path) {
+        let changes = match self.inner.writer.keep_in(path) {
+            Ok(changes) => changes,
+            Err(error) => {
+                let file = path.display();
+                tracing::error!(%error, %file, "reports of calls that wait cannot be read");
+                return;
+            }
+        };
+        if !changes.is_empty() {
+            tracing::info!(reports = changes.len(), "reports of calls waited for the call log");
+        }
+        for (change, applied) in changes {
+            let service = self.clone();
+            self.inner.runtime.spawn(async move {
+                if let Ok(applied) = applied.await {
+                    service.complete(&change, &applied);
+                }
+            });
         }
     }
 
@@ -430,10 +465,12 @@ impl Service {
         }
     }
 
-    /// Submits `change` to the writer; returns whether it was stored by `until`. It is stored later
-    /// if necessary, and missing facts are then looked up.
+    /// Submits `change` to the writer; returns whether it was stored by `until`, in the log or in the
+    /// file of those that wait for it. It is stored later if necessary, and missing facts are then
+    /// looked up.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
-        let Ok(answer) = self.inner.writer.submit(change.clone()) else {
+        let Ok(Submitted { applied, kept }) = self.inner.writer.submit_report(change.clone())
+        else {
             if let Some(left_out) = NOT_LOGGED.pass() {
                 tracing::error!(
                     call = change.id(),
@@ -445,13 +482,19 @@ impl Service {
         };
         let service = self.clone();
         let stored = tokio::spawn(async move {
-            let applied = answer.await.ok();
+            let applied = applied.await.ok();
             if let Some(applied) = &applied {
                 service.complete(&change, applied);
             }
             applied.is_some()
         });
-        matches!(tokio::time::timeout_at(until, stored).await, Ok(Ok(true)))
+        let is_safe = async {
+            tokio::select! {
+                stored = stored => matches!(stored, Ok(true)),
+                Ok(()) = kept => true,
+            }
+        };
+        tokio::time::timeout_at(until, is_safe).await.unwrap_or(false)
     }
 
     /// Starts the search for the visitor of a call without one.

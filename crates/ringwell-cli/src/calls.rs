@@ -4,6 +4,7 @@
 //! management gets the paths of calls.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::{self, JoinHandle};
 
@@ -35,6 +36,8 @@ pub(crate) struct Running {
     address: String,
     /// Settings that cannot change before a restart.
     fixed: (Listen, Option<Database>),
+    /// The file of reports that wait for the call log.
+    waiting: PathBuf,
     end: Mutex<Option<oneshot::Sender<()>>>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
@@ -144,14 +147,18 @@ impl Running {
             lookup: [config.management.lookup_sha256.clone(), lookup].into(),
         };
         let fixed = (settings.listen.clone(), settings.database.clone());
-        Ok(Arc::new(Self { service, tokens, node, address, fixed, end, thread }))
+        let waiting = config.data.join("calls-waiting.jsonl");
+        Ok(Arc::new(Self { service, tokens, node, address, fixed, waiting, end, thread }))
     }
 
     /// Reports that the node serves, so that it can be queried from now on. Returns the paths of
     /// calls for its management.
     pub(crate) fn attach(&self, node: &Handle) -> Router {
         // Each shard's thread has a handle to the same node.
-        let _ = self.node.node.set(node.clone());
+        if self.node.node.set(node.clone()).is_ok() {
+            // By now the data directory is locked.
+            self.service.keep_in(&self.waiting);
+        }
         let service = self.service.clone();
         node.on_taps(move |number| service.tapped(number));
         self.node.serves.send_replace(true);

@@ -149,8 +149,13 @@ fn a_busy_pool_grows_by_steps_up_to_its_limit_and_returns_unused_numbers() {
     assert_eq!((&tried["before"], &tried["after"]), (&SIZE.into(), &(SIZE / 10).into()));
     assert_eq!(managed.size(), SIZE, "it was only tried");
     let given = post(&mut managed.operator, &path, &Value::Null);
-    assert_eq!((&given["before"], &given["after"]), (&SIZE.into(), &(SIZE / 10).into()));
-    assert_eq!(managed.size(), SIZE / 10);
+    assert_eq!(given["before"], SIZE);
+    // On a busy machine the pool may grow once more, by the load of a second ago.
+    let until = Instant::now() + PATIENCE;
+    while managed.size() != SIZE / 10 {
+        assert!(Instant::now() < until, "{} of {SIZE}, {given}", managed.size());
+        post(&mut managed.operator, &path, &Value::Null);
+    }
     managed.server.stop();
 }
 

@@ -231,15 +231,19 @@ fn a_number_returns_after_its_lockout_and_not_before() {
     let site = Site::new(pools(1, 1, lifetime), "");
     let server = Server::start(site.serve(&[]));
     let mut client = server.client();
+    let mut soonest = Duration::MAX;
     for _ in 0..3 {
         let since = take(&mut client, &site.pools[0]);
         let (at_most, at_least) = until_free(&mut client, &site.pools[0], since);
         assert!(at_most >= lifetime, "after {at_most:?}");
-        assert!(at_least <= lifetime + LATE, "after {at_least:?}");
-        assert!(batch::release(&mut client, site.pools[0].first));
+        soonest = soonest.min(at_least);
+        // A slow machine may reach the end of this lockout first.
+        batch::release(&mut client, site.pools[0].first);
         // It is free from the next millisecond on.
         thread::sleep(Duration::from_millis(2));
     }
+    // A busy machine delays a request, but not each of them.
+    assert!(soonest <= lifetime + LATE, "after {soonest:?}");
 }
 
 #[test]
@@ -249,12 +253,14 @@ fn a_restart_neither_ends_nor_extends_a_lockout() {
     for is_killed in [true, false] {
         let server = Server::start(site.serve(&[]));
         let since = take(&mut server.client(), &site.pools[0]);
+        // A lockout that began again with the restart would last longer by this time.
+        thread::sleep(lifetime / 2);
         server.end(is_killed);
         let server = Server::start(site.serve(&[]));
         let mut client = server.client();
         let (at_most, at_least) = until_free(&mut client, &site.pools[0], since);
         assert!(at_most >= lifetime, "after {at_most:?}");
-        assert!(at_least <= lifetime + LATE, "after {at_least:?}");
+        assert!(at_least < lifetime + lifetime / 2, "after {at_least:?}");
         assert!(batch::release(&mut client, site.pools[0].first));
         server.stop();
     }

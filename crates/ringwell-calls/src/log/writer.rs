@@ -1,8 +1,12 @@
 //! The only writer of calls: stores waiting changes together.
 //!
-//! While the database is unavailable, changes wait and none is lost as long as there is room; each
-//! waits until it is stored or the process ends.
+//! While the database is unavailable, changes wait in memory and in a file ([`Backlog`]), and none is
+//! lost as long as there is room.
 
+use std::collections::VecDeque;
+use std::io;
+use std::path::Path;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use ringwell_core::Millis;
@@ -10,6 +14,7 @@ use ringwell_store::Repeated;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::Instant;
 
+use super::backlog::Backlog;
 use super::change::{Applied, CallChange, apply};
 use super::group::Group;
 use super::{Log, LogError};
@@ -27,13 +32,24 @@ const INTERVAL: Duration = Duration::from_millis(10);
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
 
 static NOT_STORED: Repeated = Repeated::new();
+static NOT_KEPT: Repeated = Repeated::new();
 
 /// A handle for submitting changes to the writer.
 #[derive(Clone, Debug)]
 pub struct Writer {
     jobs: mpsc::Sender<Job>,
-    /// Changes that are submitted and not yet stored.
-    waiting: watch::Sender<usize>,
+    waiting: watch::Sender<Waiting>,
+    /// Where changes are kept that the database cannot store, once that is known.
+    backlog: SharedBacklog,
+}
+
+/// The count of changes that are submitted and not yet stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Waiting {
+    /// All of them.
+    pub all: usize,
+    /// Those that are also in the file, so that the next process stores them.
+    pub kept: usize,
 }
 
 /// Too many changes are waiting, so no more are accepted.
@@ -45,7 +61,22 @@ pub struct WriterFull;
 struct Job {
     change: CallChange,
     reply: oneshot::Sender<Applied>,
+    /// Completed when the change is in the file; `None` if it is.
+    kept: Option<oneshot::Sender<()>>,
 }
+
+/// The progress of a submitted change.
+#[derive(Debug)]
+pub(crate) struct Submitted {
+    /// Completes when the change is stored.
+    pub(crate) applied: oneshot::Receiver<Applied>,
+    /// Completes when the database cannot store the change now, and it has been written to the file
+    /// instead.
+    pub(crate) kept: oneshot::Receiver<()>,
+}
+
+/// The file; unset until it is known where it is.
+type SharedBacklog = Arc<OnceLock<Mutex<Backlog>>>;
 
 impl Writer {
     /// A writer of `log` on the present runtime, and its counter, which changes after each
@@ -56,20 +87,45 @@ impl Writer {
         stored: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let (sender, jobs) = mpsc::channel(QUEUE_MAX);
-        let writer = Self { jobs: sender, waiting: watch::Sender::new(0) };
-        tokio::spawn(run(log, jobs, writer.waiting.clone(), now, stored));
+        let (waiting, backlog) = (watch::Sender::default(), Arc::default());
+        let writer = Self { jobs: sender, waiting, backlog };
+        let (held, of) = (VecDeque::new(), writer.clone());
+        let run = Run { log, held, alone: 0, waiting: of.waiting, backlog: of.backlog };
+        tokio::spawn(run.run(jobs, now, stored));
         writer
+    }
+
+    /// Keeps changes in the file at `path` while the database cannot store them, and submits those
+    /// that an earlier process left there.
+    ///
+    /// # Errors
+    /// If the file cannot be read: then changes wait in memory only.
+    pub fn keep_in(
+        &self,
+        path: &Path,
+    ) -> io::Result<Vec<(CallChange, oneshot::Receiver<Applied>)>> {
+        let (backlog, changes) = Backlog::open(path)?;
+        if self.backlog.set(Mutex::new(backlog)).is_err() {
+            return Ok(Vec::new());
+        }
+        let mut submitted = Vec::new();
+        for change in changes {
+            // What does not fit into the queue stays in the file for the next process.
+            let Ok(applied) = self.enqueue(change.clone(), None) else { break };
+            submitted.push((change, applied));
+        }
+        Ok(submitted)
     }
 
     /// Waits until everything that was submitted before is stored.
     pub async fn finish(&self) {
         // This end of the channel stays open as long as `self` exists.
-        let _ = self.waiting.subscribe().wait_for(|waiting| *waiting == 0).await;
+        let _ = self.waiting.subscribe().wait_for(|waiting| waiting.all == 0).await;
     }
 
     /// The count of changes that are not yet stored.
     #[must_use]
-    pub fn waiting(&self) -> usize {
+    pub fn waiting(&self) -> Waiting {
         *self.waiting.borrow()
     }
 
@@ -79,78 +135,163 @@ impl Writer {
     /// # Errors
     /// [`WriterFull`].
     pub fn submit(&self, change: CallChange) -> Result<oneshot::Receiver<Applied>, WriterFull> {
+        Ok(self.submit_report(change)?.applied)
+    }
+
+    /// The same, for a submitter that only needs to know that the change is not lost.
+    pub(crate) fn submit_report(&self, change: CallChange) -> Result<Submitted, WriterFull> {
+        let (keep, kept) = oneshot::channel();
+        Ok(Submitted { applied: self.enqueue(change, Some(keep))?, kept })
+    }
+
+    fn enqueue(
+        &self,
+        change: CallChange,
+        kept: Option<oneshot::Sender<()>>,
+    ) -> Result<oneshot::Receiver<Applied>, WriterFull> {
         let (reply, answer) = oneshot::channel();
         let slot = self.jobs.try_reserve().map_err(|_| WriterFull)?;
-        self.waiting.send_modify(|waiting| *waiting += 1);
-        slot.send(Job { change, reply });
+        let is_accepted = self.waiting.send_if_modified(|waiting| {
+            let has_room = waiting.all < QUEUE_MAX;
+            waiting.all += usize::from(has_room);
+            waiting.kept += usize::from(has_room && kept.is_none());
+            has_room
+        });
+        if !is_accepted {
+            return Err(WriterFull);
+        }
+        slot.send(Job { change, reply, kept });
         Ok(answer)
     }
 }
 
-async fn run(
+/// The writer's task.
+struct Run {
     log: Log,
-    mut jobs: mpsc::Receiver<Job>,
-    waiting: watch::Sender<usize>,
-    now: impl Fn() -> Millis,
-    stored: impl Fn(),
-) {
-    let mut group = Vec::with_capacity(GROUP_MAX);
-    let mut next = Instant::now();
-    while jobs.recv_many(&mut group, GROUP_MAX).await > 0 {
-        tokio::time::sleep_until(next).await;
-        while group.len() < GROUP_MAX
-            && let Ok(job) = jobs.try_recv()
-        {
-            group.push(job);
-        }
-        next = Instant::now() + INTERVAL;
-        let count = group.len();
-        store(&log, &now, &mut group, &waiting).await;
-        waiting.send_modify(|waiting| *waiting -= count);
-        stored();
-    }
+    /// The changes received, oldest first.
+    held: VecDeque<Job>,
+    /// The count of the next changes that are stored one by one, because one of them was refused.
+    alone: usize,
+    waiting: watch::Sender<Waiting>,
+    backlog: SharedBacklog,
 }
 
-/// Stores all of `group`; returns when it is empty. `all` counts the changes that wait, of this group
-/// and after it.
-async fn store(
-    log: &Log,
-    now: &impl Fn() -> Millis,
-    group: &mut Vec<Job>,
-    all: &watch::Sender<usize>,
-) {
-    let mut pause = PAUSE.0;
-    loop {
-        let changes = group.iter().map(|job| &job.change);
-        match together(log, now(), changes).await {
-            Ok(applied) => {
-                for (job, applied) in group.drain(..).zip(applied) {
-                    // A submitter that has gone needs no answer.
-                    let _ = job.reply.send(applied);
-                }
-                return;
+impl Run {
+    async fn run(
+        mut self,
+        mut jobs: mpsc::Receiver<Job>,
+        now: impl Fn() -> Millis,
+        stored: impl Fn(),
+    ) {
+        let mut next = Instant::now();
+        let mut pause = PAUSE.0;
+        loop {
+            if self.held.is_empty() {
+                let Some(job) = jobs.recv().await else { return };
+                self.held.push_back(job);
             }
-            Err(error) if !error.is_transient() && group.len() > 1 => {
-                tracing::warn!(%error, "a change of a call was refused; storing one by one");
-                for job in std::mem::take(group) {
-                    Box::pin(store(log, now, &mut vec![job], all)).await;
-                }
-                return;
+            tokio::time::sleep_until(next).await;
+            while let Ok(job) = jobs.try_recv() {
+                self.held.push_back(job);
             }
-            Err(error) if !error.is_transient() => {
-                let calls: Vec<String> = group.drain(..).map(|job| job.change.id()).collect();
-                tracing::error!(%error, ?calls, "a change of a call cannot be stored");
-                return;
-            }
-            Err(error) => {
-                if let Some(left_out) = NOT_STORED.pass() {
-                    let waiting = *all.borrow();
-                    not_stored(log, &error, waiting, left_out);
-                }
-                tokio::time::sleep(pause).await;
+            next = Instant::now() + INTERVAL;
+            if self.store(now()).await {
+                pause = PAUSE.0;
+                stored();
+            } else {
+                next = Instant::now() + pause;
                 pause = (pause * 2).min(PAUSE.1);
             }
         }
+    }
+
+    /// Stores the oldest changes; returns whether the database answered.
+    async fn store(&mut self, now: Millis) -> bool {
+        let most = if self.alone > 0 { 1 } else { GROUP_MAX };
+        let count = self.held.len().min(most);
+        let changes = self.held.iter().take(count).map(|job| &job.change);
+        match together(&self.log, now, changes).await {
+            Ok(applied) => {
+                let done: Vec<Job> = self.held.drain(..count).collect();
+                self.done(&done).await;
+                for (job, applied) in done.into_iter().zip(applied) {
+                    // A submitter that has gone needs no answer.
+                    let _ = job.reply.send(applied);
+                }
+            }
+            Err(error) if !error.is_transient() && count > 1 => {
+                tracing::warn!(%error, "a change of a call was refused; storing one by one");
+                self.alone = count;
+            }
+            Err(error) if !error.is_transient() => {
+                let done: Vec<Job> = self.held.drain(..count).collect();
+                let calls: Vec<String> = done.iter().map(|job| job.change.id()).collect();
+                tracing::error!(%error, ?calls, "a change of a call cannot be stored");
+                self.done(&done).await;
+            }
+            Err(error) => {
+                if let Some(left_out) = NOT_STORED.pass() {
+                    let waiting = self.waiting.borrow().all;
+                    not_stored(&self.log, &error, waiting, left_out);
+                }
+                self.keep().await;
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The changes `done` wait no more.
+    async fn done(&mut self, done: &[Job]) {
+        self.alone = self.alone.saturating_sub(done.len());
+        let kept = done.iter().filter(|job| job.kept.is_none()).count();
+        if kept > 0
+            && let Some(Err(error)) = self.with_backlog(move |file| file.stored(kept)).await
+        {
+            tracing::warn!(%error, "the file of reports of calls that waited was not removed");
+        }
+        self.waiting.send_modify(|waiting| {
+            waiting.all -= done.len();
+            waiting.kept -= kept;
+        });
+    }
+
+    /// Writes the changes that are in memory only to the file.
+    async fn keep(&mut self) {
+        let new: Vec<&Job> = self.held.iter().filter(|job| job.kept.is_some()).collect();
+        let (lines, count) = (Backlog::lines(new.iter().map(|job| &job.change)), new.len());
+        if count == 0 {
+            return;
+        }
+        match self.with_backlog(move |file| file.keep(&lines, count)).await {
+            Some(Ok(())) => {}
+            Some(Err(error)) => {
+                if let Some(left_out) = NOT_KEPT.pass() {
+                    tracing::error!(%error, left_out, "reports of calls wait in memory only");
+                }
+                return;
+            }
+            None => return,
+        }
+        for job in &mut self.held {
+            // A submitter that has gone needs no answer.
+            let _ = job.kept.take().map(|kept| kept.send(()));
+        }
+        self.waiting.send_modify(|waiting| waiting.kept += count);
+    }
+
+    /// The result of `work` on the file; `None` without one. Runs on another thread, because callers
+    /// must not wait for a slow disk.
+    async fn with_backlog<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Backlog) -> T + Send + 'static,
+    ) -> Option<T> {
+        let backlog = Arc::clone(&self.backlog);
+        let work = move || {
+            let mut backlog = backlog.get()?.lock().unwrap_or_else(PoisonError::into_inner);
+            Some(work(&mut backlog))
+        };
+        tokio::task::spawn_blocking(work).await.ok()?
     }
 }
 

@@ -111,9 +111,56 @@ fn a_server_with_a_damaged_call_log_stops_in_time() {
     let number = board.visitor("17");
     let form = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
     assert_eq!(Provider::twilio(&board.phone).post("/t/main/answer", &form).status, 200);
-    // Waits for the log for a while; the report cannot be stored.
+    // Waits for the log for a while; the next process stores the report.
     let said = board.server.stop();
-    assert!(said.contains("some reports of calls were not stored"), "{said}");
+    assert!(said.contains("reports of calls wait for the next start"), "{said}");
+}
+
+/// Moves the damaged log away.
+fn repair(site: &Site) {
+    let log = site.data().join("calls.sqlite");
+    fs::rename(&log, log.with_extension("damaged")).unwrap();
+}
+
+#[test]
+fn reports_that_wait_for_the_call_log_survive_the_process() {
+    let board = damaged();
+    let number = board.visitor("17");
+    let twilio = Provider::twilio(&board.phone);
+    let ring = format!("CallSid=CA1&CallStatus=ringing&From=%2B14155551234&To=%2B1{number}");
+    assert_eq!(twilio.post("/t/main/answer", &ring).status, 200);
+    // Accepted although the log cannot store it, and soon: providers give up after some seconds.
+    let began = Instant::now();
+    let ended = twilio.post("/t/main/status", "CallSid=CA1&CallStatus=completed&CallDuration=9");
+    assert!(ended.status < 300, "{}", ended.status);
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+    board.server.kill();
+
+    let Switchboard { site, .. } = board;
+    let waiting = site.data().join("calls-waiting.jsonl");
+    let mode =
+        std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&waiting).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    // Still damaged: more is added, also by an orderly stop.
+    let server = Server::start(site.serve(&[]));
+    let phone = Phone::at(&server);
+    let ring = format!("CallSid=CA2&CallStatus=ringing&From=%2B14155551234&To=%2B1{number}");
+    assert_eq!(Provider::twilio(&phone).post("/t/main/answer", &ring).status, 200);
+    server.stop();
+
+    repair(&site);
+    let server = Server::start(site.serve(&[]));
+    let phone = Phone::at(&server);
+    let board = Switchboard { site, server, phone };
+    let call = board.call("CA1", |call| call["attribution"]["outcome"] == "allocated");
+    assert_eq!(call["state"], "ended", "{call}");
+    board.call("CA2", |call| call["attribution"]["outcome"] == "allocated");
+    assert_eq!(board.get("/v1/calls?limit=100").json()["calls"].as_array().unwrap().len(), 2);
+    let until = Instant::now() + Duration::from_secs(10);
+    while waiting.exists() {
+        assert!(Instant::now() < until, "the file is not needed any more");
+        std::thread::sleep(Duration::from_millis(20));
+    }
 }
 
 #[test]

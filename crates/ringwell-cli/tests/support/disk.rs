@@ -4,6 +4,9 @@ use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// A small file system, unmounted at the end.
 #[derive(Debug)]
@@ -31,6 +34,23 @@ impl Disk {
         for size in [1 << 16, 1 << 12] {
             while file.write_all(&vec![1; size]).is_ok() {}
         }
+    }
+
+    /// Runs `act`, and uses up space that the server frees meanwhile.
+    pub(crate) fn kept_full<T>(&self, act: impl FnOnce() -> T) -> T {
+        let (is_over, until) = (AtomicBool::new(false), Instant::now() + Duration::from_secs(30));
+        thread::scope(|scope| {
+            self.fill();
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Relaxed) && Instant::now() < until {
+                    self.fill();
+                    thread::sleep(Duration::from_millis(1));
+                }
+            });
+            let done = act();
+            is_over.store(true, Ordering::Relaxed);
+            done
+        })
     }
 
     pub(crate) fn make_room(&self) {

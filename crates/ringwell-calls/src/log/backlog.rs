@@ -1,0 +1,206 @@
+//! Changes that wait for the call log, in a file: `calls-waiting.jsonl` in the data directory.
+//!
+//! Exists only while the log's database cannot store them, so that they survive the end of the
+//! process. Invariant: the file has every change that was reported as kept, until it is stored.
+//! A change may be applied twice, which has no effect.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use ringwell_core::Millis;
+use serde::{Deserialize, Serialize};
+
+use super::change::{CallChange, ReportedEvent};
+use crate::attribution::Attribution;
+use crate::call::{CallEvent, EventKind};
+use crate::caller::Caller;
+use crate::provider::Stir;
+
+/// The first line, with the version of the format.
+const HEAD: &str = "{\"calls_waiting\":1}";
+
+/// The file.
+#[derive(Debug)]
+pub(super) struct Backlog {
+    path: PathBuf,
+    /// The changes in it that are not stored.
+    count: usize,
+}
+
+/// A change, as a line of JSON. Times are milliseconds since 1970.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Line {
+    account: String,
+    provider: String,
+    provider_call: String,
+    events: Vec<Event>,
+    seen: Option<u64>,
+    number: Option<String>,
+    caller: Option<Caller>,
+    destination: Option<String>,
+    stir: Option<Stir>,
+    attribution: Option<Attribution>,
+    looked_up: Option<(Option<String>, u64)>,
+    blocked: Option<String>,
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Event {
+    key: String,
+    kind: EventKind,
+    at: u64,
+    talk_seconds: Option<u32>,
+    received: u64,
+}
+
+impl From<&CallChange> for Line {
+    fn from(change: &CallChange) -> Self {
+        let CallChange {
+            account,
+            provider,
+            provider_call,
+            events,
+            seen,
+            number,
+            caller,
+            destination,
+            stir,
+            attribution,
+            looked_up,
+            blocked,
+        } = change.clone();
+        let event = |ReportedEvent { event, received }| {
+            let CallEvent { key, kind, at, talk_seconds } = event;
+            Event { key, kind, at: at.0, talk_seconds, received: received.0 }
+        };
+        Self {
+            account,
+            provider,
+            provider_call,
+            events: events.into_iter().map(event).collect(),
+            seen: seen.map(|at| at.0),
+            number,
+            caller,
+            destination,
+            stir,
+            attribution,
+            looked_up: looked_up.map(|(number, at)| (number, at.0)),
+            blocked,
+        }
+    }
+}
+
+impl From<Line> for CallChange {
+    fn from(line: Line) -> Self {
+        let event = |Event { key, kind, at, talk_seconds, received }| {
+            let event = CallEvent { key, kind, at: Millis(at), talk_seconds };
+            ReportedEvent { event, received: Millis(received) }
+        };
+        Self {
+            account: line.account,
+            provider: line.provider,
+            provider_call: line.provider_call,
+            events: line.events.into_iter().map(event).collect(),
+            seen: line.seen.map(Millis),
+            number: line.number,
+            caller: line.caller,
+            destination: line.destination,
+            stir: line.stir,
+            attribution: line.attribution,
+            looked_up: line.looked_up.map(|(number, at)| (number, Millis(at))),
+            blocked: line.blocked,
+        }
+    }
+}
+
+impl Backlog {
+    /// The file at `path`, with the changes that an earlier process left there. Changes that cannot
+    /// be read are reported, and the file is kept under another name.
+    ///
+    /// # Errors
+    /// If the file cannot be read.
+    pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<CallChange>)> {
+        let empty = Self { path: path.to_owned(), count: 0 };
+        let file = match File::open(path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok((empty, Vec::new()));
+            }
+            Err(error) => return Err(error),
+        };
+        let (mut changes, mut unread) = (Vec::new(), 0_usize);
+        for (nth, line) in BufReader::new(file).split(b'\n').enumerate() {
+            let line = line?;
+            if line.is_empty() {
+                continue;
+            }
+            match serde_json::from_slice::<Line>(&line) {
+                Ok(line) => changes.push(line.into()),
+                Err(_) if nth == 0 && line == HEAD.as_bytes() => {}
+                Err(_) => unread += 1,
+            }
+        }
+        if unread > 0 {
+            let aside = path.with_extension("unread");
+            fs::copy(path, &aside)?;
+            // The last line is incomplete if the process ended while it was written: it was not
+            // reported as kept.
+            tracing::warn!(
+                lines = unread,
+                file = %aside.display(),
+                "some reports of calls that waited for the call log cannot be read; the file was copied"
+            );
+        }
+        if changes.is_empty() {
+            fs::remove_file(path)?;
+        }
+        Ok((Self { count: changes.len(), ..empty }, changes))
+    }
+
+    /// Adds `count` changes durably, as [`Self::lines`] of them.
+    ///
+    /// # Errors
+    /// If they cannot be written; some may be in the file.
+    pub(super) fn keep(&mut self, lines: &[u8], count: usize) -> io::Result<()> {
+        let is_new = !self.path.exists();
+        let mut options = OpenOptions::new();
+        let mut file = options.append(true).create(true).mode(0o600).open(&self.path)?;
+        // A line that an earlier attempt left incomplete must not swallow the next one.
+        let begin = if is_new { HEAD } else { "" };
+        file.write_all(&[begin.as_bytes(), b"\n", lines].concat())?;
+        file.sync_data()?;
+        if is_new && let Some(folder) = self.path.parent() {
+            File::open(folder)?.sync_all()?;
+        }
+        self.count += count;
+        Ok(())
+    }
+
+    /// The lines of these changes in the file.
+    pub(super) fn lines<'a>(changes: impl Iterator<Item = &'a CallChange>) -> Vec<u8> {
+        let mut lines = Vec::new();
+        for change in changes {
+            // Fails only for maps whose keys are not text; there are none.
+            let _ = serde_json::to_writer(&mut lines, &Line::from(change));
+            lines.push(b'\n');
+        }
+        lines
+    }
+
+    /// Notes that so many of its changes are stored. The file is removed with the last one.
+    ///
+    /// # Errors
+    /// If it cannot be removed: its changes are applied again, without effect.
+    pub(super) fn stored(&mut self, count: usize) -> io::Result<()> {
+        assert!(count <= self.count, "more changes are stored than were kept");
+        self.count -= count;
+        if count > 0 && self.count == 0 { fs::remove_file(&self.path) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,90 @@
+use proptest::prelude::*;
+
+use super::*;
+
+fn change(call: &str) -> CallChange {
+    let event = CallEvent {
+        key: "ended".to_owned(),
+        kind: EventKind::Ended(Some(crate::call::Outcome::Busy)),
+        at: Millis(5),
+        talk_seconds: Some(3),
+    };
+    CallChange {
+        account: "main".to_owned(),
+        provider: "twilio".to_owned(),
+        provider_call: call.to_owned(),
+        events: vec![ReportedEvent { event, received: Millis(6) }],
+        seen: Some(Millis(7)),
+        number: Some("+12125550000".to_owned()),
+        caller: Some(Caller::Hash("h".to_owned())),
+        destination: Some("+18005550199".to_owned()),
+        stir: Some(Stir { verstat: Some("TN".to_owned()), attestation: None }),
+        attribution: Some(Attribution { problem: Some("p".to_owned()), ..Attribution::default() }),
+        looked_up: Some((None, Millis(8))),
+        blocked: Some("b".to_owned()),
+    }
+}
+
+fn keep(backlog: &mut Backlog, changes: &[CallChange]) {
+    backlog.keep(&Backlog::lines(changes.iter()), changes.len()).unwrap();
+}
+
+#[test]
+fn kept_changes_are_read_by_the_next_process_until_all_are_stored() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waiting.jsonl");
+    let (mut backlog, before) = Backlog::open(&path).unwrap();
+    assert!(before.is_empty() && !path.exists());
+    let all = [change("CA1"), change("CA2"), CallChange::default()];
+    keep(&mut backlog, &all[..2]);
+    keep(&mut backlog, &all[2..]);
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&path).unwrap().permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let (mut next, changes) = Backlog::open(&path).unwrap();
+    assert_eq!(changes, all);
+    next.stored(1).unwrap();
+    assert!(path.exists());
+    next.stored(2).unwrap();
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_line_of_another_format_is_reported_and_the_file_is_copied() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waiting.jsonl");
+    let line = String::from_utf8(Backlog::lines([change("CA1")].iter())).unwrap();
+    fs::write(&path, format!("{HEAD}\n{line}{{\"of\":\"the future\"}}\n")).unwrap();
+    let (_, changes) = Backlog::open(&path).unwrap();
+    assert_eq!(changes, [change("CA1")]);
+    assert!(path.exists() && folder.path().join("waiting.unread").exists());
+    fs::write(&path, "{\"calls_waiting\":2}\n").unwrap();
+    assert!(Backlog::open(&path).unwrap().1.is_empty());
+    assert!(!path.exists(), "nothing in it is waiting");
+}
+
+proptest! {
+    /// The process may end while the file is written.
+    #[test]
+    fn a_file_cut_off_anywhere_has_the_changes_before(calls in 1_usize..5, cut in 0.0..1.0_f64) {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("waiting.jsonl");
+        let (mut backlog, _) = Backlog::open(&path).unwrap();
+        let all: Vec<CallChange> = (0..calls).map(|call| change(&format!("CA{call}"))).collect();
+        for one in &all {
+            keep(&mut backlog, std::slice::from_ref(one));
+        }
+        let whole = fs::read(&path).unwrap();
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss,
+            reason = "a place in a small file")]
+        let at = (whole.len() as f64 * cut) as usize;
+        fs::write(&path, &whole[..at]).unwrap();
+        let lines = whole[..at].split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{\"account"));
+        let complete = lines.filter(|line| serde_json::from_slice::<Line>(line).is_ok()).count();
+        let (mut next, changes) = Backlog::open(&path).unwrap();
+        prop_assert_eq!(&changes, &all[..complete]);
+        // What is added after an incomplete line is not lost.
+        keep(&mut next, &[change("after")]);
+        let (_, changes) = Backlog::open(&path).unwrap();
+        prop_assert_eq!(changes.last(), Some(&change("after")));
+    }
+}
