@@ -71,6 +71,9 @@ bugs! {
     RecordsStayBehind "records-stay-behind";
     /// Lost periods do not concern numbers that came to the shard within them.
     OwnGapsForgotten "own-gaps-forgotten";
+    /// A shard that lacks the record of its newest allocation, and may have missed later ones, does
+    /// not report that.
+    UnreadUnreported "unread-unreported";
     /// Look-ups do not learn from other shards when a visitor's number went out again.
     EndsStayBehind "ends-stay-behind";
     /// Lifetimes are not lengthened, although shard time is rounded down.

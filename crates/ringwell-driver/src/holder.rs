@@ -124,10 +124,12 @@ struct Later {
 /// Allocations that a shard may have made and does not know any more.
 struct Gap {
     missing: Missing,
-    /// The newest allocation that the shard knows, if another one made it.
+    /// The newest allocation that the shard knows, if another one made it: its time there.
     newest: Option<Millis>,
+    /// The time of that allocation by the wall clock, once its record is found.
+    newest_wall: Option<Millis>,
     /// See [`Past::lost_until`].
-    until: Option<Millis>,
+    lost_until: Option<Millis>,
 }
 
 /// The record of an allocation at the shard that made it.
@@ -149,7 +151,7 @@ impl LookUp<'_> {
         let of_owner = of_owner.filter(|(_, past)| !past.is_doubted);
         if of_owner.is_none() && !unreachable.is_empty() {
             // A shard that cannot be reached may have handed it out since.
-            gaps.push(Gap { missing: Missing::NotKept, newest: None, until: None });
+            gaps.push(Gap::unknown());
         }
         let of_owner = of_owner.and_then(|(_, past)| past.held.as_ref());
         let present = of_owner.filter(|held| held.next_allocated_at.is_none());
@@ -185,7 +187,10 @@ impl LookUp<'_> {
             Some(held) if is_certain => (Some(held), None),
             // That the lockout ran proves nothing: it may have been ended at another shard, or
             // lengthened here since.
-            Some(held) => Gap::judge(&gaps, held),
+            Some(held) => {
+                self.date(&mut gaps, &answers).await?;
+                Gap::judge(&gaps, held)
+            }
             None => (None, gaps.first().map(|gap| gap.missing)),
         };
         let is_unread = held.as_ref().is_some_and(|held| held.pool.is_none() && took_long);
@@ -199,6 +204,20 @@ impl LookUp<'_> {
             held.next_allocated_at = nexts.into_iter().chain(held.next_allocated_at).min();
         }
         Ok(Joined { past, unreachable })
+    }
+
+    /// Finds out when allocations were made that shards received at an unknown time.
+    async fn date(&self, gaps: &mut [Gap], answers: &[PastAllocation]) -> Result<(), HolderError> {
+        for gap in gaps {
+            let Some(newest) = gap.newest else { continue };
+            let mut known = answers.iter().filter(|held| held.pool.is_some());
+            let found = match known.find(|held| held.allocated_at == newest) {
+                Some(found) => Some(found.allocated_wall),
+                None => self.record(newest).await?.found.map(|found| found.allocated_wall),
+            };
+            gap.newest_wall = found;
+        }
+        Ok(())
     }
 
     /// Corrects `past` by allocations that came later, whose times only the shards that made them
@@ -260,7 +279,13 @@ impl LookUp<'_> {
 impl Gap {
     fn new((_, past): &(u16, Past)) -> Option<Self> {
         let missing = past.missing?;
-        Some(Self { missing, newest: past.later, until: past.lost_until })
+        let (newest, lost_until) = (past.later, past.lost_until);
+        Some(Self { missing, newest, newest_wall: None, lost_until })
+    }
+
+    /// Of a shard that did not answer.
+    const fn unknown() -> Self {
+        Self { missing: Missing::NotKept, newest: None, newest_wall: None, lost_until: None }
     }
 
     /// `held`, or why it may not be the newest allocation.
@@ -273,8 +298,14 @@ impl Gap {
 
     /// Whether an allocation that is missing may have been after `held`.
     fn may_follow(&self, held: &PastAllocation) -> bool {
-        let is_over = self.until.is_some_and(|until| until <= held.allocated_wall);
-        self.newest != Some(held.allocated_at) && !is_over
+        let is_lost = self.lost_until.is_some_and(|until| until > held.allocated_wall);
+        // All others of that shard were before its newest one.
+        let is_older = self.newest_wall.is_some_and(|wall| wall < held.allocated_wall);
+        let is_known = match self.newest {
+            Some(newest) => newest == held.allocated_at || is_older,
+            None => self.lost_until.is_some(),
+        };
+        is_lost || !is_known
     }
 }
 
@@ -322,4 +353,37 @@ fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<Pa
     joined.next_allocated_at =
         [joined.next_allocated_at, older.next_allocated_at].into_iter().flatten().min();
     Some(joined)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_shard_lacks_is_before_its_newest_allocation_and_in_the_period_that_it_lost() {
+        let held = PastAllocation {
+            pool: None,
+            allocated_at: Millis(100),
+            allocated_wall: Millis(1_000),
+            locked_until: Millis(1_050),
+            params: Vec::new(),
+            next_allocated_at: None,
+            keep_alives: None,
+        };
+        let may_follow = |newest: Option<u64>, wall: Option<u64>, lost: Option<u64>| {
+            let [newest, newest_wall, lost_until] = [newest, wall, lost].map(|at| at.map(Millis));
+            Gap { missing: Missing::NotKept, newest, newest_wall, lost_until }.may_follow(&held)
+        };
+        // What is known of it: its newest allocation, when that was, and the end of a lost period.
+        assert!(may_follow(None, None, None));
+        assert!(!may_follow(Some(100), None, None), "it received this allocation");
+        assert!(may_follow(Some(90), None, None), "it received another one, perhaps later");
+        assert!(!may_follow(Some(90), Some(999), None), "it received an earlier one");
+        assert!(may_follow(Some(90), Some(1_000), None), "the order of both is unknown");
+        assert!(!may_follow(None, None, Some(1_000)));
+        assert!(may_follow(None, None, Some(1_001)), "lost after this allocation");
+        assert!(!may_follow(Some(90), Some(999), Some(1_000)));
+        assert!(may_follow(Some(90), Some(999), Some(1_001)), "and lost after it");
+        assert!(may_follow(Some(90), None, Some(999)), "lost before, but received at any time");
+    }
 }

@@ -55,9 +55,14 @@ pub async fn look_up<P: Platform>(
         let engine = shard.engine.borrow();
         (engine.shard().find(number).is_some(), engine.is_doubted(number))
     };
-    // The allocation of another shard, which may have been followed by one elsewhere: the shards
-    // that made them report both.
-    past.held = past.held.filter(|held| held.pool.is_some() || !is_doubted);
+    // It may have been followed by one elsewhere: the shards that made them report both, unless its
+    // record is not kept.
+    if let Some(held) = past.held.take_if(|held| held.pool.is_none() && is_doubted)
+        && !planted(Bug::UnreadUnreported)
+    {
+        past.missing.get_or_insert(Missing::NotKept);
+        past.later = Some(held.allocated_at);
+    }
     // A list of pools may name this shard as the number's owner before the shard has taken the
     // number in, and has held it.
     past.is_doubted = is_doubted || !is_in_rotation;

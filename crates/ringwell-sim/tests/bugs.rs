@@ -79,6 +79,13 @@ const COINCIDENCES: &[Coincidence] = &[
         rules: &["double", "attribution", "another answer"],
     },
     Coincidence {
+        bug: Bug::UnreadUnreported,
+        on: &[Kind::Move, Kind::Restored, Kind::CopyBack],
+        has_hours: false,
+        from: 64,
+        rules: &["attribution"],
+    },
+    Coincidence {
         bug: Bug::FirstStartSilent,
         on: &[Kind::Manage, Kind::MapChange, Kind::Hasty, Kind::ListSpread],
         has_hours: true,

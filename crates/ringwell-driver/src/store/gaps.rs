@@ -140,9 +140,13 @@ impl Gaps {
         let is_lost = |gap: &Gap| {
             concerns(gap) && since < gap.to && free_from < at.min(gap.to) && gap.from < at
         };
-        let is_named = past.missing.is_none() || past.held.is_some();
-        let lost = self.0.iter().filter(|gap| is_named && is_lost(gap));
+        let lost = self.0.iter().filter(|gap| is_lost(gap));
         match lost.map(|gap| Millis(gap.to)).max() {
+            // The holder is unknown anyway, perhaps for another reason, which would end the doubt
+            // without the period if it were not noted.
+            Some(until) if past.held.is_none() && past.missing.is_some() => {
+                Past { lost_until: past.later.map(|_| until), ..past }
+            }
             Some(until) => Past {
                 missing: Some(Missing::NotKept),
                 lost_until: Some(until),

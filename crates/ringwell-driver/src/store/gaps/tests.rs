@@ -43,6 +43,21 @@ fn an_allocation_that_the_gap_cannot_have_changed_is_named() {
 }
 
 #[test]
+fn a_holder_that_is_unknown_for_another_reason_is_also_lost() {
+    let mut gaps = Gaps::default();
+    gaps.add(Millis(100), Millis(200));
+    let judge = |later| {
+        let past = Past { missing: Some(Missing::Damaged), later, ..Past::default() };
+        gaps.judge(past, Moment::Wall(Millis(5_000)), (None, true))
+    };
+    let judged = judge(Some(Millis(50)));
+    assert_eq!((judged.missing, judged.later), (Some(Missing::Damaged), Some(Millis(50))));
+    assert_eq!(judged.lost_until, Some(Millis(200)));
+    // Alone, the end of the period would end the doubt.
+    assert_eq!(judge(None).lost_until, None);
+}
+
+#[test]
 fn gaps_are_bounded_and_the_oldest_are_merged() {
     let mut gaps = Gaps::default();
     for n in 0..300 {
