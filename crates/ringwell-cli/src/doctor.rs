@@ -118,7 +118,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let usual = || Some(PathBuf::from(USUAL_CONFIG)).filter(|path| path.exists());
     let path = args.config.clone().or_else(usual);
     if args.part == Some(Part::Engine) {
-        engine(path.as_deref(), &mut findings);
+        engine(path.as_deref(), args.overrides(), &mut findings);
     } else {
         all(path, args, &mut findings);
     }
@@ -133,11 +133,11 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<ExitCode> {
 }
 
 /// Checks the servers that keep the journals.
-fn engine(path: Option<&Path>, findings: &mut Findings) {
+fn engine(path: Option<&Path>, flags: Overrides, findings: &mut Findings) {
     let Some(path) = path else {
         return findings.bad("config", "no configuration to check; name one with --config");
     };
-    let Some((config, _)) = loaded(path, Overrides::default(), findings) else { return };
+    let Some((config, _)) = loaded(path, flags, findings) else { return };
     if config.journal.replicated.is_none() {
         return findings
             .bad("journal", "`engine` in [journal] is \"files\": there are no servers to check");

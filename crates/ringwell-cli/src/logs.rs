@@ -15,7 +15,10 @@ use tracing_subscriber::util::SubscriberInitExt as _;
 /// If the text is neither.
 pub(crate) fn filter(log: &Log) -> anyhow::Result<Targets> {
     // A pool of connections repeats each failure several times a second; ours report it.
-    let all = Targets::new().with_target("sqlx_core::pool", LevelFilter::OFF);
+    let all = Targets::new()
+        .with_target("sqlx_core::pool", LevelFilter::OFF)
+        // It logs values of parameters of a database's URL, which may be passwords.
+        .with_target("sqlx_postgres::options::parse", LevelFilter::OFF);
     let filter = log.level.split(',').try_fold(all, |filter, directive| {
         let is_name = |c: char| c.is_ascii_alphanumeric() || "_:".contains(c);
         match directive.trim().split_once('=') {

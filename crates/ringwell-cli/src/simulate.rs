@@ -167,7 +167,9 @@ fn pools(args: &Args) -> anyhow::Result<Result<Vec<(String, PoolSpec)>, ExitCode
         );
         return Ok(Err(ExitCode::from(WRONG_USAGE)));
     };
-    let directory = match load(config, variable, Overrides::default(), cores()) {
+    // It stores nothing, so the configuration needs no data directory.
+    let flags = Overrides { data: Some(PathBuf::new()), ..Overrides::default() };
+    let directory = match load(config, variable, flags, cores()) {
         Ok((_, directory)) => directory,
         Err(faults) => return Ok(Err(show_of_file(&faults, config))),
     };

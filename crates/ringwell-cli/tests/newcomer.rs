@@ -371,6 +371,52 @@ fn a_doctor_without_a_configuration_checks_the_given_data_directory() {
     assert!(free.contains(&format!("{busy} is free")), "{free}");
 }
 
+/// They would start, and fail at each connection or at the first call.
+#[test]
+fn the_check_and_the_doctor_find_values_that_only_a_start_would_refuse() {
+    let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
+    let config = text(&site.config());
+    let good = fs::read_to_string(site.config()).unwrap();
+    let database = |url: &str| format!("{good}[directory]\ndatabase = \"postgres://{url}\"\n");
+    let zone = "[calls]\n[[calls.destination]]\nto = [\"+18005550199\"]\n\
+                time_zone = \"Europe/Nowhere\"\n";
+    for (settings, field, wanted) in [
+        (database("u:p@S3CR:w/o@127.0.0.1:1/x"), "directory.database", "percent-encode"),
+        (database("u:S3CR@127.0.0.1:1/x?sslpassword=S3CR"), "directory.database", "sslpassword"),
+        (database("u:S3CR@127.0.0.1:1/x?passwrd=S3CR"), "directory.database", "passwrd"),
+        (format!("{good}{zone}"), "calls.destination[0].time_zone", "no time zone Europe/Nowhere"),
+    ] {
+        fs::write(site.config(), settings).unwrap();
+        for command in [&["serve"][..], &["serve", "--check"], &["doctor"]] {
+            let done = within_time(&[command, &["--config", &config]].concat()).output().unwrap();
+            let said = stdout(&done) + &stderr(&done);
+            assert!(![Some(0), Some(124)].contains(&done.status.code()), "{command:?}: {said}");
+            assert!(said.contains(field) && said.contains(wanted), "{command:?}: {said}");
+            assert!(!said.contains("S3CR"), "{command:?}: {said}");
+        }
+    }
+}
+
+/// The server's data directory may be given on its command line.
+#[test]
+fn configurations_without_data_can_be_examined_and_simulated() {
+    let site = Site::new(vec![Pool::new(1, 5, LONG)], "");
+    let all = fs::read_to_string(site.config()).unwrap();
+    let is_data = |line: &&str| line.trim_start().starts_with("data =");
+    let without: Vec<&str> = all.lines().filter(|line| !is_data(line)).collect();
+    assert_eq!(without.len() + 1, all.lines().count(), "{all}");
+    fs::write(site.config(), without.join("\n")).unwrap();
+    let config = text(&site.config());
+    let data = text(site.data());
+    let said = stdout(&run(&["doctor", "engine", "--config", &config, "--data", &data]));
+    assert!(said.contains("there are no servers to check"), "{said}");
+    let log = site.config().with_file_name("access.log");
+    let view = "1.2.3.4 - - [28/Mar/2026:00:00:01 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"x\"\n";
+    fs::write(&log, view).unwrap();
+    let done = run(&["simulate", "--site-log", &text(&log), "--config", &config]);
+    assert!(done.status.success(), "{}", stderr(&done));
+}
+
 #[test]
 fn small_mistakes_are_named() {
     use std::os::unix::ffi::OsStrExt as _;

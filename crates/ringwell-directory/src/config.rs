@@ -8,6 +8,7 @@ mod application;
 mod calls;
 mod cluster;
 mod csv;
+mod database_url;
 mod file;
 mod growth;
 mod inventory;

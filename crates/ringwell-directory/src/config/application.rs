@@ -8,7 +8,7 @@ use super::cluster::read_secret_file;
 use super::file::{duration, text};
 use super::section::Section;
 use super::values::{ValueError, parse_path};
-use super::{Application, Config, Database, DatabaseUrl, Listen, inventory, limits};
+use super::{Application, Config, Database, DatabaseUrl, Listen, database_url, inventory, limits};
 
 /// The placeholder for the pool's id.
 const ID: &str = "{id}";
@@ -47,6 +47,8 @@ pub(super) fn parse_database(name: &str, base: &Path) -> Result<Database, ValueE
         return Ok(Database::File(base.join(parse_path(path)?)));
     }
     if name.starts_with("postgres://") || name.starts_with("postgresql://") {
+        database_url::check(name)
+            .map_err(|fault| ValueError::new(fault.message).hint(fault.hint))?;
         return Ok(Database::Postgres(DatabaseUrl(name.to_owned())));
     }
     Err(ValueError::new("must be sqlite:PATH or postgres://…")
@@ -91,5 +93,6 @@ fn urls_and_databases_are_read_or_refused() {
     assert_eq!(database("sqlite:d.sqlite"), Ok(Database::File("/etc/d.sqlite".into())));
     let secret = database("postgres://me:secret@host/db").unwrap();
     assert!(!format!("{secret:?}").contains("secret"), "{secret:?}");
+    assert!(database("postgres://me@host/db?sslpassword=secret").is_err());
     assert!(database("mysql://x").is_err() && database("sqlite:").is_err());
 }

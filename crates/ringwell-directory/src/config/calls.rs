@@ -8,6 +8,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::tz::TimeZone;
 use ringwell_core::PoolId;
 
 use super::application::parse_database;
@@ -467,13 +468,19 @@ fn parse_caller_ids(text: &str) -> Result<CallerIds, ValueError> {
     }
 }
 
-/// A name such as `Europe/Berlin`. Whether the zone exists is checked at startup.
+/// A name such as `Europe/Berlin`, of a zone that this machine knows.
 fn parse_time_zone(text: &str) -> Result<String, ValueError> {
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_+-/".contains(&b);
-    if (1..=60).contains(&text.len()) && text.bytes().all(is_plain) {
+    if !(1..=60).contains(&text.len()) || !text.bytes().all(is_plain) {
+        let error = ValueError::new("must be the name of a time zone");
+        return Err(error.hint("write e.g. \"Europe/Berlin\""));
+    }
+    // The only one that needs no files.
+    if text == "UTC" || TimeZone::get(text).is_ok() {
         return Ok(text.to_owned());
     }
-    Err(ValueError::new("must be the name of a time zone").hint("write e.g. \"Europe/Berlin\""))
+    Err(ValueError::new(format!("there is no time zone {text} on this machine"))
+        .hint("write e.g. \"Europe/Berlin\", or install the package tzdata"))
 }
 
 /// `mon-fri 09:00-17:30`, `sat 10:00-14:00`.
@@ -483,12 +490,18 @@ fn parse_hours(text: &str) -> Result<OpenHours, ValueError> {
         let (first, last) = days.split_once('-').unwrap_or((days, days));
         let (from, until) = times.trim().split_once('-')?;
         let minutes = (minute(from)?, minute(until)?);
-        let days = (day(first)?, day(last)?);
-        (minutes.0 < minutes.1).then_some(OpenHours { days, minutes })
+        Some(OpenHours { days: (day(first)?, day(last)?), minutes })
     };
-    read().ok_or_else(|| {
+    let hours = read().ok_or_else(|| {
         ValueError::new("must be days and times").hint("write e.g. \"mon-fri 09:00-17:30\"")
-    })
+    })?;
+    if hours.minutes.0 < hours.minutes.1 {
+        return Ok(hours);
+    }
+    Err(ValueError::new("must end later than it begins, on the same day").hint(
+        "write two entries for hours over midnight, e.g. \"fri 22:00-24:00\" and \
+         \"sat 00:00-02:00\"",
+    ))
 }
 
 fn day(text: &str) -> Option<u8> {

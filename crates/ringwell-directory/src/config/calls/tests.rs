@@ -19,6 +19,18 @@ fn hours_are_days_and_times() {
     ] {
         assert!(parse_hours(bad).is_err(), "{bad}");
     }
+    let over_midnight = parse_hours("fri 22:00-02:00").unwrap_err().to_string();
+    assert!(over_midnight.contains("two entries"), "{over_midnight}");
+}
+
+#[test]
+fn time_zones_exist() {
+    for good in ["UTC", "Europe/Berlin"] {
+        assert_eq!(parse_time_zone(good).as_deref(), Ok(good));
+    }
+    let error = parse_time_zone("Europe/Nowhere").unwrap_err();
+    assert_eq!(error.message, "there is no time zone Europe/Nowhere on this machine");
+    assert!(parse_time_zone("../etc").is_err() && parse_time_zone("").is_err());
 }
 
 #[test]
