@@ -114,6 +114,8 @@ pub(crate) fn config(name: &str, subjects: &[String], settings: &Replicated) -> 
         "allow_direct": false,
         "mirror_direct": false,
         "allow_rollup_hdrs": false,
+        "sealed": false,
+        "no_ack": false,
     })
 }
 
@@ -133,9 +135,18 @@ pub(crate) fn stream(
         "num_replicas",
         "max_msgs",
         "max_age",
+        "max_msg_size",
+        "max_msgs_per_subject",
         "deny_delete",
         "allow_direct",
         "allow_rollup_hdrs",
+        "sealed",
+        "no_ack",
+        // No stream of Ringwell has one of these.
+        "republish",
+        "mirror",
+        "sources",
+        "subject_transform",
     ];
     for setting in must {
         // Disabled settings are missing from the answer.
@@ -178,6 +189,13 @@ mod tests {
             ("deny_delete", json!(false)),
             ("allow_direct", json!(true)),
             ("subjects", json!([">"])),
+            ("max_msgs_per_subject", json!(1)),
+            ("max_msg_size", json!(100)),
+            ("sealed", json!(true)),
+            ("no_ack", json!(true)),
+            ("republish", json!({ "src": ">", "dest": "copy.>" })),
+            ("sources", json!([{ "name": "OTHER" }])),
+            ("subject_transform", json!({ "src": ">", "dest": "other.>" })),
         ];
         for (setting, value) in changed {
             let mut found = wanted.clone();

@@ -6,13 +6,14 @@ use std::fs;
 use std::thread;
 use std::time::Duration;
 
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::losses::{ask, ask_all, on_machine, site};
 use crate::servers::Nats;
 use crate::support::server::Server;
 use crate::trial::{Trial, wait_until};
-use crate::{KEY, SEED};
+use crate::{KEY, SEED, doctor};
 
 const STREAMS: [&str; 2] = ["RINGWELL_0", "RINGWELL_1"];
 
@@ -106,4 +107,26 @@ fn a_stream_whose_messages_expire_is_refused_at_the_next_start() {
     nats.change_stream(STREAMS[0], "max_age", 3_600_000_000_000_u64);
     let refused = Server::try_start(trial.serve()).unwrap_err();
     assert!(refused.log.contains("max_age"), "{}", refused.log);
+}
+
+/// A sealed stream takes no message; the others lose or copy messages. Unsealing is impossible, so
+/// it comes last.
+#[test]
+fn the_doctor_and_the_start_refuse_streams_that_do_not_keep_each_group() {
+    let Some(nats) = Nats::start(1) else { return };
+    let trial = Trial::new(&nats.settings());
+    trial.start().stop();
+    let republish = json!({ "src": "ringwell_0.>", "dest": "copy.>" });
+    for (setting, bad, good) in [
+        ("republish", republish, Value::Null),
+        ("max_msgs_per_subject", json!(1), json!(-1)),
+        ("sealed", json!(true), json!(true)),
+    ] {
+        nats.change_stream(STREAMS[0], setting, bad);
+        let named = format!("RINGWELL_0 has {setting} = ");
+        wait_until("the doctor does not see it", || doctor(&trial).contains(&named));
+        let refused = Server::try_start(trial.serve()).unwrap_err();
+        assert!(refused.log.contains(setting), "{}", refused.log);
+        nats.change_stream(STREAMS[0], setting, good);
+    }
 }
