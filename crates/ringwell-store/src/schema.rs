@@ -52,7 +52,8 @@ const STEPS: [Step; 6] = [
 /// Upgrades the database to this program's schema, in one transaction.
 ///
 /// # Errors
-/// [`StoreError::NewerSchema`] if a newer program has upgraded it.
+/// [`StoreError::NewerSchema`] if a newer program has upgraded it; [`StoreError::Damaged`] if the
+/// version is none.
 pub(crate) async fn upgrade(
     schema: &Schema,
     kind: Kind,
@@ -71,7 +72,8 @@ pub(crate) async fn upgrade(
         .await?;
     let row = statement(format!("SELECT version FROM {table}")).fetch_optional(&mut *tx).await?;
     let found: i64 = row.map_or(Ok(0), |row| row.try_get(0))?;
-    let found = usize::try_from(found).unwrap_or(usize::MAX);
+    let found = usize::try_from(found)
+        .map_err(|_| StoreError::Damaged(format!("{table} has the version {found}")))?;
     let known = steps.len();
     let todo = steps.get(found..).ok_or(StoreError::NewerSchema { found, known })?;
     if todo.is_empty() {

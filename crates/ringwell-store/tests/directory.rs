@@ -499,9 +499,12 @@ async fn a_database_of_a_newer_program_is_left_alone(rig: Rig) {
     };
     let pool = sqlx::AnyPool::connect(&url).await.unwrap();
     sqlx::query("UPDATE schema_version SET version = 99").execute(&pool).await.unwrap();
-    pool.close().await;
     let error = Store::open(&rig.location).await.unwrap_err();
     assert!(matches!(error, StoreError::NewerSchema { found: 99, .. }), "{error}");
+    sqlx::query("UPDATE schema_version SET version = -1").execute(&pool).await.unwrap();
+    pool.close().await;
+    let error = Store::open(&rig.location).await.unwrap_err();
+    assert!(error.to_string().contains("schema_version has the version -1"), "{error}");
 }
 
 async fn a_pool_draws_from_the_inventory_and_gives_back(rig: Rig) {

@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::members::Members;
 use crate::access::Denied;
+use crate::problem::Problem;
 
 /// The published API's text for an account at its limit of numbers.
 pub(super) const LIMIT_REACHED: &str = "You've reached your promo number limit";
@@ -110,7 +111,7 @@ impl IntoResponse for Fault {
                 "UnauthorizedOperation",
                 "the API token does not allow this",
             ),
-            Self::Store(error) => internal(&error),
+            Self::Store(error) => failed(error),
         }
     }
 }
@@ -119,6 +120,17 @@ fn data(status: StatusCode, class: &str, text: impl Into<Value>) -> Response {
     let errors =
         Members(vec![("invalid_data".into(), text.into()), ("class".into(), class.into())]);
     envelope(status, errors)
+}
+
+/// The same statuses as for the paths below `/v1/`.
+fn failed(error: StoreError) -> Response {
+    match error {
+        StoreError::Database(_) | StoreError::Silent | StoreError::Provider(_) => {
+            let text = Problem::from(error).detail().to_owned();
+            data(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", text)
+        }
+        other => internal(&other),
+    }
 }
 
 /// The log line contains the handle and the cause.
@@ -138,4 +150,12 @@ fn envelope(status: StatusCode, errors: Members) -> Response {
         errors: Members,
     }
     (status, axum::Json(Envelope { errors })).into_response()
+}
+
+#[cfg(test)]
+#[test]
+fn a_database_that_does_not_answer_is_not_a_fault_of_the_server() {
+    let status = |error: StoreError| Fault::from(error).into_response().status();
+    assert_eq!(status(StoreError::Silent), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(status(StoreError::Damaged("x".to_owned())), StatusCode::INTERNAL_SERVER_ERROR);
 }
