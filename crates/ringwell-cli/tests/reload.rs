@@ -9,9 +9,10 @@ use std::fs;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use support::batch::{self, Ask, BULK, Row};
+use support::client::Client;
 use support::server::Server;
 use support::site::{Pool, Site};
 
@@ -233,4 +234,50 @@ fn a_starting_server_reloads_its_pools_once_it_serves() {
     let pool = &site.pools[1];
     assert_eq!(batch::one(&mut server.client(), pool, "a").number, pool.first);
     server.stop();
+}
+
+fn now_ms() -> u64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap();
+    u64::try_from(now.as_millis()).unwrap()
+}
+
+#[test]
+fn a_call_to_a_number_while_it_was_an_overflow_number_belongs_to_no_earlier_visitor() {
+    let lifetime = Duration::from_secs(1);
+    let pool = Pool::new(1, 2, lifetime);
+    let mut site = Site::new(vec![pool.clone()], "");
+    let server = started(&site);
+    let mut client = server.client();
+    let number = batch::one(&mut client, &pool, "alice").number;
+    assert_eq!(number, pool.first);
+    let shown_at = now_ms();
+    thread::sleep(lifetime + Duration::from_millis(100));
+    // The number leaves the pool, and becomes its overflow number.
+    let other = Pool { first: pool.first + 1, numbers: 1, ..pool.clone() };
+    site.write(vec![other.clone()]);
+    server.reload();
+    let late_at = now_ms();
+    thread::sleep(Duration::from_millis(20));
+    site.write(vec![Pool { overflow: number, ..other.clone() }]);
+    server.reload();
+    let rows: Vec<Row> = (0..2).map(|_| batch::one(&mut client, &pool, "bob")).collect();
+    assert!(rows[1].overflow && rows[1].number == number, "{rows:?}");
+    let overflow_at = now_ms();
+    thread::sleep(Duration::from_millis(20));
+    let outcome = |client: &mut Client, at: u64| {
+        batch::attribution(client, number, at).unwrap()["outcome"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(outcome(&mut client, overflow_at), "overflow");
+    // It is in no pool.
+    site.write(vec![other]);
+    server.reload();
+    let mut running = Some(server);
+    for _ in 0..2 {
+        let server = running.take().unwrap_or_else(|| started(&site));
+        let mut client = server.client();
+        assert_eq!(outcome(&mut client, overflow_at), "not_kept");
+        assert_eq!(outcome(&mut client, shown_at), "allocated");
+        assert_eq!(outcome(&mut client, late_at), "allocated", "late, and nothing else since");
+        server.stop();
+    }
 }

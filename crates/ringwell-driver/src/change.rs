@@ -71,6 +71,8 @@ struct Prepared {
     changes: BTreeMap<u16, Changes>,
     /// Numbers that become overflow numbers.
     overflow: Vec<(PromoNumber, PoolId)>,
+    /// Numbers that are no overflow numbers afterwards.
+    no_overflow: Vec<(PromoNumber, PoolId)>,
     /// In a cluster: numbers that arrive from pools of other nodes, and numbers that leave them.
     arrivals: Option<Arrivals>,
     lifetimes: ChangedLifetimes,
@@ -119,7 +121,7 @@ fn prepare(
     make: impl FnOnce(&Directory) -> Result<Directory, Vec<Fault>>,
 ) -> Result<Prepared, ChangeError> {
     let next = make(&before).map_err(ChangeError::Rules)?;
-    let overflow = new_overflow(&before, &next);
+    let (overflow, no_overflow) = (new_overflow(&before, &next), new_overflow(&next, &before));
     let in_rotation = overflow.iter().find(|(number, _)| before.pool_by_number(*number).is_some());
     if let Some(&(number, pool)) = in_rotation {
         return Err(ChangeError::Overflow { number, pool, why: "it is in rotation" });
@@ -133,7 +135,8 @@ fn prepare(
         after: lifetimes::longest(&next),
         shortened: lifetimes::longest_shortened(&before, &next),
     };
-    Ok(Prepared { before, next: Arc::new(next), changes, overflow, arrivals, lifetimes })
+    let next = Arc::new(next);
+    Ok(Prepared { before, next, changes, overflow, no_overflow, arrivals, lifetimes })
 }
 
 /// Records the lifetimes before they change: after a loss, the next start must hold pools for as
@@ -196,7 +199,7 @@ async fn take_steps<P: Platform>(
     peers: &Peers,
     prepared: &Prepared,
 ) -> Result<(), ChangeError> {
-    let Prepared { before, next, changes, overflow, arrivals, lifetimes } = prepared;
+    let Prepared { before, next, changes, overflow, arrivals, lifetimes, .. } = prepared;
     let shards: Vec<u16> = changes.keys().copied().collect();
     check_overflow(peers, &shards, overflow).await?;
     keep_lifetimes(platform, node, peers, *lifetimes).await?;
@@ -243,12 +246,40 @@ async fn take_steps<P: Platform>(
             return Err(ChangeError::Clash { pool, number, owner });
         }
     }
+    note_overflow(platform, node, prepared).await;
     node.use_directory(Arc::clone(next));
     let count = if planted(Bug::ChangeOneShard) { 1 } else { shards.len() };
     for shard in shards.into_iter().take(count) {
         ask(peers, shard, Step::Use(Arc::clone(next))).await?;
     }
     Ok(())
+}
+
+/// Notes the numbers that become overflow numbers, or cease to be ones, for later look-ups.
+async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepared) {
+    let numbers = |all: &[(PromoNumber, PoolId)]| -> Vec<PromoNumber> {
+        all.iter().map(|(number, _)| *number).collect()
+    };
+    let (begun, ended) = (numbers(&prepared.overflow), numbers(&prepared.no_overflow));
+    if begun.is_empty() && ended.is_empty() {
+        return;
+    }
+    let now = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
+    let mut periods = node.overflow_periods();
+    periods.change(&begun, &ended, now);
+    node.set_overflow_periods(periods.clone());
+    let (files, data) = (platform.files(), node.config.data.clone());
+    if !node.answers_wait() {
+        return;
+    }
+    let written = platform.offload(move || periods.write(&files, &data)).await;
+    if let Some(Err(error)) = written {
+        tracing::warn!(
+            %error,
+            "overflow numbers are not recorded: after a restart, a call to one of them may be \
+             attributed to a visitor who had it before"
+        );
+    }
 }
 
 /// The buckets of pools that move to `shard` from other shards of this node.

@@ -101,7 +101,8 @@ pub async fn holder(
     let directory = node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(Entry::shard);
-    LookUp { node, peers, number, owner }.holder(at).await
+    let joined = LookUp { node, peers, number, owner }.holder(at).await?;
+    Ok(Joined { past: node.overflow_periods().judge(number, at, joined.past), ..joined })
 }
 
 /// A look-up in progress.

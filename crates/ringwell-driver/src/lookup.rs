@@ -67,11 +67,13 @@ pub async fn look_up<P: Platform>(
     // number in, and has held it.
     past.is_doubted = is_doubted || !is_in_rotation;
     // A number that came here after the copy was made, or before the data were lost, is not known
-    // here; but this shard owns it, or other nodes say so.
+    // here; but this shard owns it, or other nodes say so. If no pool has it now, any shard may have
+    // had it.
     let directory = shard.directory();
     let pool = directory.pool_by_number(number);
     let owner = pool.and_then(|pool| directory.lookup(pool)).map(Entry::shard);
-    let is_own = owner == Some(shard.id) && !planted(Bug::OwnGapsForgotten);
+    let may_be_own = pool.is_none() || owner == Some(shard.id);
+    let is_own = may_be_own && !planted(Bug::OwnGapsForgotten);
     let bucket = pool.map(bucket);
     let is_claimed = bucket.is_some_and(|bucket| shard.node.is_claimed(bucket));
     let is_here = is_own || is_claimed || shard.engine.borrow().shard().newest(number).is_some();

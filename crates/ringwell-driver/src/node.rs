@@ -18,8 +18,8 @@ use crate::membership::Membership;
 use crate::platform::Moment;
 use crate::rereads::Rereads;
 use crate::rows;
-use crate::store::Gaps;
 use crate::store::SeenJournals;
+use crate::store::{Gaps, OverflowPeriods};
 
 /// The phase of the node's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -108,6 +108,8 @@ pub struct Begun {
     pub recorded_until: Millis,
     /// The times in which answered allocations may be missing.
     pub gaps: Gaps,
+    /// The periods in which numbers were overflow numbers.
+    pub overflow_periods: OverflowPeriods,
     /// The clock readings that the journals of all shards have recorded.
     pub noted: Vec<Noted>,
     /// The lists of pools that are served.
@@ -149,6 +151,7 @@ pub struct Node {
     bucket_holds: RwLock<BucketHolds>,
     /// The times in which answered allocations may be missing.
     gaps: RwLock<Gaps>,
+    overflow_periods: RwLock<OverflowPeriods>,
     /// The name of the data directory, which changes if it turns out to be a copy.
     identity: RwLock<String>,
     /// Digests of the lists of pools that are served.
@@ -223,6 +226,7 @@ impl Node {
             owners: RwLock::new(owners),
             bucket_holds: RwLock::new(begun.holds.clone()),
             gaps: RwLock::new(begun.gaps.clone()),
+            overflow_periods: RwLock::new(begun.overflow_periods.clone()),
             identity: RwLock::new(begun.identity.clone()),
             lists: RwLock::new(begun.lists.clone()),
             lifetimes: RwLock::new(begun.lifetimes),
@@ -294,6 +298,17 @@ impl Node {
     /// Replaces the value of [`Self::gaps`].
     pub fn set_gaps(&self, gaps: Gaps) {
         *self.gaps.write().unwrap_or_else(PoisonError::into_inner) = gaps;
+    }
+
+    /// The periods in which numbers were overflow numbers, as this node has seen them.
+    #[must_use]
+    pub fn overflow_periods(&self) -> OverflowPeriods {
+        self.overflow_periods.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the value of [`Self::overflow_periods`].
+    pub fn set_overflow_periods(&self, periods: OverflowPeriods) {
+        *self.overflow_periods.write().unwrap_or_else(PoisonError::into_inner) = periods;
     }
 
     /// The present name of the data directory; empty if nothing is stored.

@@ -43,8 +43,8 @@ use crate::lifetimes::{self, Lifetimes};
 use crate::lists::{self, Lists};
 use crate::node;
 use crate::store::{
-    FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, ServedMap, Settings,
-    note_unflushed, read_lifetimes, write_lifetimes,
+    FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, OverflowPeriods, ServedMap,
+    Settings, note_unflushed, read_lifetimes, write_lifetimes,
 };
 
 /// The name of every data directory whose journals are copies of logs: only the log may have lost
@@ -92,6 +92,8 @@ pub struct Begun<F: Files> {
     pub recorded_until: Millis,
     /// The times in which answered allocations may be missing.
     pub gaps: Gaps,
+    /// The periods in which numbers were overflow numbers.
+    pub overflow_periods: OverflowPeriods,
     /// The clock readings that the journals of all shards have recorded.
     pub noted: Vec<Noted>,
     /// The lists of pools that are served.
@@ -138,6 +140,7 @@ impl<F: Files> Begun<F> {
         let identity = draw(files, data, journals)?.id;
         self.identity = if has_log { IN_LOG.to_owned() } else { identity };
         self.gaps = Gaps::read(files, data)?;
+        self.overflow_periods = OverflowPeriods::read(files, data)?;
         // Another machine may have noticed a loss.
         self.gaps.merge(start.noted_gaps);
         if let Some(until) = gap_until {
@@ -157,6 +160,7 @@ impl<F: Files> Begun<F> {
             journals,
             recorded_until: self.recorded_until,
             gaps: take(&mut self.gaps),
+            overflow_periods: take(&mut self.overflow_periods),
             noted: take(&mut self.noted),
             lists: take(&mut self.lists),
             served_lists: take(&mut self.served_lists),
@@ -261,6 +265,7 @@ pub fn begin<F: Files>(
         identity: String::new(),
         recorded_until: Millis::ZERO,
         gaps: Gaps::default(),
+        overflow_periods: OverflowPeriods::default(),
         noted,
         lists: lists::lists(directory),
         served_lists: None,

@@ -34,6 +34,7 @@ mod interface;
 mod journal;
 mod log;
 mod memory;
+mod overflow_periods;
 mod seen;
 mod segments;
 mod served;
@@ -60,6 +61,7 @@ pub use log::{
 };
 pub(crate) use log::{STALE_MAX, append as append_to_log};
 pub use memory::{Memory, MemoryReader};
+pub use overflow_periods::OverflowPeriods;
 pub use ringwell_journal::Recovered;
 pub use seen::SeenJournals;
 pub use segments::{SegmentFiles, journal_id, segment_path};
