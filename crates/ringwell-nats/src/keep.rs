@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use ringwell_directory::Replicated;
-use ringwell_driver::store::{Gaps, LogNotes, Unreached};
+use ringwell_driver::store::{KeptNotes, LogEnd, LogNotes, Unreached};
 use tokio::time::sleep;
 
 use crate::error::NatsError;
@@ -27,13 +27,19 @@ impl Stream {
         Ok(found.map(|(config, last)| (read(&config), last + 1)))
     }
 
-    /// Adds shards and gaps to its notes.
-    async fn note(&self, shards: &BTreeSet<u16>, gaps: &Gaps) -> Result<(), Unreached> {
+    /// Adds shards, gaps and the end at which a process has failed to its notes.
+    async fn note(
+        &self,
+        shards: &BTreeSet<u16>,
+        kept: &KeptNotes,
+        failed_at: Option<LogEnd>,
+    ) -> Result<(), Unreached> {
         let mut config = self.config().await?;
         let before = read(&config);
         let mut notes = before.clone();
         notes.shards.extend(shards);
-        notes.gaps.merge(gaps);
+        notes.gaps.merge(&kept.gaps);
+        notes.failed_at = failed_at.unwrap_or(notes.failed_at);
         if notes == before {
             return Ok(());
         }
@@ -44,18 +50,19 @@ impl Stream {
 
 /// Keeps the notes of these streams, as long as the process runs.
 pub(crate) async fn keep(
-    streams: Vec<Stream>,
+    streams: Vec<(u16, Stream)>,
     shards: BTreeSet<u16>,
-    gaps: Box<dyn Fn() -> Gaps + Send>,
+    facts: Box<dyn Fn() -> KeptNotes + Send>,
 ) {
     let mut kept = None;
     loop {
-        let wanted = gaps();
+        let wanted = facts();
         let mut pause = EVERY;
         if kept.as_ref() != Some(&wanted) {
             let mut failed = None;
-            for stream in &streams {
-                failed = stream.note(&shards, &wanted).await.err().or(failed);
+            for (shard, stream) in &streams {
+                let failed_at = wanted.failed_at.get(shard).copied();
+                failed = stream.note(&shards, &wanted, failed_at).await.err().or(failed);
             }
             match failed {
                 None => kept = Some(wanted),

@@ -29,7 +29,9 @@ use std::time::Duration;
 
 use async_nats::Client;
 use ringwell_directory::Replicated;
-use ringwell_driver::store::{Beat, FoundLog, Gaps, Heard, LogNotes, Logs, SharedLog, Shelf, Sign};
+use ringwell_driver::store::{
+    Beat, FoundLog, Heard, KeptNotes, LogNotes, Logs, SharedLog, Shelf, Sign,
+};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
@@ -154,9 +156,9 @@ impl Logs for NatsLogs {
         Ok(Arc::new(self.open(self.stream(shard), placement, notes)?))
     }
 
-    fn keep_notes(&self, shards: BTreeSet<u16>, gaps: Box<dyn Fn() -> Gaps + Send>) {
-        let streams = shards.iter().map(|shard| self.stream(*shard)).collect();
-        self.runtime.spawn(keep::keep(streams, shards, gaps));
+    fn keep_notes(&self, shards: BTreeSet<u16>, kept: Box<dyn Fn() -> KeptNotes + Send>) {
+        let streams = shards.iter().map(|shard| (*shard, self.stream(*shard))).collect();
+        self.runtime.spawn(keep::keep(streams, shards, kept));
     }
 
     fn has_log(&self, shard: u16) -> Result<bool, String> {

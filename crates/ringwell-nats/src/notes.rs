@@ -1,7 +1,7 @@
 //! The notes of a log, in the metadata of its stream: they outlive its messages, and its servers
 //! store them with the stream. Source: docs/spec/log.md, "Lost streams".
 
-use ringwell_driver::store::{Gaps, LogNotes};
+use ringwell_driver::store::{Gaps, LogEnd, LogNotes};
 use serde_json::{Value, json};
 
 /// The shards of the process, separated by commas.
@@ -10,6 +10,8 @@ const SHARDS: &str = "ringwell.shards";
 const REPLACEMENT: &str = "ringwell.replacement";
 /// Times in which answered allocations may be missing, see [`Gaps::to_text`].
 const GAPS: &str = "ringwell.gaps";
+/// The epoch and the group at which a process noticed a loss, separated by a colon.
+const FAILED_AT: &str = "ringwell.failed-at";
 
 /// Reads the notes in a stream's configuration.
 pub(crate) fn read(config: &Value) -> LogNotes {
@@ -18,17 +20,27 @@ pub(crate) fn read(config: &Value) -> LogNotes {
         shards: text(SHARDS).split(',').filter_map(|shard| shard.parse().ok()).collect(),
         is_replacement: !text(REPLACEMENT).is_empty(),
         gaps: Gaps::parse(text(GAPS)),
+        failed_at: log_end(text(FAILED_AT)).unwrap_or_default(),
     }
+}
+
+fn log_end(text: &str) -> Option<LogEnd> {
+    let (epoch, group) = text.split_once(':')?;
+    Some(LogEnd { epoch: epoch.parse().ok()?, group: group.parse().ok()? })
 }
 
 /// Adds the notes to a stream's configuration.
 pub(crate) fn write(config: &mut Value, notes: &LogNotes) {
     let shards: Vec<String> = notes.shards.iter().map(u16::to_string).collect();
     let replacement = if notes.is_replacement { "yes" } else { "" };
+    let LogEnd { epoch, group } = notes.failed_at;
+    let has_failed = notes.failed_at != LogEnd::default();
+    let failed_at = if has_failed { format!("{epoch}:{group}") } else { String::new() };
     let texts = [
         (SHARDS, shards.join(",")),
         (REPLACEMENT, replacement.to_owned()),
         (GAPS, notes.gaps.to_text()),
+        (FAILED_AT, failed_at),
     ];
     for (name, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
         config["metadata"][name] = json!(text);
@@ -45,7 +57,8 @@ mod tests {
     fn notes_are_read_as_they_were_written_and_other_metadata_stays() {
         let mut gaps = Gaps::default();
         gaps.add(Millis(5), Millis(7));
-        let notes = LogNotes { shards: [0, 3].into(), is_replacement: true, gaps };
+        let failed_at = LogEnd { epoch: 3, group: 70 };
+        let notes = LogNotes { shards: [0, 3].into(), is_replacement: true, gaps, failed_at };
         for notes in [notes, LogNotes::default()] {
             let mut config = json!({ "metadata": { "ringwell.placement": "one process" } });
             write(&mut config, &notes);

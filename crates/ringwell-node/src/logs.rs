@@ -10,7 +10,7 @@ use ringwell_driver::Platform;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{JournalState, Node, Phase};
 use ringwell_driver::open::placement_name;
-use ringwell_driver::store::{Fenced, LastOwner, Logs, Sign};
+use ringwell_driver::store::{Fenced, KeptNotes, LastOwner, LogEnd, Logs, Sign};
 use ringwell_journal::Durability;
 use ringwell_os::clock::{Clock, reading};
 
@@ -22,6 +22,9 @@ const LOG_ON_DISK: &str = "with `engine = \"nats\"` in [journal] durability must
 
 /// The interval between two checks whether another process has taken shards.
 const LOOK_EVERY: Duration = Duration::from_millis(250);
+
+/// The time in which a process that has failed leaves a note of it with the logs.
+const NOTES_MAX: Duration = Duration::from_secs(3);
 
 /// Prepares the files for use as a copy of a log, and waits while another process serves, if so
 /// configured. Returns the time of that process.
@@ -84,7 +87,7 @@ pub(crate) fn end(logs: Option<&dyn Logs>, node: &Node) {
 pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, epochs: Vec<u64>) {
     let Some(logs) = logs else { return };
     let first = first_shard(node.membership.as_ref());
-    let serving = Arc::clone(node);
+    let (serving, noted) = (Arc::clone(node), epochs.clone());
     let sign = move || {
         let is_own = |state| !matches!(state, JournalState::Taken | JournalState::Failed);
         let is_serving = serving.phase() != Phase::Starting
@@ -95,7 +98,14 @@ pub(crate) fn report(logs: Option<&dyn Logs>, node: &Arc<Node>, clock: Clock, ep
         })
     };
     let of = Arc::clone(node);
-    logs.keep_notes(node.shards().collect(), Box::new(move || of.gaps()));
+    let kept = move || {
+        let has_failed = of.journals().any(|(_, state)| state == JournalState::Failed);
+        let ends = of.shards().zip(noted.iter().zip(of.stored()));
+        let failed_at = ends.filter(|_| has_failed);
+        let failed_at = failed_at.map(|(shard, (&epoch, group))| (shard, LogEnd { epoch, group }));
+        KeptNotes { gaps: of.gaps(), failed_at: failed_at.collect() }
+    };
+    logs.keep_notes(node.shards().collect(), Box::new(kept));
     logs.serving(first, Box::new(sign));
 }
 
@@ -111,6 +121,8 @@ pub(crate) async fn is_over(node: &Node) {
         tokio::time::sleep(LOOK_EVERY).await;
     }
     if states().any(|state| state == JournalState::Failed) {
+        // Time for the notes of the logs: they show the loss to a machine without this data.
+        tokio::time::sleep(NOTES_MAX).await;
         tracing::error!("a journal has failed: stopping, to read it again after a restart");
     } else if states().all(|state| state == JournalState::Taken) {
         tracing::error!("another process serves all shards: stopping, to stand by after a restart");

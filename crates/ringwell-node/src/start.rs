@@ -264,6 +264,7 @@ fn follow(
         is_replacement: notes.is_replacement,
         end: *end,
         reached: *reached,
+        failed_at: notes.failed_at,
     };
     let followed = open::follow(&Tokio, &OsFiles, read, &log, &beside);
     let followed = current_thread()?.block_on(LocalSet::new().run_until(followed));

@@ -184,6 +184,8 @@ pub struct Beside<'a> {
     pub end: u64,
     /// The end of the log that other processes reported.
     pub reached: LogEnd,
+    /// See [`LogNotes::failed_at`](crate::store::LogNotes::failed_at).
+    pub failed_at: LogEnd,
 }
 
 /// Continues from the copy on this machine, reads the log beyond it, and takes the shard over. If
@@ -255,7 +257,7 @@ pub async fn follow<F: Files, P: Platform>(
         || report_foreign(shard, taken_n, &log.places())
         || report_past(shard, lacks_past.then_some(ends.start))
         || report_replacement(shard, is_replacement && !has_snapshot && !has_held)
-        || report_other(shard, &following.tip, beside.reached);
+        || report_other(shard, &following.tip, (beside.reached, beside.failed_at));
     let kept = if is_in_doubt {
         put_back(beside.shelf, kept, &ahead)?
     } else {

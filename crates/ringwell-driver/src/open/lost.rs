@@ -79,11 +79,15 @@ pub(super) fn report_replacement(shard: u16, is_new: bool) -> bool {
 
 /// Whether another process reported groups that this log does not have. `tip` is its end after the
 /// take-over.
-pub(super) fn report_other(shard: u16, tip: &Tip, reached: LogEnd) -> bool {
+pub(super) fn report_other(shard: u16, tip: &Tip, (reached, failed_at): (LogEnd, LogEnd)) -> bool {
     let taken_n = tip.next_n - 1;
-    let is_other = reached.is_beyond(tip.epoch, taken_n);
+    let is_beyond = reached.is_beyond(tip.epoch, taken_n);
+    // A process that has taken the log over since has held the pools.
+    let is_after = tip.epoch <= failed_at.epoch + 1;
+    let has_failed = is_after && failed_at.group >= taken_n;
+    let is_other = is_beyond || has_failed;
     if is_other {
-        let LogEnd { epoch, group } = reached;
+        let LogEnd { epoch, group } = if is_beyond { reached } else { failed_at };
         tracing::error!(
             shard,
             lost_from = taken_n,

@@ -31,14 +31,13 @@ use ringwell_journal::{Author, Clocks, Group, GroupHeader, Packer, encode_packed
 use tokio::sync::mpsc;
 
 use super::files::FileError;
-use super::gaps::Gaps;
 use super::interface::{Appended, Part, Store};
 use super::stats::Stats;
 use crate::platform::{Moment, Platform};
 
 pub(crate) use appending::STALE_MAX;
 pub use appending::{Appending, Ask, Before, Fate};
-pub use notes::{FoundLog, LogNotes, lost_logs};
+pub use notes::{FoundLog, KeptNotes, LogNotes, lost_logs};
 pub use places::{Numbered, Places};
 pub use reached::{LogEnd, Peak, Reached, reached_ends};
 pub use reader::LogReader;
@@ -233,9 +232,9 @@ pub trait Logs: fmt::Debug + Send + Sync {
         notes: &LogNotes,
     ) -> Result<Arc<dyn SharedLog>, String>;
 
-    /// From now on keeps these facts in the notes of all logs of `shards`: the shards, and the gaps
-    /// as they change. Does not wait: a process that ends at once may leave older notes.
-    fn keep_notes(&self, shards: BTreeSet<u16>, gaps: Box<dyn Fn() -> Gaps + Send>);
+    /// From now on keeps these facts in the notes of all logs of `shards`: the shards, and `kept` as
+    /// it changes. Does not wait: a process that ends at once may leave older notes.
+    fn keep_notes(&self, shards: BTreeSet<u16>, kept: Box<dyn Fn() -> KeptNotes + Send>);
 
     /// Whether there is a log of `shard`. Waits for the servers.
     ///

@@ -55,9 +55,9 @@ pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
 pub use journal::{Dropped, Journal};
 pub use log::{
     APART, Appending, Ask, BEAT_EVERY, Beat, Before, Fate, Fenced, FoundLog, Heard, HistoryLimits,
-    LastOwner, Log, LogDraft, LogEnd, LogNotes, LogReader, LogStore, Logs, NotAppended, Numbered,
-    Peak, Places, Prefix, Reached, SharedLog, Shelf, Sign, Silence, SnapshotIndex, Unreached,
-    Waiting, indexes as snapshot_indexes, lost_logs, reached_ends,
+    KeptNotes, LastOwner, Log, LogDraft, LogEnd, LogNotes, LogReader, LogStore, Logs, NotAppended,
+    Numbered, Peak, Places, Prefix, Reached, SharedLog, Shelf, Sign, Silence, SnapshotIndex,
+    Unreached, Waiting, indexes as snapshot_indexes, lost_logs, reached_ends,
 };
 pub(crate) use log::{STALE_MAX, append as append_to_log};
 pub use memory::{Memory, MemoryReader};

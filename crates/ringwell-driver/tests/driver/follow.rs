@@ -159,17 +159,17 @@ fn start_found(
     data: &Path,
     end: u64,
 ) -> Result<Followed<OsFiles>, FollowError> {
-    start_after(platform, log, data, end, LogEnd::default())
+    start_after(platform, log, data, end, Default::default())
 }
 
 /// Starts with the files of `data`, after the log was found to end at `end`, and another process
-/// reported what the log had reached.
+/// reported what the log had reached, or noted where it failed.
 fn start_after(
     platform: &Virtual,
     log: &(impl Log + Clone + 'static),
     data: &Path,
     end: u64,
-    reached: LogEnd,
+    (reached, failed_at): (LogEnd, LogEnd),
 ) -> Result<Followed<OsFiles>, FollowError> {
     let settings =
         Settings { segment_bytes: 128 << 10, ..Settings::new(data.to_owned(), Durability::Os) };
@@ -186,6 +186,7 @@ fn start_after(
             is_replacement: false,
             end,
             reached,
+            failed_at,
         };
         open::follow(&task, &OsFiles, read, &log, &beside).await
     };
@@ -280,6 +281,7 @@ fn a_log_that_ends_earlier_than_when_it_was_found_is_in_doubt() {
 
 #[test]
 fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
+    let none = LogEnd::default();
     // Its owner had epoch 1, and stored groups 2 to 4.
     let reports = [(0, 0, false), (1, 0, false), (1, 4, false), (1, 5, true), (2, 4, true)];
     for (epoch, group, is_in_doubt) in reports {
@@ -287,14 +289,32 @@ fn a_log_that_lacks_what_another_process_has_reported_is_in_doubt() {
         let (log, _data, _owner) = served(&platform);
         let elsewhere = TempDir::new().unwrap();
         let reached = LogEnd { epoch, group };
-        let started = start_after(&platform, &log, elsewhere.path(), 1, reached).unwrap();
+        let started = start_after(&platform, &log, elsewhere.path(), 1, (reached, none)).unwrap();
         assert_eq!(started.read.is_in_doubt, is_in_doubt, "{reached:?}");
     }
     // All of it is gone: the epochs begin again.
     let (platform, elsewhere) = (Virtual::default(), TempDir::new().unwrap());
     let reached = LogEnd { epoch: 1, group: 0 };
-    let started = start_after(&platform, &Plain::default(), elsewhere.path(), 1, reached).unwrap();
+    let log = Plain::default();
+    let started = start_after(&platform, &log, elsewhere.path(), 1, (reached, none)).unwrap();
     assert!(started.read.is_in_doubt);
+}
+
+#[test]
+fn a_log_that_a_process_has_found_to_have_lost_groups_is_in_doubt_once() {
+    // The last one is of an owner before the one that has served since.
+    let failures = [(0, 0, false), (1, 4, false), (1, 5, true), (1, 90, true), (0, 90, false)];
+    for (epoch, group, is_in_doubt) in failures {
+        let platform = Virtual::default();
+        let (log, _data, _owner) = served(&platform);
+        let failed_at = LogEnd { epoch, group };
+        for wanted in [is_in_doubt, false] {
+            let elsewhere = TempDir::new().unwrap();
+            let of = (LogEnd::default(), failed_at);
+            let started = start_after(&platform, &log, elsewhere.path(), 1, of).unwrap();
+            assert_eq!(started.read.is_in_doubt, wanted, "{failed_at:?}");
+        }
+    }
 }
 
 #[test]
@@ -395,7 +415,7 @@ fn a_log_that_ends_with_a_message_of_another_program_is_in_doubt() {
     let (log, _data, _first) = served(&platform);
     let start = || {
         let (numbered, elsewhere) = (Numbered::new(log.clone(), 0), TempDir::new().unwrap());
-        start_after(&platform, &numbered, elsewhere.path(), 1, LogEnd::default()).unwrap()
+        start_after(&platform, &numbered, elsewhere.path(), 1, Default::default()).unwrap()
     };
     assert!(!start().read.is_in_doubt);
     log.0.messages.borrow_mut().push(Some(Bytes::from_static(b"hello")));

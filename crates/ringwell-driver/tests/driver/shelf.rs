@@ -187,6 +187,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
             is_replacement: false,
             end: 1,
             reached: LogEnd::default(),
+            failed_at: LogEnd::default(),
         };
         open::follow(&task, &OsFiles, read, &log, &beside).await
     };

@@ -280,6 +280,7 @@ impl Start {
             is_replacement: notes.is_replacement,
             end: *end,
             reached: *reached,
+            failed_at: notes.failed_at,
         };
         let followed = open::follow(&self.platform, &files, read, &log, &beside).await;
         let Followed { read, author, prefix, kept, .. } =

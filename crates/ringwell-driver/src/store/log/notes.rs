@@ -19,6 +19,18 @@ pub struct LogNotes {
     pub is_replacement: bool,
     /// The times for which answered allocations may be missing.
     pub gaps: Gaps,
+    /// The end of the log that a process has last seen, which then noticed that the log had lost
+    /// messages; zeros if there was none.
+    pub failed_at: LogEnd,
+}
+
+/// The facts that a process keeps in the notes of its logs while it serves.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeptNotes {
+    /// See [`LogNotes::gaps`].
+    pub gaps: Gaps,
+    /// Once a journal has failed: the end of each shard's log, see [`LogNotes::failed_at`].
+    pub failed_at: BTreeMap<u16, LogEnd>,
 }
 
 /// The state of a log before a process uses it.
@@ -89,7 +101,7 @@ mod tests {
 
     fn found(shards: &[u16], is_replacement: bool, has_messages: bool) -> FoundLog {
         let shards = shards.iter().copied().collect();
-        let notes = LogNotes { shards, is_replacement, gaps: Gaps::default() };
+        let notes = LogNotes { shards, is_replacement, ..LogNotes::default() };
         FoundLog::Found { notes, end: if has_messages { 9 } else { 1 } }
     }
 
