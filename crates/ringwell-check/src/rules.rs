@@ -13,7 +13,7 @@ mod timeline;
 
 use std::io;
 
-use crate::history::Whole;
+use crate::history::{Journal, Whole};
 use crate::spill::Spill;
 use crate::verdict::{Findings, Rule};
 use journals::Deviations;
@@ -55,6 +55,13 @@ fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
     let pools = whole.pools.is_empty();
     let segments = whole.journals.values().all(|journal| journal.segments.is_empty());
     let alone = whole.states.keys().any(|owner| !whole.journals.contains_key(owner));
+    let journal = |is: fn(&Journal) -> bool| whole.journals.values().any(is);
+    let frameless = journal(|journal| journal.records > 0 && journal.frames.is_empty());
+    let begins_late = journal(|journal| {
+        let first = journal.segments.first().zip(journal.frames.first());
+        first.is_some_and(|(segment, frame)| segment.first_frame < frame.number)
+    });
+    let uncounted = whole.states.values().any(|state| state.count.is_none());
     // In the order of the rules; for overflow the first missing kind of line counts.
     let missing = [
         (pools, Rule::Double, "by clients: there are no `cfg` lines"),
@@ -66,6 +73,8 @@ fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
         (!journals && whole.clocks.is_empty(), Rule::Overflow, "no `clk` lines"),
         (!journals && !whole.clocks.is_empty() && pools, Rule::Overflow, "no `cfg` lines"),
         (journals, Rule::Order, "no `jrn` lines"),
+        (frameless, Rule::Order, "no lines of frames for the records of a journal"),
+        (begins_late, Rule::Order, "no lines of the first frames of a journal's segment"),
         (segments, Rule::Owner, "no `jrn` lines of segments"),
         (
             !clients::tells_a_deadline(whole),
@@ -74,6 +83,7 @@ fn not_judged(whole: &Whole) -> Vec<(Rule, &'static str)> {
         ),
         (whole.lookups == 0, Rule::Attribution, "no `att` lines"),
         (whole.states.is_empty(), Rule::Recovery, "no `fin` lines"),
+        (uncounted, Rule::Recovery, "no line with the count of a state, which may end early"),
         (alone, Rule::Recovery, "a state has no journal beside it"),
     ];
     missing.into_iter().filter(|(is, ..)| *is).map(|(_, rule, why)| (rule, why)).collect()

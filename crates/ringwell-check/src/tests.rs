@@ -259,3 +259,34 @@ fn lines_of_unknown_kinds_are_counted() {
     let verdict = check(std::slice::from_ref(&path)).unwrap();
     assert_eq!((verdict.first, verdict.summary.unknown_lines), (None, 1));
 }
+
+#[test]
+fn a_rule_whose_lines_are_missing_is_not_judged() {
+    let clean = fs::read_to_string(fixtures().join("clean.jsonl")).unwrap();
+    let without = |is_missing: &dyn Fn(&str) -> bool| {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("h.jsonl");
+        let kept: Vec<&str> = clean.lines().filter(|line| !is_missing(line)).collect();
+        fs::write(&path, kept.join("\n") + "\n").unwrap();
+        check(&[path]).unwrap()
+    };
+    let is_frame = |line: &str| line.contains("\"previous_hash\"");
+    let count = |line: &str| line.contains("\"k\":\"fin\"") && line.contains("\"numbers\"");
+    let first = |line: &str| line.contains("\"frame\":1,");
+    let cases: [(&dyn Fn(&str) -> bool, Rule); 3] =
+        [(&is_frame, Rule::Order), (&count, Rule::Recovery), (&first, Rule::Order)];
+    for (is_missing, rule) in cases {
+        let verdict = without(is_missing);
+        assert!(!verdict.judged.contains(&rule), "{rule:?}: {:?}", verdict.not_judged);
+    }
+    let late = clean.replacen("\"k\":\"cfg\",\"t\":1", "\"k\":\"cfg\",\"t\":9", 1);
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("h.jsonl");
+    fs::write(&path, late).unwrap();
+    let verdict = check(&[path]).unwrap();
+    let said = verdict
+        .not_judged
+        .iter()
+        .any(|(rule, why)| *rule == Rule::Double && why.contains("pools without a `cfg` line"));
+    assert!(said, "{:?}", verdict.not_judged);
+}
