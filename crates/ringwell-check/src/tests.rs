@@ -273,10 +273,10 @@ fn a_rule_whose_lines_are_missing_is_not_judged() {
     let is_frame = |line: &str| line.contains("\"previous_hash\"");
     let count = |line: &str| line.contains("\"k\":\"fin\"") && line.contains("\"numbers\"");
     let first = |line: &str| line.contains("\"frame\":1,");
-    let cases: [(&dyn Fn(&str) -> bool, Rule); 3] =
-        [(&is_frame, Rule::Order), (&count, Rule::Recovery), (&first, Rule::Order)];
-    for (is_missing, rule) in cases {
-        let verdict = without(is_missing);
+    let frameless = (without(&is_frame), Rule::Order);
+    let cut_off = (without(&first), Rule::Order);
+    let uncounted = (without(&count), Rule::Recovery);
+    for (verdict, rule) in [frameless, cut_off, uncounted] {
         assert!(!verdict.judged.contains(&rule), "{rule:?}: {:?}", verdict.not_judged);
     }
     let late = clean.replacen("\"k\":\"cfg\",\"t\":1", "\"k\":\"cfg\",\"t\":9", 1);
