@@ -27,7 +27,7 @@ use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
 use crate::rows::spec;
-use crate::store::{FileError, read_lifetimes, write_lifetimes};
+use crate::store::{FileError, OverflowPeriods, read_lifetimes, write_lifetimes};
 
 /// The reason why the directory does not change.
 #[derive(Debug, thiserror::Error)]
@@ -265,15 +265,16 @@ async fn note_overflow<P: Platform>(platform: &P, node: &Node, prepared: &Prepar
         return;
     }
     let now = Millis(u64::try_from(platform.wall().as_millis()).unwrap_or(u64::MAX));
-    let mut periods = node.overflow_periods();
-    periods.change(&begun, &ended, now);
-    node.set_overflow_periods(periods.clone());
-    let (files, data) = (platform.files(), node.config.data.clone());
-    if !node.answers_wait() {
-        return;
-    }
-    let written = platform.offload(move || periods.write(&files, &data)).await;
-    if let Some(Err(error)) = written {
+    let mut periods = node.overflow_periods(OverflowPeriods::clone);
+    let (files, data, stores) = (platform.files(), node.config.data.clone(), node.answers_wait());
+    let changed = platform.offload(move || {
+        periods.change(&begun, &ended, now);
+        let written = if stores { periods.write(&files, &data) } else { Ok(()) };
+        (periods, written)
+    });
+    let Some((periods, written)) = changed.await else { return };
+    node.set_overflow_periods(periods);
+    if let Err(error) = written {
         tracing::warn!(
             %error,
             "overflow numbers are not recorded: after a restart, a call to one of them may be \

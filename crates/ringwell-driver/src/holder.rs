@@ -102,7 +102,8 @@ pub async fn holder(
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(Entry::shard);
     let joined = LookUp { node, peers, number, owner }.holder(at).await?;
-    Ok(Joined { past: node.overflow_periods().judge(number, at, joined.past), ..joined })
+    let past = node.overflow_periods(|periods| periods.judge(number, at, joined.past));
+    Ok(Joined { past, ..joined })
 }
 
 /// A look-up in progress.
@@ -189,7 +190,7 @@ impl LookUp<'_> {
             // That the lockout ran proves nothing: it may have been ended at another shard, or
             // lengthened here since.
             Some(held) => {
-                self.date(&mut gaps, &answers).await?;
+                self.date(&mut gaps, &answers, held.allocated_at).await?;
                 Gap::judge(&gaps, held)
             }
             None => (None, gaps.first().map(|gap| gap.missing)),
@@ -207,10 +208,16 @@ impl LookUp<'_> {
         Ok(Joined { past, unreachable })
     }
 
-    /// Finds out when allocations were made that shards received at an unknown time.
-    async fn date(&self, gaps: &mut [Gap], answers: &[PastAllocation]) -> Result<(), HolderError> {
+    /// Finds out when allocations were made that shards received at an unknown time, except for the
+    /// one made at `named_at`.
+    async fn date(
+        &self,
+        gaps: &mut [Gap],
+        answers: &[PastAllocation],
+        named_at: Millis,
+    ) -> Result<(), HolderError> {
         for gap in gaps {
-            let Some(newest) = gap.newest else { continue };
+            let Some(newest) = gap.newest.filter(|at| *at != named_at) else { continue };
             let mut known = answers.iter().filter(|held| held.pool.is_some());
             let found = match known.find(|held| held.allocated_at == newest) {
                 Some(found) => Some(found.allocated_wall),

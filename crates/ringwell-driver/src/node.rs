@@ -300,10 +300,10 @@ impl Node {
         *self.gaps.write().unwrap_or_else(PoisonError::into_inner) = gaps;
     }
 
-    /// The periods in which numbers were overflow numbers, as this node has seen them.
-    #[must_use]
-    pub fn overflow_periods(&self) -> OverflowPeriods {
-        self.overflow_periods.read().unwrap_or_else(PoisonError::into_inner).clone()
+    /// Reads the periods in which numbers were overflow numbers, as this node has seen them. There
+    /// may be many, so they are not copied.
+    pub fn overflow_periods<T>(&self, read: impl FnOnce(&OverflowPeriods) -> T) -> T {
+        read(&self.overflow_periods.read().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Replaces the value of [`Self::overflow_periods`].

@@ -5,7 +5,7 @@
 //! A change may be applied twice, which has no effect.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead as _, BufReader, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -119,40 +119,40 @@ impl From<Line> for CallChange {
 
 impl Backlog {
     /// The file at `path`, with the changes that an earlier process left there. Changes that cannot
-    /// be read are reported, and the file is kept under another name.
+    /// be read are reported, and kept in a file of another name.
     ///
     /// # Errors
     /// If the file cannot be read.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<CallChange>)> {
         let empty = Self { path: path.to_owned(), count: 0 };
-        let file = match File::open(path) {
-            Ok(file) => file,
+        let whole = match fs::read(path) {
+            Ok(whole) => whole,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Ok((empty, Vec::new()));
             }
             Err(error) => return Err(error),
         };
-        let (mut changes, mut unread) = (Vec::new(), 0_usize);
-        for (nth, line) in BufReader::new(file).split(b'\n').enumerate() {
-            let line = line?;
-            if line.is_empty() {
-                continue;
-            }
-            match serde_json::from_slice::<Line>(&line) {
+        // The process may have ended while it wrote the last line, which was not reported as kept.
+        let end = whole.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+        let lines = whole[..end].split(|byte| *byte == b'\n');
+        let (mut changes, mut unread) = (Vec::new(), Vec::new());
+        for line in lines.filter(|line| !line.is_empty() && *line != HEAD.as_bytes()) {
+            match serde_json::from_slice::<Line>(line) {
                 Ok(line) => changes.push(line.into()),
-                Err(_) if nth == 0 && line == HEAD.as_bytes() => {}
-                Err(_) => unread += 1,
+                Err(_) => unread.push(line),
             }
         }
-        if unread > 0 {
+        if !unread.is_empty() {
             let aside = path.with_extension("unread");
-            fs::copy(path, &aside)?;
-            // The last line is incomplete if the process ended while it was written: it was not
-            // reported as kept.
+            let mut options = OpenOptions::new();
+            let mut file = options.append(true).create(true).mode(0o600).open(&aside)?;
+            file.write_all(&[&unread.join(&b'\n')[..], b"\n"].concat())?;
+            file.sync_data()?;
             tracing::warn!(
-                lines = unread,
+                lines = unread.len(),
                 file = %aside.display(),
-                "some reports of calls that waited for the call log cannot be read; the file was copied"
+                "some reports of calls that waited for the call log cannot be read, and were moved to this \
+                 file; it may contain callers' numbers"
             );
         }
         if changes.is_empty() {

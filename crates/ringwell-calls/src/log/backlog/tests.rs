@@ -49,14 +49,16 @@ fn kept_changes_are_read_by_the_next_process_until_all_are_stored() {
 }
 
 #[test]
-fn a_line_of_another_format_is_reported_and_the_file_is_copied() {
+fn a_line_of_another_format_is_kept_apart() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("waiting.jsonl");
     let line = String::from_utf8(Backlog::lines([change("CA1")].iter())).unwrap();
     fs::write(&path, format!("{HEAD}\n{line}{{\"of\":\"the future\"}}\n")).unwrap();
     let (_, changes) = Backlog::open(&path).unwrap();
     assert_eq!(changes, [change("CA1")]);
-    assert!(path.exists() && folder.path().join("waiting.unread").exists());
+    assert!(path.exists());
+    let unread = fs::read_to_string(folder.path().join("waiting.unread")).unwrap();
+    assert_eq!(unread, "{\"of\":\"the future\"}\n");
     fs::write(&path, "{\"calls_waiting\":2}\n").unwrap();
     assert!(Backlog::open(&path).unwrap().1.is_empty());
     assert!(!path.exists(), "nothing in it is waiting");
