@@ -76,7 +76,8 @@ fn a_file_cut_off_anywhere_has_the_changes_before() {
     for at in 0..whole.len() {
         fs::write(&path, &whole[..at]).unwrap();
         let lines = whole[..at].split_inclusive(|byte| *byte == b'\n');
-        let complete = lines.filter(|line| line.starts_with(b"{\"account") && line.ends_with(b"\n"));
+        let complete =
+            lines.filter(|line| line.starts_with(b"{\"account") && line.ends_with(b"\n"));
         let complete = complete.count();
         let (mut next, changes) = Backlog::open(&path).unwrap();
         assert_eq!(changes, all[..complete], "cut off after {at} bytes");
