@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs::{self, File};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::sync::{Mutex, PoisonError};
@@ -58,8 +58,7 @@ impl Steps {
     /// Runs a step. Prints its lines together, even if other steps run at the same time.
     pub(crate) fn step(&self, name: &str, command: &mut Command) {
         let start = Instant::now();
-        let log =
-            target_dir().join("ci").join(name.replace([' ', '\''], "-")).with_extension("log");
+        let log = log_of(name);
         println!("== {name}: {}", log.display());
         // A drill that panics on purpose prints one line instead of its stack.
         command.current_dir(root()).env("RUST_BACKTRACE", "0");
@@ -82,12 +81,17 @@ impl Steps {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(done);
     }
 
-    /// Marks a step that has failed as repeated; returns whether it had failed.
+    /// Marks a step that has failed as repeated, and keeps its log under another name; returns
+    /// whether it had failed.
     pub(crate) fn repeat(&self, name: &str) -> bool {
         let mut steps = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let has_failed = |done: &&mut Done| done.name == name && done.outcome == Outcome::Failed;
-        let failed = steps.iter_mut().find(has_failed);
-        failed.map(|done| done.outcome = Outcome::Repeated).is_some()
+        let Some(failed) = steps.iter_mut().find(has_failed) else { return false };
+        failed.outcome = Outcome::Repeated;
+        let log = log_of(name);
+        // Without it only the log of the second attempt remains.
+        let _ = fs::rename(&log, log.with_extension("failed.log"));
+        true
     }
 
     /// The steps that have ended.
@@ -118,6 +122,10 @@ impl Steps {
         }
         Ok(())
     }
+}
+
+fn log_of(name: &str) -> PathBuf {
+    target_dir().join("ci").join(name.replace([' ', '\''], "-")).with_extension("log")
 }
 
 /// Runs `step`, and prints at every [`HEARTBEAT`] that it is still running, with the newest line of

@@ -197,7 +197,8 @@ impl World {
         }
     }
 
-    /// A pool moves to another shard: first the node that loses it restarts, then the other.
+    /// A pool moves to another shard: first the node that loses it restarts, then the other. Never
+    /// while a move of buckets is not answered: the new map would not have it.
     fn change_map(&mut self) {
         let shards = self.cluster.homes.len();
         if self.map_change.is_some() || shards < 2 {
@@ -210,7 +211,8 @@ impl World {
         let which = usize::try_from(which % owners.len() as u64).unwrap_or(0);
         let Some((&pool, &from)) = owners.iter().nth(which) else { return };
         let to = u16::try_from(to).unwrap_or(0);
-        if from == to || self.now() < self.shortened_until {
+        let is_moving = Rc::strong_count(&self.commands) > 1;
+        if from == to || is_moving || self.now() < self.shortened_until {
             return;
         }
         owners.insert(pool, to);
@@ -315,9 +317,11 @@ impl World {
         let Some(thread) = running.and_then(|running| running.first()) else { return };
         let (sim, shard) = (thread.sim.clone(), Rc::clone(&thread.shard));
         self.shared.tell(node, &[], || format!("gives buckets {buckets:?} to shard {to}"));
+        let unanswered = Rc::clone(&self.commands);
         thread.sim.executor.spawn(async move {
             let (process, peers) = (Arc::clone(&shard.node), &shard.peers);
             let given = moves::give(&sim, &process, peers, buckets, to).await;
+            drop(unanswered);
             sim.shared.tell(sim.life.node, &[], || match given {
                 Ok(_) => "has given them".to_owned(),
                 Err(error) => format!("does not get on with the move: {error}"),

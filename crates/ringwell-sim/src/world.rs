@@ -90,6 +90,8 @@ pub(crate) struct World {
     /// The time until which nothing gets from one node to another.
     pub(crate) cuts: BTreeMap<(usize, usize), u64>,
     pub(crate) map_change: Option<usize>,
+    /// Shared by the moves of buckets that an operator has commanded and that are not answered.
+    pub(crate) commands: Rc<()>,
     /// Whether a list of pools is in transit to the nodes.
     pub(crate) is_listing: bool,
     pub(crate) pools_away: crate::manage::Away,
@@ -173,6 +175,7 @@ impl World {
             chance: Random::new(options.seed, 4),
             cuts: BTreeMap::new(),
             map_change: None,
+            commands: Rc::new(()),
             is_listing: false,
             pools_away: crate::manage::Away::default(),
             absent: None,

@@ -101,7 +101,9 @@ fn a_foreign_file_in_place_of_the_lock_is_neither_followed_nor_changed() {
 
 #[test]
 fn other_users_cannot_use_anything_in_the_data_directory_whatever_the_umask() {
-    let site = Site::new(pools(1, 3, LONG), "[directory]\ndatabase = \"sqlite:data/directory.db\"");
+    let database = "management.address = \"127.0.0.1:0\"\n\
+                    [directory]\ndatabase = \"sqlite:data/directory.db\"";
+    let site = Site::new(pools(1, 3, LONG), database);
     for umask in ["000", "022"] {
         let server = Server::start(with_umask(umask, &site.serve(&[])));
         batch::one(&mut server.client(), &site.pools[0], "a");

@@ -115,10 +115,11 @@ impl Model {
             held.is_lost || held.is_forgotten || held.keeper != new.shard || !self.is_at_home(held);
         // Answers are remembered for a day, which may have passed for the owner.
         let is_old = held.leapt_ms >= BELIEVED_MS;
-        // After that, or if another pool had the number, which did not know its visitor, the row gets
-        // the visitor's present number.
+        // After that, or if the number was out of the pool for a while, the row gets the visitor's
+        // present number.
         let until_us = held.until_us.saturating_sub(held.believed_us);
-        let is_visitors = new.visitor.is_some() && (held.was_lent || until_us <= new.true_us);
+        let is_visitors =
+            new.visitor.is_some() && (held.was_lent || held.was_away || until_us <= new.true_us);
         if is_excused || is_old || is_visitors || held.grant.number == new.number {
             return Ok(());
         }

@@ -90,6 +90,8 @@ pub(crate) struct Holding {
     is_answered_anew: bool,
     /// Whether it has been in another pool since, which does not know its visitor.
     was_lent: bool,
+    /// Whether it has been out of its pool since: its visitor may have got another number.
+    was_away: bool,
     /// Its record was lost by the disk: nothing is promised any more.
     is_lost: bool,
     /// Its record was lost, and recovery has reported this: no other visitor may get it, but there
@@ -411,6 +413,7 @@ impl Model {
             is_unreported: false,
             is_answered_anew: false,
             was_lent: false,
+            was_away: false,
             is_lost,
             is_forgotten: is_lost,
             forgotten_us: 0,
@@ -532,7 +535,13 @@ impl Model {
             |held: &Holding| held.grant.pool == *pool && taken_up.are_answers_received;
         self.kept_by(taken_up.shard, *pool, &rule.numbers, is_received);
         let shard = self.shards.entry(taken_up.shard).or_default();
-        shard.pools.insert(*pool, rule.clone());
+        let before = shard.pools.insert(*pool, rule.clone());
+        let before = before.iter().flat_map(|before| &before.numbers);
+        for number in before.filter(|number| !rule.numbers.contains(number)) {
+            for held in self.held.get_mut(number).into_iter().flatten() {
+                held.was_away |= held.grant.pool == *pool;
+            }
+        }
         if taken_up.is_still {
             return Ok(());
         }
