@@ -515,14 +515,9 @@ impl World {
             Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps || is_to_blame => {
                 return Ok(());
             }
-            Ok(found)
-                if wanted.is_lost
-                    && (is_to_blame
-                        || is_locked(&found, at)
-                        || !self.is_known_lost(wanted, at)) =>
-            {
-                return Ok(());
-            }
+            // Its owner was told to doubt what it knows of the number.
+            Ok(Past { held: None, .. }) if self.is_doubted(wanted) => return Ok(()),
+            Ok(found) if wanted.is_lost && (is_to_blame || is_locked(&found, at)) => return Ok(()),
             Ok(other) => format!("{other:?} was said, {} was given", wanted.params),
             Err(_) if is_to_blame => return Ok(()),
             Err(why) => why,
@@ -532,12 +527,15 @@ impl World {
         Err(Violation { rule: "attribution", text, number, shard })
     }
 
-    /// Whether the owner knows that it lacks allocations of that time: a copy that is a few moments old
-    /// looks like the original.
-    fn is_known_lost(&self, wanted: &Wanted, at: Moment) -> bool {
-        let Moment::Wall(at) = at else { return false };
-        let running = self.nodes[self.cluster.home(wanted.shard)].running.as_ref();
-        running.is_some_and(|running| running.node.gaps().contain(at))
+    /// Whether the shard that has the number in rotation may know an older allocation than another
+    /// shard does.
+    fn is_doubted(&self, wanted: &Wanted) -> bool {
+        let Some(number) = PromoNumber::from_code(wanted.number) else { return false };
+        let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
+        running.flat_map(|it| it.threads.values()).any(|thread| {
+            let engine = thread.shard.engine.borrow();
+            engine.shard().find(number).is_some() && engine.is_doubted(number)
+        })
     }
 
     /// The time at which the number went out again, if `held` does not say so.

@@ -94,7 +94,8 @@ impl Model {
         let all = || self.granted.values().flatten();
         let left_out: BTreeSet<u64> =
             all().filter(|grant| !counts(grant)).map(|grant| grant.number).collect();
-        let held = self.held.values().flatten().filter(|held| held.is_lost && held.grant.is_fresh);
+        let held = self.held.values().flatten().filter(|held| held.is_lost && !held.is_unknown);
+        let held = held.filter(|held| held.grant.is_fresh);
         let lost = held.map(|held| &held.grant).filter(|it| !left_out.contains(&it.number));
         let wanted = lost.map(|grant| {
             let later = all().filter(|it| it.number == grant.number && it.true_us > grant.true_us);

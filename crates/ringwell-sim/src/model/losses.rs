@@ -65,6 +65,7 @@ impl Model {
                 }
                 Loss::Lied => {
                     held.is_lost = true;
+                    held.is_unknown = true;
                     self.excused += 1;
                 }
                 Loss::Nothing | Loss::All => {
@@ -105,6 +106,7 @@ impl Model {
         for held in all.filter(|held| held.is_newer) {
             held.is_newer = false;
             held.is_lost |= !is_known;
+            held.is_unknown |= !is_known;
             self.excused += u64::from(!is_known);
         }
     }

@@ -94,6 +94,8 @@ pub(crate) struct Holding {
     was_away: bool,
     /// Its record was lost by the disk: nothing is promised any more.
     is_lost: bool,
+    /// … and no node can know that: another visitor may be named for it.
+    is_unknown: bool,
     /// Its record was lost, and recovery has reported this: no other visitor may get it, but there
     /// are no further promises.
     is_forgotten: bool,
@@ -415,6 +417,7 @@ impl Model {
             was_lent: false,
             was_away: false,
             is_lost,
+            is_unknown: false,
             is_forgotten: is_lost,
             forgotten_us: 0,
             is_newer: false,
