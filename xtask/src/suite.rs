@@ -24,7 +24,7 @@ const LONG: [&str; 9] =
 const PLANTED: &str = "planted_bugs";
 
 /// Runs this many programs more than there are processors, because most of them mostly wait.
-const WAITING: usize = 1;
+const WAITING: usize = 2;
 
 /// The list of the last run's failed tests, relative to the target directory. A line has
 /// a program's name, a tab, and a test's name.

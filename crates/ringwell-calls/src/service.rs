@@ -46,7 +46,7 @@ pub use pools::Exhausting;
 /// A report that is not stored within this time is answered as not received.
 const STORE_MAX: Duration = Duration::from_secs(10);
 
-/// At the end of the process, changes that wait for the log are dropped after this time.
+/// At the end of the process, changes that wait for the log in memory are dropped after this time.
 const CLOSE_MAX: Duration = Duration::from_secs(5);
 
 /// SQLite copies its log of changes into its file meanwhile.
@@ -200,17 +200,15 @@ impl Service {
 
     /// Stores all reports, and closes the log. Later reports are not stored.
     pub async fn close(&self) {
-        if tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await.is_err() {
-            let Waiting { all, kept } = self.inner.writer.waiting();
-            let lost = all - kept;
-            if lost > 0 {
-                tracing::error!(
-                    lost,
-                    "some reports of calls were not stored before the server ended"
-                );
-            } else {
-                tracing::warn!(reports = kept, "reports of calls wait for the next start");
-            }
+        // What is missing after this time is counted below.
+        let _ = tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await;
+        let Waiting { all, kept } = self.inner.writer.waiting();
+        let lost = all - kept;
+        if lost > 0 {
+            tracing::error!(lost, "some reports of calls were not stored before the server ended");
+        }
+        if kept > 0 {
+            tracing::warn!(reports = kept, "reports of calls wait for the next start");
         }
         if tokio::time::timeout(LOG_CLOSE_MAX, self.inner.log.close()).await.is_err() {
             tracing::warn!("the call log was not closed in time; the next start completes that");

@@ -117,10 +117,11 @@ impl Writer {
         Ok(submitted)
     }
 
-    /// Waits until everything that was submitted before is stored.
+    /// Waits until everything that was submitted before is stored, or is in the file because the
+    /// database cannot store it.
     pub async fn finish(&self) {
         // This end of the channel stays open as long as `self` exists.
-        let _ = self.waiting.subscribe().wait_for(|waiting| waiting.all == 0).await;
+        let _ = self.waiting.subscribe().wait_for(|waiting| waiting.all == waiting.kept).await;
     }
 
     /// The count of changes that are not yet stored.
