@@ -213,6 +213,12 @@ fn foreign_messages_are_reported_and_skipped() {
     second.says("another program has published to the journal's stream");
     second.says("not a group");
     second.says("subject ringwell_1.groups");
+    // Messages of its own, once more.
+    for place in [2, 4] {
+        nats.publish_again("RINGWELL_1", place);
+        nodes.wait_for_all(&second);
+    }
+    second.says("begins\":\"RPm1");
     second.kill();
     // Starts with its copy, and on a machine without a copy.
     let second = nodes.start(1);

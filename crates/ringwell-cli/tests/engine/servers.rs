@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use ringwell_directory::Replicated;
 use serde_json::Value;
 use tempfile::TempDir;
@@ -174,21 +176,36 @@ impl Nats {
 
     /// Publishes a message that Ringwell did not write.
     pub(crate) fn publish(&self, subject: &str, body: &str) {
+        self.publish_until(&format!("PUB {subject}"), body.as_bytes(), b"PONG");
+    }
+
+    /// Publishes a message of a stream once more.
+    pub(crate) fn publish_again(&self, stream: &str, place: u64) {
+        let get = format!("SUB again 1\r\nPUB $JS.API.STREAM.MSG.GET.{stream} again");
+        let request = format!("{{\"seq\":{place}}}");
+        let answer = self.publish_until(&get, request.as_bytes(), b"}}\r\n");
+        let json = &answer[answer.windows(2).rposition(|two| two == b"\n{").unwrap() + 1..];
+        let message: Value = serde_json::from_slice(json).unwrap();
+        let message = STANDARD.decode(message["message"]["data"].as_str().unwrap()).unwrap();
+        let subject = format!("{}.groups", stream.to_lowercase());
+        self.publish_until(&format!("PUB {subject}"), &message, b"PONG");
+    }
+
+    /// Sends a command with its body; returns what the server sends up to `end`.
+    fn publish_until(&self, command: &str, body: &[u8], end: &[u8]) -> Vec<u8> {
         let One { host, clients, .. } = &self.servers[0];
         let mut server = TcpStream::connect((host.as_str(), *clients)).unwrap();
-        let text = format!(
-            "CONNECT {{\"verbose\":false}}\r\nPUB {subject} {}\r\n{body}\r\nPING\r\n",
-            body.len()
-        );
-        server.write_all(text.as_bytes()).unwrap();
+        let head = format!("CONNECT {{\"verbose\":false}}\r\n{command} {}\r\n", body.len());
+        server.write_all(&[head.as_bytes(), body, b"\r\nPING\r\n"].concat()).unwrap();
         server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut answer = Vec::new();
         let mut block = [0; 4096];
-        while !answer.windows(4).any(|bytes| bytes == b"PONG") {
+        while !answer.windows(end.len()).any(|bytes| bytes == end) {
             let got = server.read(&mut block).unwrap();
             assert!(got > 0, "the server closed the connection");
             answer.extend_from_slice(&block[..got]);
         }
+        answer
     }
 
     /// Makes another server lead a stream.

@@ -220,9 +220,12 @@ impl Stream {
         judged
     }
 
-    /// Stores a message of another program, if the log is not empty.
-    fn store_foreign(&mut self, bytes: Bytes) {
+    /// Stores a message of another program, if the log is not empty: a copy of the message so many
+    /// places back, or `bytes`.
+    fn store_foreign(&mut self, copied: Option<usize>, bytes: Bytes) {
         let Some(&Stored { author, tip, .. }) = self.messages.last() else { return };
+        let copied = copied.and_then(|back| self.messages.iter().nth_back(back));
+        let bytes = copied.map_or(bytes, |copied| copied.bytes.clone());
         self.messages.push(Stored { bytes, author, tip, is_foreign: true });
     }
 
@@ -553,7 +556,8 @@ impl Servers {
             let random = self.strikes.stream(LogFault::Foreign);
             for _ in 0..random.between(1, 3) {
                 let length = usize::try_from(random.below(200)).unwrap_or(0);
-                stream.store_foreign(vec![b'x'; length].into());
+                let copied = (length % 2 == 1).then_some(length / 8);
+                stream.store_foreign(copied, vec![b'x'; length].into());
             }
             lines.push(format!("another program publishes to the log of shard {shard}"));
         }

@@ -4,7 +4,8 @@
 //! place after it, and its number continues that of the group before. So a foreign message uses up
 //! a place, but no group is missing. A reader finds the same places as the writer, because a
 //! message that is stored never changes. Invariant: only messages without the mark of any version
-//! are skipped. Source: docs/spec/log.md, "Foreign messages".
+//! are skipped, and copies of groups that are before them. Source: docs/spec/log.md, "Foreign
+//! messages".
 
 use std::future::Future;
 use std::ops::Range;
@@ -54,6 +55,23 @@ impl Known {
             }
         }
         low
+    }
+
+    /// The foreign messages of a log with these groups and their places, in order, and with so many
+    /// of them before and after these. If groups cannot be read, no number shows where between two
+    /// groups they are: the next group is taken to continue the one before directly.
+    fn of(groups: &[(u64, u64)], (leading, trailing): (u64, u64), ends: &Range<u64>) -> Self {
+        let (Some(first), Some(last)) = (groups.first(), groups.last()) else {
+            return Self::default();
+        };
+        let before = first.0.saturating_sub(first.1).saturating_sub(leading);
+        let mut next: Vec<u64> = (0..leading).map(|_| first.1).collect();
+        for (from, to) in groups.iter().zip(&groups[1..]) {
+            next.extend((to.1 - from.1..to.0 - from.0).map(|_| to.1));
+        }
+        let end_n = last.1 + (ends.end - last.0) - trailing;
+        next.extend((0..trailing).map(|_| end_n));
+        Self { before, next }
     }
 
     /// Group `n` was found this many places further on. While groups cannot be read, a survey
@@ -117,7 +135,7 @@ impl<L: Log + Clone> Numbered<L> {
         let mut first = None;
         for place in (begun..).take(PASSED_MAX) {
             match self.log.read(place).await {
-                Ok(Some(there)) if is_foreign_message(&there) => {
+                Ok(Some(there)) if is_skipped(&there, n) => {
                     self.places.known().found_later(n, 1);
                     first.get_or_insert(there);
                 }
@@ -150,11 +168,11 @@ impl<L: Log + Clone> Numbered<L> {
         let begun = self.places.place(n);
         let mut place = begun;
         while let Some(there) = self.log.read(place).await? {
-            let number = message_number(&there);
-            if is_foreign_message(&there) || number.is_some_and(|number| number < n) {
+            if is_skipped(&there, n) {
                 place += 1;
                 continue;
             }
+            let number = message_number(&there);
             // A later group shows that the message before it was a damaged group.
             if place > begun && number.is_some_and(|number| number > n) {
                 return Ok(None);
@@ -187,67 +205,66 @@ impl<L: Log + Clone> Numbered<L> {
         Ok(known.group_from(ends.start)..known.group_from(ends.end))
     }
 
-    /// Finds all foreign messages; `None` if all are already known.
+    /// Finds all foreign messages; `None` if all are already known. The log begins with a group, or
+    /// has no copies.
     async fn survey(&self, ends: &Range<u64>) -> Result<Option<Known>, Unreached> {
-        let mut trailing = 0;
-        let mut last = None;
-        for place in ends.clone().rev() {
-            match self.look(place).await? {
-                Kind::Foreign => trailing += 1,
-                Kind::Unreadable => {}
-                Kind::Group(n) => {
-                    last = Some((place, n));
-                    break;
-                }
-            }
-        }
-        let Some((last, last_n)) = last else {
+        let (last, trailing) = self.first_group(ends.clone().rev()).await?;
+        let Some(last) = last else {
             let are_foreign = trailing > 0 && trailing == ends.end - ends.start;
             let next = (0..trailing).map(|_| ends.start).collect();
             return Ok(are_foreign.then_some(Known { before: 0, next }));
         };
         // A damaged message after it has a number, too.
-        let end_n = last_n + (ends.end - last) - trailing;
+        let end_n = last.1 + (ends.end - last.0) - trailing;
         {
             let known = self.places.known();
-            if known.place(last_n) == last && known.place(end_n) == ends.end {
+            if known.place(last.1) == last.0 && known.place(end_n) == ends.end {
                 return Ok(None);
             }
         }
-        let mut found = Known { before: 0, next: (0..trailing).map(|_| end_n).collect() };
-        if last == last_n {
-            return Ok(Some(found));
-        }
-        let mut first = (last, last_n);
-        let mut leading = 0;
-        for place in ends.start..last {
-            match self.look(place).await? {
-                Kind::Foreign => leading += 1,
-                Kind::Unreadable => {}
-                Kind::Group(n) => {
-                    first = (place, n);
-                    break;
-                }
-            }
-        }
-        found.before = first.0.saturating_sub(first.1).saturating_sub(leading);
-        found.next.extend((0..leading).map(|_| first.1));
-        self.survey_between(first, (last, last_n), &mut found.next).await?;
-        found.next.sort_unstable();
+        let (first, leading) = self.first_group(ends.start..last.0).await?;
+        let found = match self.groups_between(first.unwrap_or(last), last).await? {
+            Some(groups) => Known::of(&groups, (leading, trailing), ends),
+            None => self.survey_all(ends).await?,
+        };
         Ok(Some(found))
     }
 
-    /// Finds those between two groups, each with its place.
-    async fn survey_between(
+    /// The first of these places that has a group, with its number, and the count of foreign messages
+    /// before it.
+    async fn first_group(
+        &self,
+        places: impl Iterator<Item = u64>,
+    ) -> Result<(Option<(u64, u64)>, u64), Unreached> {
+        let mut foreign = 0;
+        for place in places {
+            match self.look(place).await? {
+                Kind::Foreign => foreign += 1,
+                Kind::Unreadable => {}
+                Kind::Group(n) => return Ok((Some((place, n)), foreign)),
+            }
+        }
+        Ok((None, foreign))
+    }
+
+    /// Bisects the messages between two groups, each with its place, until no foreign ones are
+    /// between one group and the next. `None` if a group is out of order: it is a copy.
+    async fn groups_between(
         &self,
         first: (u64, u64),
         last: (u64, u64),
-        next: &mut Vec<u64>,
-    ) -> Result<(), Unreached> {
+    ) -> Result<Option<Vec<(u64, u64)>>, Unreached> {
+        let mut groups = vec![first];
         let mut parts = vec![(first, last)];
+        parts.retain(|(from, to)| from != to);
         while let Some((from, to)) = parts.pop() {
-            let (places, groups) = (to.0 - from.0, to.1.saturating_sub(from.1));
-            if places <= groups.max(1) {
+            let places = to.0 - from.0;
+            let numbers = to.1.saturating_sub(from.1);
+            if !(1..=places).contains(&numbers) {
+                return Ok(None);
+            }
+            if numbers == places {
+                groups.push(to);
                 continue;
             }
             let middle = from.0.midpoint(to.0);
@@ -259,13 +276,40 @@ impl<L: Log + Clone> Numbered<L> {
                 }
             }
             match inner {
-                Some(inner) => parts.extend([(from, inner), (inner, to)]),
-                // No number shows where between the groups they are: the next group directly
-                // continues the one before.
-                None => next.extend((groups..places).map(|_| to.1)),
+                Some(inner) => parts.extend([(inner, to), (from, inner)]),
+                None => groups.push(to),
             }
         }
-        Ok(())
+        Ok(Some(groups))
+    }
+
+    /// Reads all messages. A group is a copy if its number is not after that of a group before it, or
+    /// if there are fewer places up to a later group than numbers.
+    async fn survey_all(&self, ends: &Range<u64>) -> Result<Known, Unreached> {
+        let (mut groups, mut foreign) = (Vec::<(u64, u64)>::new(), Vec::new());
+        for place in ends.clone() {
+            match self.look(place).await? {
+                Kind::Foreign => foreign.push(place),
+                Kind::Unreadable => {}
+                Kind::Group(n) => {
+                    let is_copy = |(at, before): &mut (u64, u64)| n > *before + (place - *at);
+                    while let Some((at, _)) = groups.pop_if(is_copy) {
+                        foreign.push(at);
+                    }
+                    if groups.last().is_some_and(|(_, before)| *before >= n) {
+                        foreign.push(place);
+                    } else {
+                        groups.push((place, n));
+                    }
+                }
+            }
+        }
+        let count = |is_there: &dyn Fn(u64) -> bool| {
+            foreign.iter().filter(|place| is_there(**place)).count() as u64
+        };
+        let leading = count(&|place| groups.first().is_some_and(|(first, _)| place < *first));
+        let trailing = count(&|place| groups.last().is_some_and(|(last, _)| place > *last));
+        Ok(Known::of(&groups, (leading, trailing), ends))
     }
 
     async fn look(&self, place: u64) -> Result<Kind, Unreached> {
@@ -276,6 +320,12 @@ impl<L: Log + Clone> Numbered<L> {
             Err(_) => Kind::Unreadable,
         })
     }
+}
+
+/// Whether a message at the place of group `n`, or after it, is not a group: it is foreign, or a copy
+/// of a group before.
+pub(super) fn is_skipped(message: &[u8], n: u64) -> bool {
+    is_foreign_message(message) || message_number(message).is_some_and(|number| number < n)
 }
 
 /// A message, by its number.

@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use ringwell_journal::{Author, Group, Noted, decode_message, is_foreign_message};
+use ringwell_journal::{Author, Group, Noted, decode_message};
 
 use super::Unreached;
-use super::places::Places;
+use super::places::{Places, is_skipped};
 use super::shelf::Shelf;
 use crate::canary::{Bug, planted};
 use crate::store::index::ReadError;
@@ -43,7 +43,9 @@ impl<R: Reader> Reader for LogReader<R> {
     fn is_followed(&self, newest: u64) -> Result<bool, ReadError> {
         let Some(log) = &self.log else { return Ok(false) };
         let next = log.message(self.places.place(newest + 1)).map_err(ReadError::Log)?;
-        let Some(next) = next.filter(|next| !is_foreign_message(next)) else { return Ok(false) };
+        let Some(next) = next.filter(|next| !is_skipped(next, newest + 1)) else {
+            return Ok(false);
+        };
         let (author, _) = decode_message(&next).map_err(|_| ReadError::LogDamaged(newest + 1))?;
         Ok(author.incarnation != self.author.incarnation)
     }

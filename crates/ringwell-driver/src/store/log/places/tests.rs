@@ -1,4 +1,5 @@
-//! Logs with foreign messages anywhere, and one that has lost or damaged messages.
+//! Logs with foreign messages anywhere, also copies of groups, and one that has lost or damaged
+//! messages.
 
 use std::cell::RefCell;
 use std::future::ready;
@@ -63,9 +64,17 @@ fn group(n: u64) -> Bytes {
 
 /// A log with this many foreign messages before each group and at its end; the places of the groups.
 fn log(foreign: &[u8]) -> (Plain, Vec<u64>) {
+    log_with(foreign, || None)
+}
+
+/// The same; a foreign message may be a copy of an earlier group, so many groups back.
+fn log_with(foreign: &[u8], mut back: impl FnMut() -> Option<u64>) -> (Plain, Vec<u64>) {
     let (mut messages, mut places) = (Vec::new(), Vec::new());
-    for (n, count) in (1..).zip(foreign) {
-        messages.extend((0..*count).map(|_| Some(Bytes::from_static(b"not a group"))));
+    for (n, count) in (1_u64..).zip(foreign) {
+        messages.extend((0..*count).map(|_| {
+            let copied = back().and_then(|back| n.checked_sub(back)).filter(|copied| *copied > 0);
+            Some(copied.map_or(Bytes::from_static(b"not a group"), group))
+        }));
         if n < foreign.len() as u64 {
             messages.push(Some(group(n)));
             places.push(messages.len() as u64);
@@ -78,11 +87,19 @@ proptest! {
     #[test]
     fn every_group_is_found_wherever_foreign_messages_are(
         foreign in prop::collection::vec(prop_oneof![6 => Just(0_u8), 1 => 0..4_u8], 2..60),
+        copied in prop::collection::vec(prop::option::of(prop_oneof![1..3_u64, 1..60_u64]), 240),
         trimmed in 0..40_u64,
     ) {
-        let (mut log, places) = log(&foreign);
+        let (has_copies, mut copied) = (trimmed % 2 == 0, copied.into_iter());
+        let back = || copied.next().flatten().filter(|_| has_copies);
+        let (mut log, places) = log_with(&foreign, back);
         // The last group is always kept.
         log.trimmed = trimmed.min(places[places.len() - 1] - 1);
+        if has_copies {
+            // Logs are trimmed up to a group. A copy in its place would look like that.
+            let kept = places.iter().find(|place| **place > log.trimmed).unwrap();
+            log.trimmed = kept - 1;
+        }
         let first = places.iter().position(|place| *place > log.trimmed).unwrap() as u64 + 1;
         let numbered = Numbered::new(log.clone(), 0);
         let end = places.len() as u64 + 1;
@@ -147,6 +164,19 @@ fn an_append_passes_foreign_messages_and_reports_that_it_was_refused() {
     assert_eq!(now(numbered.read(3)), Ok(None));
     assert_eq!(now(numbered.append(3, group(3))), Ok(()));
     assert_eq!(numbered.places().place(3), 5);
+}
+
+#[test]
+fn an_append_passes_copies_of_earlier_groups() {
+    let (log, _) = log(&[0, 0, 0, 0]);
+    let numbered = Numbered::new(log.clone(), 0);
+    assert_eq!(now(numbered.ends()), Ok(1..4));
+    log.messages.borrow_mut().extend([Some(group(2)), Some(group(3)), Some(group(1))]);
+    assert_eq!(now(numbered.append(4, group(4))), Err(NotAppended::Taken));
+    assert_eq!(now(numbered.read(3)), Ok(Some(group(3))));
+    assert_eq!(now(numbered.read(4)), Ok(None));
+    assert_eq!(now(numbered.append(4, group(4))), Ok(()));
+    assert_eq!(numbered.places().place(4), 7);
 }
 
 #[test]
