@@ -280,4 +280,15 @@ fn a_call_to_a_number_while_it_was_an_overflow_number_belongs_to_no_earlier_visi
         assert_eq!(outcome(&mut client, late_at), "allocated", "late, and nothing else since");
         server.stop();
     }
+    // Any number may have been an overflow number before this start.
+    let file = site.data().join("overflow-periods.json");
+    fs::write(&file, "{").unwrap();
+    let server = started(&site);
+    let mut client = server.client();
+    for (at, wanted) in [(overflow_at, "not_kept"), (shown_at, "allocated"), (late_at, "not_kept")]
+    {
+        assert_eq!(outcome(&mut client, at), wanted);
+    }
+    assert_eq!(fs::read_to_string(file.with_extension("bad")).unwrap(), "{");
+    assert!(server.stop().contains("overflow-periods.bad"));
 }

@@ -101,9 +101,7 @@ pub async fn holder(
     let directory = node.directory();
     let pool = directory.pool_by_number(number).and_then(|pool| directory.lookup(pool));
     let owner = pool.map(Entry::shard);
-    let joined = LookUp { node, peers, number, owner }.holder(at).await?;
-    let past = node.overflow_periods(|periods| periods.judge(number, at, joined.past));
-    Ok(Joined { past, ..joined })
+    LookUp { node, peers, number, owner }.holder(at).await
 }
 
 /// A look-up in progress.
@@ -143,7 +141,19 @@ struct Made {
 
 impl LookUp<'_> {
     async fn holder(&self, at: Millis) -> Result<Joined, HolderError> {
-        let (mut answers, unreachable) = self.ask_all(Moment::Wall(at)).await?;
+        let (answers, unreachable) = self.ask_all(Moment::Wall(at)).await?;
+        // The other nodes may know of a period that this one has not seen.
+        let overflow_until = answers.iter().filter_map(|(_, past)| past.overflow_until).max();
+        let joined = self.join_all(at, answers, unreachable).await?;
+        Ok(Joined { past: not_before_overflow(joined.past, at, overflow_until), ..joined })
+    }
+
+    async fn join_all(
+        &self,
+        at: Millis,
+        mut answers: Vec<(u16, Past)>,
+        unreachable: Vec<u16>,
+    ) -> Result<Joined, HolderError> {
         // If an allocation is known without its record, its time is still known.
         let is_unread = |past: &Past| past.held.is_some() && past.missing == Some(Missing::TooLong);
         let mut gaps: Vec<_> =
@@ -326,6 +336,19 @@ impl Later {
     }
 }
 
+/// Many visitors see an overflow number: a visitor whose lockout was over when the number was, or
+/// became, one is not named.
+fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -> Past {
+    let is_before = |held: &PastAllocation| {
+        let is_later = overflow_until.is_some_and(|until| held.allocated_wall < until);
+        is_later && held.locked_until <= at
+    };
+    if past.held.as_ref().is_some_and(is_before) {
+        return Past { missing: Some(Missing::NotKept), ..Past::default() };
+    }
+    past
+}
+
 /// An allocation that a shard has received without its record, with that record.
 fn completed(foreign: &PastAllocation, made: Option<PastAllocation>) -> PastAllocation {
     let Some(made) = made else { return foreign.clone() };
@@ -367,20 +390,34 @@ fn join(one: Option<PastAllocation>, other: Option<PastAllocation>) -> Option<Pa
 mod tests {
     use super::*;
 
+    const HELD: PastAllocation = PastAllocation {
+        pool: None,
+        allocated_at: Millis(100),
+        allocated_wall: Millis(1_000),
+        locked_until: Millis(1_050),
+        params: Vec::new(),
+        next_allocated_at: None,
+        keep_alives: None,
+    };
+
+    #[test]
+    fn a_visitor_from_before_a_period_as_an_overflow_number_is_not_named() {
+        let names = |at, until: Option<u64>| {
+            let past = Past { held: Some(HELD), ..Past::default() };
+            not_before_overflow(past, Millis(at), until.map(Millis)).held.is_some()
+        };
+        assert!(names(9_000, None));
+        assert!(names(1_049, Some(u64::MAX)), "the lockout runs");
+        assert!(!names(1_050, Some(u64::MAX)), "it may be any visitor's call");
+        assert!(!names(9_000, Some(1_001)), "it went to no visitor since");
+        assert!(names(9_000, Some(1_000)), "allocated after the period");
+    }
+
     #[test]
     fn what_a_shard_lacks_is_before_its_newest_allocation_and_in_the_period_that_it_lost() {
-        let held = PastAllocation {
-            pool: None,
-            allocated_at: Millis(100),
-            allocated_wall: Millis(1_000),
-            locked_until: Millis(1_050),
-            params: Vec::new(),
-            next_allocated_at: None,
-            keep_alives: None,
-        };
         let may_follow = |newest: Option<u64>, wall: Option<u64>, lost: Option<u64>| {
             let [newest, newest_wall, lost_until] = [newest, wall, lost].map(|at| at.map(Millis));
-            Gap { missing: Missing::NotKept, newest, newest_wall, lost_until }.may_follow(&held)
+            Gap { missing: Missing::NotKept, newest, newest_wall, lost_until }.may_follow(&HELD)
         };
         // What is known of it: its newest allocation, when that was, and the end of a lost period.
         assert!(may_follow(None, None, None));

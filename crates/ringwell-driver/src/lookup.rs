@@ -77,7 +77,12 @@ pub async fn look_up<P: Platform>(
     let bucket = pool.map(bucket);
     let is_claimed = bucket.is_some_and(|bucket| shard.node.is_claimed(bucket));
     let is_here = is_own || is_claimed || shard.engine.borrow().shard().newest(number).is_some();
-    Ok(shard.node.gaps().judge(past, at, (bucket, is_here)))
+    let past = shard.node.gaps().judge(past, at, (bucket, is_here));
+    let overflow_until = match at {
+        Moment::Wall(at) => shard.node.overflow_periods(|periods| periods.end(number, at)),
+        Moment::Shard(_) => None,
+    };
+    Ok(Past { overflow_until, ..past })
 }
 
 /// Makes sure that no other process has taken the shard over before `at`, if one can.

@@ -140,7 +140,7 @@ impl<F: Files> Begun<F> {
         let identity = draw(files, data, journals)?.id;
         self.identity = if has_log { IN_LOG.to_owned() } else { identity };
         self.gaps = Gaps::read(files, data)?;
-        self.overflow_periods = OverflowPeriods::read(files, data)?;
+        self.overflow_periods = OverflowPeriods::read(files, data, start.reading.wall)?;
         // Another machine may have noticed a loss.
         self.gaps.merge(start.noted_gaps);
         if let Some(until) = gap_until {

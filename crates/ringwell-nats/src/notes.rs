@@ -20,13 +20,28 @@ pub(crate) fn read(config: &Value) -> LogNotes {
         shards: text(SHARDS).split(',').filter_map(|shard| shard.parse().ok()).collect(),
         is_replacement: !text(REPLACEMENT).is_empty(),
         gaps: Gaps::parse(text(GAPS)),
-        failed_at: log_end(text(FAILED_AT)).unwrap_or_default(),
+        failed_at: failed_at(text(FAILED_AT)),
     }
 }
 
-fn log_end(text: &str) -> Option<LogEnd> {
-    let (epoch, group) = text.split_once(':')?;
-    Some(LogEnd { epoch: epoch.parse().ok()?, group: group.parse().ok()? })
+/// A text that cannot be read stands for a loss at any time.
+fn failed_at(text: &str) -> LogEnd {
+    if text.is_empty() {
+        return LogEnd::default();
+    }
+    let end = text.split_once(':').and_then(|(epoch, group)| {
+        Some(LogEnd { epoch: epoch.parse().ok()?, group: group.parse().ok()? })
+    });
+    end.unwrap_or_else(|| {
+        tracing::error!(
+            note = text,
+            "the metadata {FAILED_AT} of a journal's stream cannot be read: it says when the stream \
+             lost acknowledged groups. At each start all pools of the shard answer with overflow \
+             numbers for one lockout, until a Ringwell that can read it has started, or the \
+             metadata are removed"
+        );
+        LogEnd { epoch: u64::MAX, group: u64::MAX }
+    })
 }
 
 /// Adds the notes to a stream's configuration.
@@ -34,7 +49,8 @@ pub(crate) fn write(config: &mut Value, notes: &LogNotes) {
     let shards: Vec<String> = notes.shards.iter().map(u16::to_string).collect();
     let replacement = if notes.is_replacement { "yes" } else { "" };
     let LogEnd { epoch, group } = notes.failed_at;
-    let has_failed = notes.failed_at != LogEnd::default();
+    let is_known = group < u64::MAX;
+    let has_failed = notes.failed_at != LogEnd::default() && is_known;
     let failed_at = if has_failed { format!("{epoch}:{group}") } else { String::new() };
     let texts = [
         (SHARDS, shards.join(",")),
@@ -66,5 +82,18 @@ mod tests {
             assert_eq!(config["metadata"]["ringwell.placement"], "one process");
         }
         assert_eq!(read(&json!({})), LogNotes::default());
+    }
+
+    #[test]
+    fn a_loss_at_an_unreadable_time_may_have_been_at_any_time() {
+        let any = LogEnd { epoch: u64::MAX, group: u64::MAX };
+        for text in ["garbage", "v2:2:14", ":", "1:99999999999999999999999"] {
+            let mut config = json!({ "metadata": { FAILED_AT: text } });
+            assert_eq!(read(&config).failed_at, any, "{text}");
+            // Nothing is written in its place.
+            let notes = read(&config);
+            write(&mut config, &notes);
+            assert_eq!(config["metadata"][FAILED_AT], text);
+        }
     }
 }

@@ -14,6 +14,39 @@ fn visitor(held: &Value) -> &str {
 }
 
 #[test]
+fn a_node_without_a_note_of_an_overflow_number_learns_it_from_the_others() {
+    let mut cluster = Cluster::new(2, LIFETIME);
+    let servers = cluster.start_both();
+    // Its owner is node b, which loses its note.
+    let pool = cluster.pools().iter().find(|pool| Cluster::owner(pool.id) == 1).unwrap().clone();
+    let number = batch::one(&mut servers[1].client(), &pool, "ann").number;
+    assert_eq!(number, pool.first);
+    let shown_at = now_ms();
+    sleep(LIFETIME + Duration::from_millis(100));
+    let shorter = Pool { first: pool.first + 1, numbers: 1, ..pool.clone() };
+    let overflow = Pool { overflow: number, ..shorter.clone() };
+    let mut at = 0;
+    for next in [shorter.clone(), overflow, shorter, pool.clone()] {
+        for (site, server) in cluster.sites.iter_mut().zip(&servers) {
+            let pools = site.pools.iter();
+            let pools = pools.map(|it| if it.id == pool.id { next.clone() } else { it.clone() });
+            site.write(pools.collect());
+            assert!(server.reload().contains("read again"));
+        }
+        at = if next.overflow == number { now_ms() } else { at };
+        sleep(Duration::from_millis(20));
+    }
+    let [first, second] = servers;
+    second.stop();
+    fs::remove_file(cluster.sites[1].data().join("overflow-periods.json")).unwrap();
+    let second = cluster.start(1);
+    for server in [&first, &second] {
+        assert_eq!(held(server, number, at)["outcome"], "not_kept");
+        assert!(visitor(&held(server, number, shown_at)).starts_with("ann"));
+    }
+}
+
+#[test]
 fn a_look_up_after_a_move_names_the_visitor_or_says_that_it_cannot() {
     let cluster = Cluster::new(1, LIFETIME);
     let [first, second] = cluster.start_both();

@@ -157,6 +157,9 @@ pub(super) struct NoHolderJson {
     /// Whether another shard may have handed the number out since.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
+    /// The end of the newest period as an overflow number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    overflow_until: Option<u64>,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -185,6 +188,9 @@ pub(super) struct HeldJson {
     /// Whether a later one may have been made elsewhere.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     is_doubted: bool,
+    /// The end of the newest period as an overflow number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    overflow_until: Option<u64>,
 }
 
 /// The keep-alives of an allocation in the form sent between nodes: times by the wall clock.
@@ -207,15 +213,17 @@ pub(super) fn past_to_json(past: Past) -> Option<PastJson> {
     if past == Past::default() {
         return None;
     }
-    let Past { held, missing, is_doubted, lost_until, later, next } = past;
+    let Past { held, missing, is_doubted, lost_until, later, next, overflow_until } = past;
     let missing = missing.map(MissingJson::from);
-    let [lost_until, later, next] = [lost_until, later, next].map(|at| at.map(|at| at.0));
+    let times = [lost_until, later, next, overflow_until];
+    let [lost_until, later, next, overflow_until] = times.map(|at| at.map(|at| at.0));
     let Some(held) = held.map(HeldJson::from) else {
-        return Some(PastJson::None(NoHolderJson { missing, later, lost_until, next, is_doubted }));
+        let none = NoHolderJson { missing, later, lost_until, next, is_doubted, overflow_until };
+        return Some(PastJson::None(none));
     };
     // Otherwise `next_allocated_at` is the same.
     let next = next.filter(|_| later.is_some());
-    Some(PastJson::Held(HeldJson { missing, later, next, is_doubted, ..held }))
+    Some(PastJson::Held(HeldJson { missing, later, next, is_doubted, overflow_until, ..held }))
 }
 
 /// Converts from the form sent between nodes.
@@ -224,8 +232,10 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
         None => Past::default(),
         Some(PastJson::Held(held)) => {
             let (missing, is_doubted) = (held.missing.map(Missing::from), held.is_doubted);
-            let [later, next] = [held.later, held.next].map(|at| at.map(Millis));
-            Past { held: Some(held.into()), missing, is_doubted, lost_until: None, later, next }
+            let times = [held.later, held.next, held.overflow_until];
+            let [later, next, overflow_until] = times.map(|at| at.map(Millis));
+            let held = Some(held.into());
+            Past { held, missing, is_doubted, lost_until: None, later, next, overflow_until }
         }
         Some(PastJson::None(none)) => Past {
             held: None,
@@ -234,6 +244,7 @@ pub(super) fn past_from_json(past: Option<PastJson>) -> Past {
             lost_until: none.lost_until.map(Millis),
             later: none.later.map(Millis),
             next: none.next.map(Millis),
+            overflow_until: none.overflow_until.map(Millis),
         },
     }
 }
@@ -276,6 +287,7 @@ impl From<PastAllocation> for HeldJson {
             later: None,
             next: None,
             is_doubted: false,
+            overflow_until: None,
         }
     }
 }
@@ -321,7 +333,9 @@ mod tests {
             for held in [None, Some(held.clone())] {
                 let lost_until = later.filter(|_| held.is_none() && missing.is_some());
                 let next = Some(Millis(30)).filter(|_| held.is_none() || later.is_some());
-                let past = Past { held, missing, is_doubted, lost_until, later, next };
+                let overflow_until = Some(Millis(40)).filter(|_| is_doubted);
+                let past =
+                    Past { held, missing, is_doubted, lost_until, later, next, overflow_until };
                 let text = serde_json::to_string(&past_to_json(past.clone())).unwrap();
                 assert_eq!(text.contains("missing"), missing.is_some(), "{text}");
                 assert_eq!(text.contains("later"), later.is_some(), "{text}");

@@ -83,7 +83,7 @@ pub(super) fn report_other(shard: u16, tip: &Tip, (reached, failed_at): (LogEnd,
     let taken_n = tip.next_n - 1;
     let is_beyond = reached.is_beyond(tip.epoch, taken_n);
     // A process that has taken the log over since has held the pools.
-    let is_after = tip.epoch <= failed_at.epoch + 1;
+    let is_after = tip.epoch <= failed_at.epoch.saturating_add(1);
     let has_failed = is_after && failed_at.group >= taken_n;
     let is_other = is_beyond || has_failed;
     if is_other {

@@ -310,6 +310,7 @@ fn remedy(path: &Path) -> String {
             "{moved} again; calls of times without history may then be attributed to an earlier \
              visitor"
         ),
+        Some("overflow-periods.json") => "it is replaced".to_owned(),
         Some("cluster-map.json") => format!("{moved}, while the other nodes serve, {restored}"),
         _ => format!("{moved} {restored}"),
     }

@@ -3,15 +3,18 @@
 //! Many visitors see an overflow number, so a call to it belongs to none of those who had the number
 //! before. The directory only knows the present overflow numbers.
 
+use std::io;
 use std::path::Path;
 
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_engine::{Missing, Past};
 use serde::{Deserialize, Serialize};
 
-use super::files::{FileError, Files, read_json, write_json};
+use super::files::{FileError, Files, read_json, read_whole, write_json, write_whole};
 
 const FILE: &str = "overflow-periods.json";
+
+/// Stands for every number, where it is not known which numbers were overflow numbers.
+const ANY: u64 = 0;
 
 /// The maximum number of periods; beyond this the oldest are forgotten.
 const PERIODS_MAX: usize = 10_000;
@@ -20,7 +23,7 @@ const PERIODS_MAX: usize = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Period {
-    /// The number's code.
+    /// The number's code, or [`ANY`].
     number: u64,
     from: u64,
     /// Absent while it lasts.
@@ -34,12 +37,29 @@ struct Period {
 pub struct OverflowPeriods(Vec<Period>);
 
 impl OverflowPeriods {
-    /// The periods in `data`; none if there is no such file.
+    /// The periods in `data`; none if there is no such file. A file that cannot be understood is moved
+    /// away, which is logged: any number may have been an overflow number until `now`.
     ///
     /// # Errors
-    /// [`FileError`] if there is a file that cannot be read or understood.
-    pub fn read(files: &impl Files, data: &Path) -> Result<Self, FileError> {
-        Ok(read_json(files, &data.join(FILE))?.unwrap_or_default())
+    /// [`FileError`] if there is a file that cannot be read, or moved away.
+    pub fn read(files: &impl Files, data: &Path, now: Millis) -> Result<Self, FileError> {
+        let path = data.join(FILE);
+        let error = match read_json(files, &path) {
+            Ok(known) => return Ok(known.unwrap_or_default()),
+            Err(error) if error.source.kind() == io::ErrorKind::InvalidData => error,
+            Err(error) => return Err(error),
+        };
+        let aside = path.with_extension("bad");
+        write_whole(files, &aside, &read_whole(files, &path)?.unwrap_or_default())?;
+        let unknown = Self(vec![Period { number: ANY, from: 0, to: Some(now.0) }]);
+        unknown.write(files, data)?;
+        tracing::error!(
+            %error,
+            copy = %aside.display(),
+            "look-ups of visitors from before now answer only for the lockouts themselves, because \
+             numbers may have been overflow numbers since"
+        );
+        Ok(unknown)
     }
 
     /// Writes the file durably.
@@ -67,71 +87,41 @@ impl OverflowPeriods {
         self.0.drain(..surplus);
     }
 
-    /// Adapts the result of a look-up of `number` at `at`: a visitor whose lockout was over when the
-    /// number was, or became, an overflow number is not named.
+    /// The end of the newest period of `number` that had begun by `at`, or the far future while it
+    /// lasts. See [`Past::overflow_until`](ringwell_engine::Past::overflow_until).
     #[must_use]
-    pub fn judge(&self, number: PromoNumber, at: Millis, past: Past) -> Past {
-        let Some(held) = &past.held else { return past };
+    pub fn end(&self, number: PromoNumber, at: Millis) -> Option<Millis> {
         let number = number.to_code();
-        let is_between = |period: &&Period| {
-            let to = period.to.unwrap_or(u64::MAX);
-            let is_after = held.allocated_wall.0 < to && held.locked_until.0 <= at.0;
-            period.number == number && period.from <= at.0 && is_after
-        };
-        match self.0.iter().find(is_between) {
-            Some(_) => Past { missing: Some(Missing::NotKept), ..Past::default() },
-            None => past,
-        }
+        let is_of = |period: &&Period| period.number == number || period.number == ANY;
+        let begun = self.0.iter().filter(is_of).filter(|period| period.from <= at.0);
+        begun.map(|period| Millis(period.to.unwrap_or(u64::MAX))).max()
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use ringwell_core::PoolId;
-    use ringwell_engine::PastAllocation;
-
     use super::*;
 
     const MEMBER: &str = "2005550001";
 
-    fn held() -> Past {
-        let held = PastAllocation {
-            pool: Some(PoolId(1)),
-            allocated_at: Millis(100),
-            allocated_wall: Millis(100),
-            locked_until: Millis(200),
-            params: Vec::new(),
-            next_allocated_at: None,
-            keep_alives: None,
-        };
-        Past { held: Some(held), ..Past::default() }
-    }
-
     #[test]
-    fn a_visitor_is_not_named_while_and_after_the_number_was_an_overflow_number() {
+    fn the_newest_period_that_has_begun_counts() {
         let [number, other] = [MEMBER, "2005550002"].map(|text| PromoNumber::parse(text).unwrap());
         let mut periods = OverflowPeriods::default();
-        let names = |periods: &OverflowPeriods, at, number| {
-            periods.judge(number, Millis(at), held()).held.is_some()
+        let end = |periods: &OverflowPeriods, number, at| {
+            periods.end(number, Millis(at)).map(|end| end.0)
         };
         periods.change(&[number], &[], Millis(300));
-        for (at, is_named) in [(150, true), (250, true), (299, true), (300, false), (9_000, false)]
-        {
-            assert_eq!(names(&periods, at, number), is_named, "{at}");
-            assert!(names(&periods, at, other));
-        }
+        assert_eq!(end(&periods, number, 299), None);
+        assert_eq!(end(&periods, number, 300), Some(u64::MAX));
+        assert_eq!(end(&periods, other, 9_000), None);
         periods.change(&[], &[number, other], Millis(400));
-        // It went on to no visitor since.
-        for (at, is_named) in [(299, true), (350, false), (9_000, false)] {
-            assert_eq!(names(&periods, at, number), is_named, "{at}");
-        }
-        assert!(names(&periods, 199, other), "its lockout ran");
-        assert!(!names(&periods, 200, other), "an overflow number since before the start");
-        // Allocated after the period.
-        let mut later = held();
-        let held = later.held.as_mut().unwrap();
-        (held.allocated_wall, held.locked_until) = (Millis(400), Millis(500));
-        assert!(periods.judge(number, Millis(9_000), later).held.is_some());
+        assert_eq!(end(&periods, number, 9_000), Some(400));
+        assert_eq!(end(&periods, other, 0), Some(400), "since before the start");
+        periods.change(&[number], &[], Millis(500));
+        periods.change(&[], &[number], Millis(600));
+        assert_eq!(end(&periods, number, 499), Some(400));
+        assert_eq!(end(&periods, number, 500), Some(600));
     }
 
     #[test]

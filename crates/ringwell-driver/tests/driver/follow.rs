@@ -315,6 +315,12 @@ fn a_log_that_a_process_has_found_to_have_lost_groups_is_in_doubt_once() {
             assert_eq!(started.read.is_in_doubt, wanted, "{failed_at:?}");
         }
     }
+    // At an unknown time.
+    let (platform, elsewhere) = (Virtual::default(), TempDir::new().unwrap());
+    let (log, _data, _owner) = served(&platform);
+    let of = (LogEnd::default(), LogEnd { epoch: u64::MAX, group: u64::MAX });
+    let started = start_after(&platform, &log, elsewhere.path(), 1, of).unwrap();
+    assert!(started.read.is_in_doubt);
 }
 
 #[test]
