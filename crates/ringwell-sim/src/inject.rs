@@ -515,7 +515,7 @@ impl World {
             Ok(Past { held: None, .. }) if !wanted.is_newest || has_gaps || is_to_blame => {
                 return Ok(());
             }
-            // Its owner was told to doubt what it knows of the number.
+            // Its owner was asked to doubt its own state of the number.
             Ok(Past { held: None, .. }) if self.is_doubted(wanted) => return Ok(()),
             Ok(found) if wanted.is_lost && (is_to_blame || is_locked(&found, at)) => return Ok(()),
             Ok(other) => format!("{other:?} was said, {} was given", wanted.params),

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use super::*;
 use crate::attribution::{Allocation, Attributed, Attribution, PoolRef};
@@ -171,6 +172,30 @@ async fn changes_that_wait_together_are_all_stored() {
         one.await.unwrap();
     }
     assert_eq!(log.calls(&CallFilter::default(), None, 2000).await.unwrap().len(), 1000);
+}
+
+#[tokio::test]
+async fn reports_are_kept_soon_while_the_database_does_not_answer() {
+    let (log, folder) = log().await;
+    let writer = writer(&log);
+    let path = folder.path().join("waiting.jsonl");
+    writer.keep_in(&path).unwrap();
+    // Another transaction takes long.
+    let other = log.database().write().await.unwrap();
+    let began = Instant::now();
+    let mut reports = Vec::new();
+    for call in ["CA1", "CA2", "CA3"] {
+        let mut report = writer.submit_report(change(call, 1, EventKind::Ringing)).unwrap();
+        (&mut report.kept).await.unwrap();
+        assert!(began.elapsed() < Duration::from_secs(3), "{call}: {:?}", began.elapsed());
+        reports.push(report);
+    }
+    assert_eq!(writer.waiting(), Waiting { all: 3, kept: 3 });
+    other.rollback().await.unwrap();
+    for report in reports {
+        report.applied.await.unwrap();
+    }
+    assert!(!path.exists(), "all are stored");
 }
 
 #[tokio::test]

@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::path::Path;
+use std::pin::pin;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
@@ -30,6 +31,11 @@ const GROUP_MAX: usize = 256;
 const INTERVAL: Duration = Duration::from_millis(10);
 /// The first and the longest pause before a failed database is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
+/// Changes that are not stored after this time are also written to the file: a caller's answer waits
+/// for a quarter of a second, and a database that is away may fail only after ten seconds.
+const KEEP_AFTER: Duration = Duration::from_millis(100);
+/// The shortest time between two changes of the file.
+const KEEP_EVERY: Duration = Duration::from_millis(20);
 
 static NOT_STORED: Repeated = Repeated::new();
 static NOT_KEPT: Repeated = Repeated::new();
@@ -191,12 +197,12 @@ impl Run {
                 let Some(job) = jobs.recv().await else { return };
                 self.held.push_back(job);
             }
-            tokio::time::sleep_until(next).await;
-            while let Ok(job) = jobs.try_recv() {
-                self.held.push_back(job);
-            }
+            // A database that has just failed may be away for longer.
+            let is_away = pause > PAUSE.0;
+            let patience = if is_away { KEEP_EVERY } else { KEEP_AFTER };
+            self.keep_during(&mut jobs, patience, tokio::time::sleep_until(next)).await;
             next = Instant::now() + INTERVAL;
-            if self.store(now()).await {
+            if self.store(&mut jobs, patience, now()).await {
                 pause = PAUSE.0;
                 stored();
             } else {
@@ -206,12 +212,43 @@ impl Run {
         }
     }
 
+    /// Runs `work` to its end. After `patience`, changes that are in memory only are written to the
+    /// file meanwhile.
+    async fn keep_during<T>(
+        &mut self,
+        jobs: &mut mpsc::Receiver<Job>,
+        patience: Duration,
+        work: impl Future<Output = T>,
+    ) -> T {
+        let mut work = pin!(work);
+        let mut at = Instant::now() + patience;
+        loop {
+            let result = tokio::time::timeout_at(at, &mut work).await;
+            while let Ok(job) = jobs.try_recv() {
+                self.held.push_back(job);
+            }
+            if let Ok(result) = result {
+                return result;
+            }
+            self.keep().await;
+            at = Instant::now() + KEEP_EVERY;
+        }
+    }
+
     /// Stores the oldest changes; returns whether the database answered.
-    async fn store(&mut self, now: Millis) -> bool {
+    async fn store(
+        &mut self,
+        jobs: &mut mpsc::Receiver<Job>,
+        patience: Duration,
+        now: Millis,
+    ) -> bool {
         let most = if self.alone > 0 { 1 } else { GROUP_MAX };
         let count = self.held.len().min(most);
-        let changes = self.held.iter().take(count).map(|job| &job.change);
-        match together(&self.log, now, changes).await {
+        let changes: Vec<CallChange> =
+            self.held.iter().take(count).map(|job| job.change.clone()).collect();
+        let log = self.log.clone();
+        let stored = together(&log, now, changes.iter());
+        match self.keep_during(jobs, patience, stored).await {
             Ok(applied) => {
                 let done: Vec<Job> = self.held.drain(..count).collect();
                 self.done(&done).await;
