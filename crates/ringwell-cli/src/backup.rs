@@ -25,8 +25,8 @@ use crate::progress::Progress;
 use crate::serve::show;
 
 pub(crate) const HELP: &str = "\
-Copies journals, snapshots, the secret of web pages, and the SQLite databases of pools and calls \
-while the server runs, then reads the copy back and checks it. Back up PostgreSQL with pg_dump. \
+Copies journals, snapshots, the secret of web pages, the SQLite databases of pools and calls, and \
+reports of calls that wait for the call log, while the server runs, then reads the copy back and checks it. Back up PostgreSQL with pg_dump. \
 Back up each node of a cluster. The copy contains allocations with their parameters: protect it \
 like the data directory. It does not contain the configuration, its lists and its secrets.
 
@@ -39,9 +39,17 @@ Examples:
 /// The databases in a backup: of the directory, and of calls.
 pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
 
-/// Small files of a data directory that are copied if they exist.
-const SMALL: [&str; 5] =
-    ["cluster-map.json", "gaps.json", "lifetimes.json", "site-secret", "webhook-time"];
+/// Small files of a data directory that are copied if they exist. Reports of calls that wait are
+/// copied before the call log, which stores them: they are in one of both.
+const SMALL: [&str; 7] = [
+    calls::WAITING,
+    "cluster-map.json",
+    "gaps.json",
+    "lifetimes.json",
+    "overflow-periods.json",
+    "site-secret",
+    "webhook-time",
+];
 
 /// The format version of the list.
 const FORMAT: u32 = 1;
@@ -199,11 +207,7 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
         copy_shard(&data.join("journal").join(shard), &to.join("journal").join(shard))?;
     }
     for name in SMALL {
-        let small = data.join(name);
-        if small.is_file() {
-            let copied = copy(&small, &to.join(name));
-            copied.with_context(|| format!("cannot copy {}", small.display()))?;
-        }
+        copy_small(&data.join(name), &to.join(name))?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     for (name, database) in DATABASES.into_iter().zip(databases) {
@@ -222,6 +226,22 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     out.write_all((serde_json::to_string_pretty(&list)? + "\n").as_bytes())?;
     out.sync_all()?;
     verify(to)
+}
+
+/// Copies a file that may be missing, or be removed at this moment.
+fn copy_small(from: &Path, to: &Path) -> anyhow::Result<()> {
+    let shown = from.display();
+    let copied = match fs::metadata(from) {
+        Err(error) => Err(error),
+        Ok(found) => {
+            ensure!(found.is_file(), "{shown} is not a file: move it away");
+            copy(from, to)
+        }
+    };
+    match copied {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        copied => copied.with_context(|| format!("cannot copy {shown}")),
+    }
 }
 
 /// The directories of shards.

@@ -28,6 +28,9 @@ const CONNECTIONS_MAX: usize = 2_048;
 /// The call log, in the data directory.
 pub(crate) const FILE: &str = "calls.sqlite";
 
+/// The reports that wait for the call log, in the data directory.
+pub(crate) const WAITING: &str = "calls-waiting.jsonl";
+
 /// The service of calls on its thread.
 pub(crate) struct Running {
     service: Service,
@@ -147,7 +150,7 @@ impl Running {
             lookup: [config.management.lookup_sha256.clone(), lookup].into(),
         };
         let fixed = (settings.listen.clone(), settings.database.clone());
-        let waiting = config.data.join("calls-waiting.jsonl");
+        let waiting = config.data.join(WAITING);
         Ok(Arc::new(Self { service, tokens, node, address, fixed, waiting, end, thread }))
     }
 

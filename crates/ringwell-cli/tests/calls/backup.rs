@@ -3,7 +3,8 @@
 use std::fs;
 
 use super::Switchboard;
-use super::phone::Phone;
+use super::damage;
+use super::phone::{Phone, Provider};
 use super::support::server::{Server, ringwell};
 
 #[test]
@@ -28,4 +29,34 @@ fn a_backup_restores_calls() {
     let server = Server::start(site.serve(&[]));
     let board = Switchboard { phone: Phone::at(&server), site, server };
     assert_eq!(board.call("CA1", |_| true), before);
+}
+
+/// Reports that wait for the call log, and the periods of overflow numbers, are nowhere else.
+#[test]
+fn a_backup_restores_reports_that_wait_for_the_call_log() {
+    let board = damage::damaged();
+    let number = board.visitor("17");
+    let ring = format!("CallSid=CA1&From=%2B14155551234&To=%2B1{number}");
+    assert_eq!(Provider::twilio(&board.phone).post("/t/main/answer", &ring).status, 200);
+    let Switchboard { site, server, .. } = board;
+    server.stop();
+    damage::repair(&site);
+    let data = site.data().to_owned();
+    let periods = "[{\"number\":2000000000,\"from\":1,\"to\":2}]";
+    fs::write(data.join("overflow-periods.json"), periods).unwrap();
+    let waiting = fs::read(data.join("calls-waiting.jsonl")).unwrap();
+    let copy = site.config().with_file_name("copy");
+    let run = |command: &str, more: &[&std::ffi::OsStr]| {
+        let mut command = ringwell(&[command, "--config"]);
+        let output = command.arg(site.config()).args(more).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    run("backup", &["--to".as_ref(), copy.as_os_str()]);
+    fs::remove_dir_all(&data).unwrap();
+    run("restore", &[copy.as_os_str()]);
+    assert_eq!(fs::read_to_string(data.join("overflow-periods.json")).unwrap(), periods);
+    assert_eq!(fs::read(data.join("calls-waiting.jsonl")).unwrap(), waiting);
+    let server = Server::start(site.serve(&[]));
+    let board = Switchboard { phone: Phone::at(&server), site, server };
+    board.call("CA1", |_| true);
 }

@@ -81,7 +81,7 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
 }
 
 /// A server whose call log is damaged from the start.
-fn damaged() -> Switchboard {
+pub(super) fn damaged() -> Switchboard {
     let site = site(None, "");
     fs::create_dir(site.data()).unwrap();
     fs::write(site.data().join("calls.sqlite"), [0; 8192]).unwrap();
@@ -119,7 +119,7 @@ fn a_server_with_a_damaged_call_log_stops_in_time() {
 }
 
 /// Moves the damaged log away.
-fn repair(site: &Site) {
+pub(super) fn repair(site: &Site) {
     let log = site.data().join("calls.sqlite");
     fs::rename(&log, log.with_extension("damaged")).unwrap();
 }
