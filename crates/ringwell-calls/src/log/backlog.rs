@@ -122,18 +122,26 @@ impl Backlog {
     /// be read are reported, and kept in a file of another name.
     ///
     /// # Errors
-    /// If the file cannot be read.
+    /// If the file cannot be read, or something else is in its place.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<CallChange>)> {
         let empty = Self { path: path.to_owned(), count: 0 };
-        let whole = match fs::read(path) {
-            Ok(whole) => whole,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Ok((empty, Vec::new()));
-            }
-            Err(error) => return Err(error),
-        };
+        let is_there = exists(path).map_err(|error| {
+            let and = "and restart. Until then reports wait in memory only, and the end of the server \
+                       loses them";
+            io::Error::new(error.kind(), format!("{error}, {and}"))
+        });
+        if !is_there? {
+            return Ok((empty, Vec::new()));
+        }
+        let whole = fs::read(path)?;
         // The process may have ended while it wrote the last line, which was not reported as kept.
         let end = whole.iter().rposition(|byte| *byte == b'\n').unwrap_or(0);
+        let incomplete = whole[end..].strip_prefix(b"\n").unwrap_or(&whole[end..]);
+        if !incomplete.is_empty() {
+            let (bytes, file) = (incomplete.len(), path.display());
+            tracing::info!(bytes, %file, "the last report in this file is incomplete and is left out: \
+                it was being written when the process ended");
+        }
         let lines = whole[..end].split(|byte| *byte == b'\n');
         let (mut changes, mut unread) = (Vec::new(), Vec::new());
         for line in lines.filter(|line| !line.is_empty() && *line != HEAD.as_bytes()) {
@@ -164,9 +172,17 @@ impl Backlog {
     /// Adds `count` changes durably, as [`Self::lines`] of them.
     ///
     /// # Errors
-    /// If they cannot be written; some may be in the file.
+    /// If they cannot be written; some may be in the file. The error names the file.
     pub(super) fn keep(&mut self, lines: &[u8], count: usize) -> io::Result<()> {
-        let is_new = !self.path.exists();
+        self.append(lines).map_err(|error| {
+            io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
+        })?;
+        self.count += count;
+        Ok(())
+    }
+
+    fn append(&self, lines: &[u8]) -> io::Result<()> {
+        let is_new = !exists(&self.path)?;
         let mut options = OpenOptions::new();
         let mut file = options.append(true).create(true).mode(0o600).open(&self.path)?;
         // A line that an earlier attempt left incomplete must not swallow the next one.
@@ -176,7 +192,6 @@ impl Backlog {
         if is_new && let Some(folder) = self.path.parent() {
             File::open(folder)?.sync_all()?;
         }
-        self.count += count;
         Ok(())
     }
 
@@ -199,6 +214,16 @@ impl Backlog {
         assert!(count <= self.count, "more changes are stored than were kept");
         self.count -= count;
         if count > 0 && self.count == 0 { fs::remove_file(&self.path) } else { Ok(()) }
+    }
+}
+
+/// Whether there is a file. Something else is refused: opening a FIFO would wait for its other end.
+fn exists(path: &Path) -> io::Result<bool> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(error),
+        Ok(found) if found.is_file() => Ok(true),
+        Ok(_) => Err(io::Error::other("it is not a file: move it away")),
     }
 }
 

@@ -87,3 +87,23 @@ fn a_file_cut_off_anywhere_has_the_changes_before() {
         assert_eq!(changes.last(), Some(&change("after")), "cut off after {at} bytes");
     }
 }
+
+/// A directory made while the server runs; a FIFO would be waited for.
+#[test]
+fn something_else_in_its_place_is_refused_by_name() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waiting.jsonl");
+    let (mut backlog, _) = Backlog::open(&path).unwrap();
+    let fifo = || std::process::Command::new("mkfifo").arg(&path).status().unwrap().success();
+    for is_fifo in [false, true] {
+        if is_fifo {
+            fs::remove_dir(&path).unwrap();
+            assert!(fifo());
+        } else {
+            fs::create_dir(&path).unwrap();
+        }
+        assert!(Backlog::open(&path).unwrap_err().to_string().contains("move it away"));
+        let error = backlog.keep(b"", 0).unwrap_err().to_string();
+        assert!(error.contains("waiting.jsonl: it is not a file"), "{error}");
+    }
+}
