@@ -14,6 +14,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::{Registry, Unit};
+use ringwell_calls::Waiting;
 use ringwell_node::{Handle, LinkStats, Reason, ShardStats};
 
 use crate::Dashboard;
@@ -32,8 +33,8 @@ pub(crate) async fn get(
     let overflowing = overflow::most_overflowing(&node, overflow::TOP).await;
     let mut registry = Registry::with_prefix("ringwell");
     let wall_ahead_ms = node.wall_ahead_ms();
-    let scrape =
-        Scrape { node, shards, overflowing, wall_ahead_ms, in_trouble: dashboard.in_trouble() };
+    let (in_trouble, waiting) = (dashboard.in_trouble(), dashboard.waiting_calls());
+    let scrape = Scrape { node, shards, overflowing, in_trouble, waiting, wall_ahead_ms };
     registry.register_collector(Box::new(scrape));
     let mut body = String::new();
     text::encode(&mut body, &registry)
@@ -54,6 +55,8 @@ struct Scrape {
     overflowing: Vec<Overflow>,
     /// Pools that are too small, and those that will be; unknown without a management address.
     in_trouble: Option<[usize; 2]>,
+    /// Reports of calls that are not stored yet.
+    waiting: Waiting,
     /// The wall clock less shard time.
     wall_ahead_ms: i64,
 }
@@ -234,6 +237,19 @@ impl Scrape {
         Ok(())
     }
 
+    fn waiting_calls(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let Waiting { all, kept } = self.waiting;
+        let of_file = "Of these, the reports in calls-waiting.jsonl, which a restart does not lose";
+        for (name, help, reports) in [
+            ("call_reports_waiting", "Reports of calls that the call log has not stored yet", all),
+            ("call_reports_waiting_in_file", of_file, kept),
+        ] {
+            let gauge = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(i64::try_from(reports).unwrap_or(i64::MAX)).encode(gauge)?;
+        }
+        Ok(())
+    }
+
     fn latency(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let help = "Time in the server from a request's last byte to its answer";
         let mut family = encoder.encode_descriptor(
@@ -284,6 +300,7 @@ impl Collector for Scrape {
         self.sites(encoder)?;
         self.overflowing(encoder)?;
         self.in_trouble(encoder)?;
+        self.waiting_calls(encoder)?;
         self.latency(encoder)?;
         self.links(encoder)?;
         self.counter(encoder, "allocations", "Numbers handed out", |s| s.engine.allocated)?;

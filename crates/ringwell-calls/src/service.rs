@@ -202,7 +202,7 @@ impl Service {
     pub async fn close(&self) {
         // What is missing after this time is counted below.
         let _ = tokio::time::timeout(CLOSE_MAX, self.inner.writer.finish()).await;
-        let Waiting { all, kept } = self.inner.writer.waiting();
+        let Waiting { all, kept } = self.waiting();
         let lost = all - kept;
         if lost > 0 {
             tracing::error!(lost, "some reports of calls were not stored before the server ended");
@@ -265,6 +265,12 @@ impl Service {
     #[must_use]
     pub fn changes(&self) -> u64 {
         self.inner.changes.load(Ordering::Relaxed)
+    }
+
+    /// The count of changes of calls that are not yet stored.
+    #[must_use]
+    pub fn waiting(&self) -> Waiting {
+        self.inner.writer.waiting()
     }
 
     /// The call log.

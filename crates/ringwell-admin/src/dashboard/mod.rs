@@ -32,7 +32,7 @@ use axum::http::{HeaderMap, HeaderValue, StatusCode, Uri, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
-use ringwell_calls::Service;
+use ringwell_calls::{Service, Waiting};
 use ringwell_core::PoolId;
 use ringwell_directory::TokenHash;
 use ringwell_node::Handle;
@@ -97,6 +97,11 @@ impl Dashboard {
     /// Adds the pages of calls. If called several times, the first call counts.
     pub fn attach_calls(&self, calls: Service) {
         let _ = self.0.calls.set(calls);
+    }
+
+    /// Reports of calls that are not stored yet; none without calls.
+    pub(crate) fn waiting_calls(&self) -> Waiting {
+        self.0.calls.get().map(Service::waiting).unwrap_or_default()
     }
 
     /// Samples the node repeatedly until it ends.
