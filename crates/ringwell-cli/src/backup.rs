@@ -11,10 +11,10 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, anyhow, bail, ensure};
 use ringwell_directory::{Database, Overrides, load};
 use ringwell_node::disk::create_directory;
-use ringwell_store::{check_sqlite, copy_sqlite};
+use ringwell_store::{StoreError, check_sqlite, copy_sqlite};
 use serde::{Deserialize, Serialize};
 
 use crate::calls;
@@ -216,7 +216,10 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
             && (name != calls::FILE || path.is_file())
         {
             let copied = runtime.block_on(copy_sqlite(path, &to.join(name)));
-            copied.with_context(|| format!("cannot copy {}", path.display()))?;
+            copied.map_err(|error| match error {
+                StoreError::File(fault) if name == calls::FILE => anyhow!(fault.of_calls()),
+                error => anyhow!(error).context(format!("cannot copy {}", path.display())),
+            })?;
         }
     }
     let version = env!("CARGO_PKG_VERSION").to_owned();
@@ -430,7 +433,11 @@ fn verify_contents(root: &Path) -> anyhow::Result<()> {
             continue;
         }
         let checked = runtime.block_on(check_sqlite(&database));
-        checked.with_context(|| database.display().to_string())?;
+        checked.map_err(|error| match error {
+            // In a copy nothing can be repaired.
+            StoreError::File(fault) => anyhow!(fault.damage().unwrap_or_else(|| fault.to_string())),
+            error => anyhow!(error).context(database.display().to_string()),
+        })?;
     }
     Ok(())
 }

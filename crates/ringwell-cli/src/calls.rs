@@ -19,7 +19,7 @@ use ringwell_store::Location;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{oneshot, watch};
 
-use crate::database_lock::{claim_for_server, usual_call_log};
+use crate::database_lock::{CALL_LOG, claim_for_server, usual_call_log};
 use crate::directory::behind_the_shards;
 use crate::listener::Listener;
 
@@ -115,7 +115,7 @@ impl Running {
         let claim = match &location {
             Location::File(path) => {
                 let is_own = settings.database.is_none();
-                Some(claim_for_server(path, "call log", is_own).context("calls.database")?)
+                Some(claim_for_server(path, CALL_LOG, is_own).context("calls.database")?)
             }
             Location::Url(_) => None,
         };

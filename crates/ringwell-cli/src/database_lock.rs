@@ -14,6 +14,9 @@ use ringwell_store::{FileFault, examine, lock_of, place};
 
 use crate::calls;
 
+/// The contents of the database of calls, in messages.
+pub(crate) const CALL_LOG: &str = "call log";
+
 /// The call log's file in the data directory.
 pub(crate) fn usual_call_log(config: &Config) -> PathBuf {
     config.data.join(calls::FILE)
@@ -56,13 +59,18 @@ pub(crate) fn refuse_one_file(config: &Config) -> anyhow::Result<()> {
 /// The faults of the files of a configuration's databases, which are not changed.
 pub(crate) fn faults(config: &Config) -> Vec<Fault> {
     let fault = |(field, path): (&str, Option<PathBuf>)| {
-        let message = examine(&path?).err()?.to_string();
+        let message = message(field, &examine(&path?).err()?);
         Some(Fault { field: field.to_owned(), message, ..Fault::default() })
     };
     one_file_for_both(config)
         .into_iter()
         .chain(files(config).into_iter().filter_map(fault))
         .collect()
+}
+
+/// The message about the file that `field` of the configuration names.
+pub(crate) fn message(field: &str, fault: &FileFault) -> String {
+    if field == "calls.database" { fault.of_calls() } else { fault.to_string() }
 }
 
 /// Locks the database of a server, like [`claim`]. No file is made beside a directory, or beside a
@@ -75,6 +83,7 @@ pub(crate) fn claim_for_server(path: &Path, what: &str, is_own: bool) -> anyhow:
     match examine(path) {
         Ok(()) | Err(FileFault::Damaged { .. }) => {}
         Err(FileFault::NotADatabase(_)) if is_own || lock_of(path).exists() => {}
+        Err(fault) if what == CALL_LOG => bail!(fault.of_calls()),
         Err(fault) => return Err(fault.into()),
     }
     claim(path, what)

@@ -492,18 +492,18 @@ fn databases(config: &Config, findings: &mut Findings) {
     if let Some(fault) = one_file_for_both(config) {
         findings.bad("database", fault.to_string());
     }
-    for (_, path) in database_lock::files(config) {
+    for (field, path) in database_lock::files(config) {
         if let Some(path) = path {
-            database_file(&path, config, findings);
+            database_file((field, &path), config, findings);
         }
     }
 }
 
-fn database_file(path: &Path, config: &Config, findings: &mut Findings) {
+fn database_file((field, path): (&str, &Path), config: &Config, findings: &mut Findings) {
     let shown = path.display();
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
     if let Err(fault) = examine(path) {
-        findings.bad("database", fault.to_string());
+        findings.bad("database", database_lock::message(field, &fault));
     } else if path.is_file() {
         match fs::OpenOptions::new().read(true).write(true).open(path) {
             Ok(_) => findings.ok("database", format!("{shown} can be written")),

@@ -1,11 +1,11 @@
-//! A copy of a SQLite directory while others use it.
+//! A copy of a SQLite database while others use it.
 
 use std::path::Path;
 
 use sqlx::{AnyConnection, Connection, Row};
 
-use crate::StoreError;
 use crate::database::{create_private, sqlite_url};
+use crate::{FileFault, StoreError};
 
 /// Copies the SQLite database at `from` into the new file `to`, as of a single point in time, and
 /// checks the copy. Readers and writers of `from` are not blocked. Does not change its tables,
@@ -15,25 +15,35 @@ use crate::database::{create_private, sqlite_url};
 /// [`StoreError`] if `from` cannot be read, `to` is not empty, or the copy is damaged.
 pub async fn copy_sqlite(from: &Path, to: &Path) -> Result<(), StoreError> {
     sqlx::any::install_default_drivers();
-    let mut source = AnyConnection::connect(&sqlite_url(from, "rw")).await?;
-    sqlx::query("PRAGMA busy_timeout = 10000").execute(&mut source).await?;
     // SQLite treats an empty file as a new database.
     create_private(to)?;
-    let target = to.to_string_lossy().into_owned();
-    sqlx::query("VACUUM INTO $1").bind(target).execute(&mut source).await?;
-    source.close().await?;
+    let copied = async {
+        let mut source = AnyConnection::connect(&sqlite_url(from, "rw")).await?;
+        sqlx::query("PRAGMA busy_timeout = 10000").execute(&mut source).await?;
+        let target = to.to_string_lossy().into_owned();
+        sqlx::query("VACUUM INTO $1").bind(target).execute(&mut source).await?;
+        source.close().await
+    };
+    copied.await.map_err(|error| FileFault::of_sqlite(from, error))?;
     check_sqlite(to).await
 }
 
 /// Reads the whole SQLite database at `path` and checks its structure.
 ///
 /// # Errors
-/// [`StoreError`] if it cannot be read or is damaged.
+/// [`StoreError::File`] if it cannot be read or is damaged.
 pub async fn check_sqlite(path: &Path) -> Result<(), StoreError> {
     sqlx::any::install_default_drivers();
-    let mut copy = AnyConnection::connect(&sqlite_url(path, "ro")).await?;
-    let row = sqlx::query("PRAGMA integrity_check").fetch_one(&mut copy).await?;
-    let verdict: String = row.try_get(0)?;
-    copy.close().await?;
-    if verdict == "ok" { Ok(()) } else { Err(StoreError::Damaged(verdict)) }
+    let checked = async {
+        let mut copy = AnyConnection::connect(&sqlite_url(path, "ro")).await?;
+        let row = sqlx::query("PRAGMA integrity_check").fetch_one(&mut copy).await?;
+        let verdict: String = row.try_get(0)?;
+        copy.close().await?;
+        Ok(verdict)
+    };
+    let what = checked.await.map_err(|error| FileFault::of_sqlite(path, error))?;
+    if what == "ok" {
+        return Ok(());
+    }
+    Err(FileFault::Damaged { path: path.to_owned(), what }.into())
 }

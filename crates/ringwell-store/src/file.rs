@@ -23,17 +23,16 @@ pub enum FileFault {
     NotAFile(PathBuf),
     /// It does not begin as a database.
     #[error(
-        "{path} is not a SQLite database, or its beginning is damaged: name another file, or \
-            restore it from a backup (`ringwell restore`), or move it away together with {path}-wal \
-            and {path}-shm",
-        path = .0.display()
+        "{}: name another file, or restore it from a backup (`ringwell restore`), or {}",
+        not_a_database(.0),
+        move_away(.0)
     )]
     NotADatabase(PathBuf),
     /// It begins as a database, but cannot be read as one.
     #[error(
-        "{path} is damaged ({what}): restore it from a backup (`ringwell restore`), or move it \
-            away together with {path}-wal and {path}-shm",
-        path = .path.display()
+        "{}: restore it from a backup (`ringwell restore`), or {}",
+        damaged(.path, .what),
+        move_away(.path)
     )]
     Damaged {
         /// The file.
@@ -44,8 +43,7 @@ pub enum FileFault {
     /// It is not the file that was opened.
     #[error(
         "{} was removed or replaced while the server used it, and changes would be lost: put the \
-            file back. A restart uses the file at this path, or a new one, and loses what waits to \
-            be stored",
+            file back. A restart uses the file at this path, or a new one",
         .0.display()
     )]
     Replaced(PathBuf),
@@ -57,6 +55,77 @@ pub enum FileFault {
         /// The reason.
         error: io::Error,
     },
+}
+
+fn not_a_database(path: &Path) -> String {
+    format!("{} is not a SQLite database, or its beginning is damaged", path.display())
+}
+
+fn damaged(path: &Path, what: &str) -> String {
+    format!("{} is damaged ({what})", path.display())
+}
+
+fn move_away(path: &Path) -> String {
+    let path = path.display();
+    format!("move it away together with {path}-wal and {path}-shm")
+}
+
+impl FileFault {
+    /// The fault of a file that is damaged or no database, without what helps.
+    #[must_use]
+    pub fn damage(&self) -> Option<String> {
+        match self {
+            Self::NotADatabase(path) => Some(not_a_database(path)),
+            Self::Damaged { path, what } => Some(damaged(path, what)),
+            Self::NotAFile(_) | Self::Replaced(_) | Self::Unreadable { .. } => None,
+        }
+    }
+
+    /// The message if the file is a call log. It is repaired alone: a restored data directory would
+    /// have older journals too.
+    #[must_use]
+    pub fn of_calls(&self) -> String {
+        let (Self::NotADatabase(path) | Self::Damaged { path, .. }) = self else {
+            return self.to_string();
+        };
+        let damage = self.damage().unwrap_or_default();
+        let other = match self {
+            Self::NotADatabase(_) => "name another file, or ",
+            _ => "",
+        };
+        format!(
+            "{damage}: {other}{}, then put only calls.sqlite of a backup in its place if there is \
+             one, and leave all other files as they are",
+            move_away(path)
+        )
+    }
+
+    /// SQLite's error about the file at `path`.
+    pub(crate) fn of_sqlite(path: &Path, error: sqlx::Error) -> Self {
+        Self::of_damage(path, &error).unwrap_or_else(|| Self::Unreadable {
+            path: path.to_owned(),
+            error: io::Error::other(error),
+        })
+    }
+
+    /// The fault that one of SQLite's errors has found in the content of the file at `path`.
+    #[must_use]
+    pub fn of_damage(path: &Path, error: &sqlx::Error) -> Option<Self> {
+        if !is_damage(error) {
+            return None;
+        }
+        let what = error.as_database_error()?.message().to_owned();
+        Some(Self::Damaged { path: path.to_owned(), what })
+    }
+}
+
+/// Whether one of SQLite's errors is about the content of its file.
+#[must_use]
+pub fn is_damage(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(sqlx::error::DatabaseError::code);
+    // CORRUPT and NOTADB, in the low byte of an extended code. PostgreSQL's codes are longer.
+    let code = code.filter(|code| code.len() < 5).and_then(|code| code.parse::<u32>().ok());
+    code.is_some_and(|code| [11, 26].contains(&(code & 0xff)))
 }
 
 /// The path without links, even if the file does not exist.
