@@ -7,6 +7,7 @@
 mod backlog;
 mod blocks;
 mod change;
+mod database;
 mod group;
 mod leaks;
 mod outcome;
@@ -16,10 +17,13 @@ mod ringing;
 mod taps;
 mod writer;
 
+use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use database::LogDatabase;
 use ringwell_core::Millis;
-use ringwell_store::{Database, FileFault, Location, Schema, Step, StoreError};
+use ringwell_store::{FileFault, Location, Schema, Step, StoreError};
 
 pub use blocks::{BlockRow, Blocked};
 pub use change::{Applied, CallChange, ReportedEvent};
@@ -61,7 +65,7 @@ const SCHEMA: Schema = Schema {
 /// The call log.
 #[derive(Clone, Debug)]
 pub struct Log {
-    database: Database,
+    database: Arc<LogDatabase>,
 }
 
 /// The reason why the log did not carry out a request. Nothing has changed.
@@ -71,14 +75,29 @@ pub enum LogError {
     #[error("the call log's database does not answer: {0}")]
     Database(#[from] sqlx::Error),
     /// The log could not be opened.
-    #[error("the call log cannot be opened: {0}")]
+    #[error("the call log cannot be used: {}", unusable(.0))]
     Open(StoreError),
+    /// The file was removed. Some time later a new one is made.
+    #[error(
+        "the call log's file {} is missing: if none is put in its place within seconds, a new one is \
+            made",
+        .0.display()
+    )]
+    Missing(PathBuf),
     /// The data that were read differ from the data that were written.
     #[error("the call log is damaged: {0}")]
     Damaged(String),
     /// The system provides no random bytes for ids and secrets.
     #[error("the system has no random bytes")]
     NoRandomness,
+}
+
+fn unusable(error: &StoreError) -> String {
+    match error {
+        StoreError::File(fault) => fault.of_calls(),
+        StoreError::Silent => "its database has not answered in time".to_owned(),
+        error => error.to_string(),
+    }
 }
 
 impl From<StoreError> for LogError {
@@ -98,7 +117,11 @@ impl LogError {
             Self::Database(sqlx::Error::Database(error)) => {
                 error.code().is_some_and(|code| code == "57P03")
             }
-            Self::Database(_) | Self::Open(_) | Self::Damaged(_) | Self::NoRandomness => false,
+            Self::Database(_)
+            | Self::Open(_)
+            | Self::Missing(_)
+            | Self::Damaged(_)
+            | Self::NoRandomness => false,
         }
     }
 
@@ -112,11 +135,17 @@ impl LogError {
         matches!(self, Self::Open(StoreError::File(fault)) if !matches!(fault, FileFault::Replaced(_)))
     }
 
-    /// Whether a task in the background need not report it: at the start and by the writer damage is
-    /// reported anyway, and the log is closed only when the process ends.
+    /// Whether a task in the background need not report it: damage is reported when it is found, and
+    /// the log is closed only when the process ends, or for a moment to open it anew.
     #[must_use]
-    pub const fn is_said(&self) -> bool {
-        self.is_damage() || matches!(self, Self::Database(sqlx::Error::PoolClosed))
+    pub fn is_said(&self) -> bool {
+        match self {
+            Self::Database(sqlx::Error::PoolClosed)
+            | Self::Open(StoreError::File(_))
+            | Self::Missing(_) => true,
+            Self::Database(error) => ringwell_store::is_damage(error),
+            Self::Open(_) | Self::Damaged(_) | Self::NoRandomness => false,
+        }
     }
 
     /// Whether asking again may help.
@@ -127,7 +156,7 @@ impl LogError {
                 !error.code().is_some_and(|code| is_about_statement(&code))
             }
             Self::Damaged(_) => false,
-            Self::Database(_) | Self::Open(_) | Self::NoRandomness => true,
+            Self::Database(_) | Self::Open(_) | Self::Missing(_) | Self::NoRandomness => true,
         }
     }
 }
@@ -151,7 +180,9 @@ impl Log {
     /// # Errors
     /// [`LogError`].
     pub async fn open(location: &Location) -> Result<Self, LogError> {
-        Ok(Self { database: Database::open(location, &SCHEMA).await? })
+        let database = LogDatabase::unopened(location, &SCHEMA)?;
+        database.open().await?;
+        Ok(Self { database: Arc::new(database) })
     }
 
     /// The same for a server, which connects calls without the log: a database that does not answer
@@ -169,7 +200,7 @@ impl Log {
             reason,
             "calls are connected without the call log, and logged when its database answers"
         );
-        Ok(Self { database: Database::unopened(location, &SCHEMA)? })
+        Ok(Self { database: Arc::new(LogDatabase::unopened(location, &SCHEMA)?) })
     }
 
     /// Waits until all operations have ended, and closes the log.
@@ -177,7 +208,13 @@ impl Log {
         self.database.close().await;
     }
 
-    pub(crate) const fn database(&self) -> &Database {
+    /// Whether a task in the background need not report `error`; damage is reported here.
+    pub(crate) fn reports(&self, error: &LogError) -> bool {
+        self.database.report_damage(error);
+        error.is_said()
+    }
+
+    pub(crate) fn database(&self) -> &LogDatabase {
         &self.database
     }
 }

@@ -113,12 +113,14 @@ impl Switchboard {
         let until = Instant::now() + Duration::from_secs(10);
         loop {
             let calls = self.get("/v1/calls").json();
-            let all = calls["calls"].as_array().unwrap();
-            let found = all.iter().find(|call| call["provider_call_id"] == provider_call);
+            // The call log may be away for a moment.
+            let mut all = calls["calls"].as_array().into_iter().flatten();
+            let found = all.find(|call| call["provider_call_id"] == provider_call);
             if let Some(found) = found.filter(|call| is_done(call)) {
                 return self.get(&format!("/v1/calls/{}", found["id"].as_str().unwrap())).json();
             }
-            assert!(Instant::now() < until, "{provider_call} is not as expected: {calls}");
+            let said = || format!("{provider_call}: {calls}\n{}", self.server.log());
+            assert!(Instant::now() < until, "{}", said());
         }
     }
 }

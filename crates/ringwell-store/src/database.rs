@@ -15,7 +15,7 @@ use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use sqlx::any::{AnyArguments, AnyPoolOptions, AnyRow};
 use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AnyPool, Connection, Executor, Transaction};
-use tokio::sync::OnceCell;
+use tokio::sync::{OnceCell, watch};
 
 use crate::file::{self, FileFault};
 use crate::schema::{self, Schema};
@@ -65,6 +65,8 @@ pub struct Database {
     schema: &'static Schema,
     /// Set when the schema is up to date.
     is_ready: Arc<OnceCell<()>>,
+    /// SQLite's error, once one has shown that the file is damaged.
+    damage: watch::Sender<Option<String>>,
 }
 
 impl Kind {
@@ -130,13 +132,18 @@ async fn greet(connection: &mut AnyConnection, kind: Kind) -> Result<(), sqlx::E
 
 /// SQLite's errors about the content of the file at `path` as [`FileFault`].
 fn of_damage(path: &Path, error: StoreError) -> StoreError {
-    let StoreError::Database(sqlx::Error::Database(inner)) = &error else { return error };
-    // CORRUPT and NOTADB, in the low byte of an extended code.
-    let code = inner.code().and_then(|code| code.parse::<u32>().ok());
-    if code.is_none_or(|code| ![11, 26].contains(&(code & 0xff))) {
-        return error;
-    }
-    FileFault::Damaged { path: path.to_owned(), what: inner.message().to_owned() }.into()
+    let StoreError::Database(inner) = &error else { return error };
+    FileFault::of_damage(path, inner).map_or(error, StoreError::File)
+}
+
+/// Keeps the first error that shows damage.
+fn note(damage: &watch::Sender<Option<String>>, error: &sqlx::Error) {
+    let Some(what) = error.as_database_error().filter(|_| file::is_damage(error)) else { return };
+    damage.send_if_modified(|damage| {
+        let is_first = damage.is_none();
+        damage.get_or_insert_with(|| what.message().to_owned());
+        is_first
+    });
 }
 
 fn inode(path: &Path) -> Option<(u64, u64)> {
@@ -173,18 +180,24 @@ impl Database {
             Location::Url(url) => (Kind::Postgres, url.clone(), None),
             Location::File(path) => (Kind::Sqlite, sqlite_url(path, "rwc"), Some(path.clone())),
         };
+        let damage = watch::Sender::new(None);
+        let (found, path) = (damage.clone(), file.clone());
         let options = AnyPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(WAIT_MAX)
             // A server may be gone; a file is not.
             .test_before_acquire(kind == Kind::Postgres)
             .after_connect(move |connection, _| {
+                let (found, path) = (found.clone(), path.clone());
                 Box::pin(async move {
                     // The pool tries again, and reports only that its time was over.
                     greet(connection, kind).await.inspect_err(|error| {
+                        note(&found, error);
                         if let Some(left_out) = UNUSABLE.pass() {
-                            tracing::error!(%error, left_out, "a new connection to a database \
-                                cannot be used");
+                            let file = path.unwrap_or_default();
+                            let file = file.display();
+                            tracing::error!(%error, %file, left_out, "a new connection to a \
+                                database cannot be used");
                         }
                     })
                 })
@@ -199,12 +212,15 @@ impl Database {
             Kind::Postgres => (pool.clone(), pool.clone()),
         };
         let (opened, is_ready) = (Arc::default(), Arc::default());
-        Ok(Self { kind, pool, writers, short_reads, file, opened, schema, is_ready })
+        Ok(Self { kind, pool, writers, short_reads, file, opened, schema, is_ready, damage })
     }
 
-    /// Connects at the first use. Afterwards a file that was removed or replaced is an error: SQLite
+    /// Connects at the first use, as each read or change does. Afterwards a file that was removed or replaced is an error: SQLite
     /// would go on with the old one, and its changes would be lost with the last connection.
-    async fn ready(&self) -> Result<(), StoreError> {
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub async fn ready(&self) -> Result<(), StoreError> {
         self.is_ready.get_or_try_init(|| self.prepare()).await?;
         match (&self.file, self.opened.get()) {
             (Some(path), Some(opened)) if inode(path) != Some(*opened) => {
@@ -253,6 +269,32 @@ impl Database {
     #[must_use]
     pub fn file(&self) -> Option<&Path> {
         self.file.as_deref()
+    }
+
+    /// Records the damage of the file if `error` shows that there is any.
+    #[must_use]
+    pub fn note_damage(&self, error: &sqlx::Error) -> Option<FileFault> {
+        let fault = FileFault::of_damage(self.file.as_deref()?, error)?;
+        note(&self.damage, error);
+        Some(fault)
+    }
+
+    /// The damage that one of SQLite's errors has shown since the file was opened.
+    #[must_use]
+    pub fn damage(&self) -> Option<FileFault> {
+        let what = self.damage.borrow().clone()?;
+        Some(FileFault::Damaged { path: self.file.clone()?, what })
+    }
+
+    /// Waits until an error shows damage. A pool whose new connections fail reports no reason, and
+    /// only when its time is over.
+    pub async fn damaged(&self) -> FileFault {
+        // This end of the channel stays open as long as `self` exists.
+        let _ = self.damage.subscribe().wait_for(Option::is_some).await;
+        match self.damage() {
+            Some(fault) => fault,
+            None => std::future::pending().await,
+        }
     }
 
     /// Begins a change. Waits until other changes have ended.

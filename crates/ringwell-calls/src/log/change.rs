@@ -4,6 +4,7 @@ use ringwell_core::Millis;
 use serde_json::json;
 use sqlx::{AnyConnection, AssertSqlSafe, Row};
 
+use super::database::LogTransaction;
 use super::group::{Group, GroupCall, Places, ROWS_MAX};
 use super::query::{self, CallRow};
 use super::{LogError, event_id, ms};
@@ -121,6 +122,16 @@ impl Published<'_> {
 
 /// Applies `change` to its call in `group`, with the resulting events.
 pub(super) async fn apply(
+    group: &mut Group,
+    tx: &mut LogTransaction,
+    now: Millis,
+    change: &CallChange,
+) -> Result<Applied, LogError> {
+    let applied = apply_in(group, tx, now, change).await;
+    tx.judge(applied)
+}
+
+async fn apply_in(
     group: &mut Group,
     db: &mut AnyConnection,
     now: Millis,

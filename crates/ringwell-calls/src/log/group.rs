@@ -14,6 +14,7 @@ use sqlx::query::Query;
 use sqlx::{Any, AnyConnection, AssertSqlSafe, Row};
 
 use super::change::{CallChange, NewEvent, ReportedEvent, publish, text};
+use super::database::LogTransaction;
 use super::query::{CALL, CallRow};
 use super::{LogError, blocks, leaks, ms, to_db};
 use crate::attribution::Attributed;
@@ -83,9 +84,14 @@ impl GroupCall {
 impl Group {
     /// Reads what `changes` need.
     pub(super) async fn read(
-        db: &mut AnyConnection,
+        tx: &mut LogTransaction,
         changes: &[&CallChange],
     ) -> Result<Self, LogError> {
+        let group = Self::read_calls(tx, changes).await;
+        tx.judge(group)
+    }
+
+    async fn read_calls(db: &mut AnyConnection, changes: &[&CallChange]) -> Result<Self, LogError> {
         let ids: BTreeSet<String> = changes.iter().map(|change| change.id()).collect();
         let ids: Vec<String> = ids.into_iter().collect();
         let mut calls = BTreeMap::new();
@@ -144,7 +150,7 @@ impl Group {
     ) -> Result<Robocall, LogError> {
         let is_of_caller = |call: &GroupCall| call.is_changed && call.row.caller == row.caller;
         if row.first_time == Some(false) && self.calls.values().any(is_of_caller) {
-            self.write(db).await?;
+            self.write_all(db).await?;
         }
         blocks::robocall(db, row).await
     }
@@ -164,7 +170,7 @@ impl Group {
         }
         let attribution = row.attribution.clone();
         // It counts the calls of the table.
-        self.write(db).await?;
+        self.write_all(db).await?;
         if let Some(data) = leaks::leak(db, (&number, began), &attribution, now).await? {
             self.events.push(NewEvent { kind: "number.leaking", call: None, at: now, data });
         }
@@ -172,7 +178,12 @@ impl Group {
     }
 
     /// Writes what is not written yet.
-    pub(super) async fn write(&mut self, db: &mut AnyConnection) -> Result<(), LogError> {
+    pub(super) async fn write(&mut self, tx: &mut LogTransaction) -> Result<(), LogError> {
+        let written = self.write_all(tx).await;
+        tx.judge(written)
+    }
+
+    async fn write_all(&mut self, db: &mut AnyConnection) -> Result<(), LogError> {
         write_reports(db, &std::mem::take(&mut self.reports)).await?;
         let changed: Vec<&GroupCall> = self.calls.values().filter(|call| call.is_changed).collect();
         for is_stored in [false, true] {

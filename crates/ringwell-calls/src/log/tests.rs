@@ -524,7 +524,9 @@ async fn a_log_of_an_earlier_schema_keeps_its_calls_and_indexes() {
     }
     let folder = tempfile::TempDir::new().unwrap();
     let location = Location::File(folder.path().join("calls.sqlite"));
-    let earlier = Log { database: Database::open(&location, &EARLIER).await.unwrap() };
+    let database = LogDatabase::unopened(&location, &EARLIER).unwrap();
+    database.open().await.unwrap();
+    let earlier = Log { database: Arc::new(database) };
     let mut ended = change("CA1", 30, EventKind::Ended(Some(Outcome::Answered)));
     ended.blocked = Some("b_1".to_owned());
     let changes = [complete(1), complete(2), ended];

@@ -122,7 +122,7 @@ impl Service {
         let calls = loop {
             match self.inner.log.unattributed(most).await {
                 Ok(calls) => break calls,
-                Err(error) if error.is_said() => {}
+                Err(error) if self.inner.log.reports(&error) => {}
                 Err(error) => {
                     tracing::error!(%error, "calls logged earlier are still without their \
                         visitors");

@@ -31,7 +31,7 @@ impl Service {
     pub(super) async fn follow_blocks(self) {
         loop {
             if let Err(error) = self.read_blocks().await
-                && !error.is_said()
+                && !self.inner.log.reports(&error)
                 && let Some(left_out) = UNREAD.pass()
             {
                 tracing::warn!(%error, left_out, "the list of blocked callers could not be \

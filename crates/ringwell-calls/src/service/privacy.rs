@@ -54,12 +54,12 @@ impl Service {
     pub(super) async fn forget(self) {
         loop {
             if let Err(error) = self.end_unreported(now()).await
-                && !error.is_said()
+                && !self.inner.log.reports(&error)
             {
                 tracing::error!(%error, "calls without a destination cannot be ended now");
             }
             if let Err(error) = self.forget_due(now()).await
-                && !error.is_said()
+                && !self.inner.log.reports(&error)
             {
                 tracing::error!(%error, "calls are kept longer than they should be");
             }

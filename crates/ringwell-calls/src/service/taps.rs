@@ -65,7 +65,7 @@ impl Service {
         let taps = match self.inner.log.taps(number, oldest, until).await {
             Ok(taps) => taps,
             Err(error) => {
-                if !error.is_said()
+                if !self.inner.log.reports(&error)
                     && let Some(left_out) = UNREAD.pass()
                 {
                     let what = "a call is attributed without the taps of visitors";

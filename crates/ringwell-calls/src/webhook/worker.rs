@@ -73,7 +73,7 @@ impl<T: Transport> Worker<T> {
                 tokio::time::sleep_until(next).await;
             };
             if let Err(error) = self.send_due(&sender).await {
-                if !error.is_said()
+                if !self.log.reports(&error)
                     && let Some(left_out) = WAITS.pass()
                 {
                     tracing::error!(%error, left_out, "webhooks wait for the call log");
@@ -124,7 +124,7 @@ impl<T: Transport> Worker<T> {
     /// again before that.
     async fn note(&mut self, ended: &mut Vec<Result>) {
         while let Err(error) = self.log.record(ended, now()).await {
-            if !error.is_said()
+            if !self.log.reports(&error)
                 && let Some(left_out) = NOT_NOTED.pass()
             {
                 tracing::error!(%error, left_out, "the results of webhook deliveries are not \

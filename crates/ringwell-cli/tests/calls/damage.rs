@@ -55,7 +55,7 @@ fn a_damaged_call_log_is_reported_and_calls_are_logged_once_it_is_moved_away() {
     let mut bytes = fs::read(&log).unwrap();
     bytes[..4096].fill(0);
     fs::write(&log, bytes).unwrap();
-    is_found(&site, "its beginning is damaged: name another file, or restore it from a backup");
+    is_found(&site, "put only calls.sqlite of a backup in its place");
     let server = Server::start(site.serve(&[]));
     let phone = Phone::at(&server);
     let board = Switchboard { site, server, phone };
@@ -163,6 +163,164 @@ fn reports_that_wait_for_the_call_log_survive_the_process() {
         assert!(Instant::now() < until, "the file is not needed any more");
         std::thread::sleep(Duration::from_millis(20));
     }
+}
+
+/// Calls until all of these are in the log, reported by requests with these names.
+fn are_logged(board: &Switchboard, calls: &[&str]) {
+    for call in calls {
+        board.call(call, |call| call["attribution"]["outcome"] == "allocated");
+    }
+    let found = board.get("/v1/calls?limit=100").json();
+    assert_eq!(found["calls"].as_array().unwrap().len(), calls.len(), "{found}");
+}
+
+/// Moves the file of the call log away, with those beside it.
+fn move_away(log: &Path) {
+    for ending in ["", "-wal", "-shm"] {
+        let from = PathBuf::from(format!("{}{ending}", log.display()));
+        if from.exists() {
+            fs::rename(&from, log.with_extension(format!("away{ending}"))).unwrap();
+        }
+    }
+}
+
+fn ring(board: &Switchboard, call: &str, number: u64) {
+    let form = format!("CallSid={call}&From=%2B14155551234&To=%2B1{number}");
+    let answer = Provider::twilio(&board.phone).post("/t/main/answer", &form);
+    assert!(answer.body.contains(">+18005550199</Number>"), "{}", answer.body);
+}
+
+fn lines<'a>(said: &'a str, text: &str) -> Vec<&'a str> {
+    said.lines().filter(|line| line.contains(text)).collect()
+}
+
+/// The running server opens the restored file, or makes a new one.
+#[test]
+fn a_call_log_that_was_damaged_while_the_server_ran_is_repaired_without_a_restart() {
+    for is_restored in [false, true] {
+        let site = site(None, "");
+        let server = Server::start(site.serve(&[]));
+        let phone = Phone::at(&server);
+        let board = Switchboard { site, server, phone };
+        let log = board.site.data().join("calls.sqlite");
+        let number = board.visitor("17");
+        ring(&board, "CA1", number);
+        are_logged(&board, &["CA1"]);
+        let copy = board.site.config().with_file_name("copy");
+        let mut backup = ringwell(&["backup", "--config"]);
+        backup.arg(board.site.config()).arg("--to").arg(&copy);
+        let (succeeded, text) = said(backup);
+        assert!(succeeded, "{text}");
+        // As a failing disk: the log of changes is lost as well.
+        for ending in ["", "-wal"] {
+            let path = format!("{}{ending}", log.display());
+            let bytes = usize::try_from(fs::metadata(&path).unwrap().len()).unwrap();
+            let file = fs::OpenOptions::new().write(true).open(&path).unwrap();
+            std::os::unix::fs::FileExt::write_all_at(&file, &vec![b'X'; bytes], 0).unwrap();
+        }
+        ring(&board, "CA2", number);
+        ring(&board, "CA3", number);
+        let until = Instant::now() + Duration::from_secs(10);
+        while lines(&board.server.log(), "put only calls.sqlite of a backup").is_empty() {
+            assert!(Instant::now() < until, "{}", board.server.log());
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        let text = board.server.log();
+        assert!(!text.contains("ringwell restore`)"), "{text}");
+        move_away(&log);
+        if is_restored {
+            fs::copy(copy.join("calls.sqlite"), &log).unwrap();
+            are_logged(&board, &["CA1", "CA2", "CA3"]);
+        } else {
+            are_logged(&board, &["CA2", "CA3"]);
+        }
+        let text = board.server.stop();
+        assert!(!text.contains("wait for the next start"), "{text}");
+    }
+}
+
+/// Nothing that was stored or answered may be in the file that has no name any more.
+#[test]
+fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
+    let board = Switchboard::new("");
+    let log = board.site.data().join("calls.sqlite");
+    let number = board.visitor("17");
+    ring(&board, "CA1", number);
+    are_logged(&board, &["CA1"]);
+    let away = log.with_extension("away");
+    fs::rename(&log, &away).unwrap();
+    ring(&board, "CA2", number);
+    are_logged(&board, &["CA2"]);
+    // Put back, in one step.
+    fs::rename(&away, &log).unwrap();
+    ring(&board, "CA3", number);
+    are_logged(&board, &["CA1", "CA3"]);
+    let text = board.server.stop();
+    assert!(text.contains("was removed or replaced"), "{text}");
+}
+
+#[test]
+fn a_backup_names_the_damaged_call_log() {
+    let site = site(None, "");
+    Server::start(site.serve(&[])).stop();
+    let log = site.data().join("calls.sqlite");
+    let good = fs::read(&log).unwrap();
+    let mut beginning = good.clone();
+    beginning[..4096].fill(b'X');
+    // The tree of the schema has more cells than fit.
+    let mut schema = good;
+    schema[103..105].fill(0xff);
+    for bytes in [beginning, schema] {
+        fs::write(&log, bytes).unwrap();
+        let mut backup = ringwell(&["backup", "--config"]);
+        backup.arg(site.config()).arg("--to").arg(site.config().with_file_name("copy"));
+        let (succeeded, text) = said(backup);
+        assert!(!succeeded && text.contains("calls.sqlite is damaged"), "{text}");
+        assert!(text.contains("put only calls.sqlite of a backup"), "{text}");
+        assert!(!text.contains("directory's database"), "{text}");
+    }
+}
+
+/// A FIFO must not stop the start, and operators must learn what helps.
+#[test]
+fn something_else_in_the_place_of_waiting_reports_is_refused() {
+    for is_fifo in [false, true] {
+        let site = site(None, "");
+        fs::create_dir(site.data()).unwrap();
+        let path = site.data().join("calls-waiting.jsonl");
+        if is_fifo {
+            assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+        } else {
+            fs::create_dir(&path).unwrap();
+        }
+        let server = Server::start(site.serve(&[]));
+        let until = Instant::now() + Duration::from_secs(5);
+        while lines(&server.log(), "move it away, and restart").is_empty() {
+            assert!(Instant::now() < until, "{}", server.log());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let began = Instant::now();
+        let said = server.stop();
+        assert!(began.elapsed() < Duration::from_secs(8), "{said}");
+    }
+}
+
+#[test]
+fn waiting_reports_are_counted_by_metrics() {
+    let board = damaged();
+    let number = board.visitor("17");
+    ring(&board, "CA1", number);
+    let metrics = || board.server.client().get("/metrics", &[]).unwrap().body;
+    let until = Instant::now() + Duration::from_secs(5);
+    while !metrics().contains("\nringwell_call_reports_waiting_in_file 1\n") {
+        assert!(Instant::now() < until, "{}", metrics());
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(metrics().contains("\nringwell_call_reports_waiting 1\n"), "{}", metrics());
+    repair(&board.site);
+    board.call("CA1", |call| call["attribution"]["outcome"] == "allocated");
+    assert!(metrics().contains("\nringwell_call_reports_waiting 0\n"), "{}", metrics());
+    assert!(metrics().contains("\nringwell_call_reports_waiting_in_file 0\n"), "{}", metrics());
 }
 
 #[test]

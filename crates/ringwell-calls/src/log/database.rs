@@ -1,0 +1,259 @@
+//! The database of the call log, which is opened anew if its file is another one, or was damaged.
+//!
+//! SQLite goes on with a file that has lost its name, and its changes would be lost with the last
+//! connection. Invariants: nothing is reported as stored that is not in the file at the path; a new
+//! file is made only if none has been there for some time, because a copy may be on its way. Source:
+//! docs/spec/calls.md.
+
+use std::ops::{Deref, DerefMut};
+use std::path::Path;
+use std::sync::{Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use ringwell_store::{Database, FileFault, Location, Repeated, Schema, StoreError};
+use sqlx::any::{AnyArguments, AnyRow};
+use sqlx::query::Query;
+use sqlx::{Any, AnyConnection, Transaction};
+use tokio::time::Instant;
+
+use super::LogError;
+
+/// A file that was removed is not made again before this time: an operator may be replacing it.
+const MISSING_MIN: Duration = Duration::from_secs(3);
+/// A file that was found damaged, and stayed in its place, is opened anew after this time.
+const DAMAGED_MIN: Duration = Duration::from_secs(5);
+/// The time to wait for the end of what uses the former file.
+const CLOSE_MAX: Duration = Duration::from_secs(2);
+
+static DAMAGED: Repeated = Repeated::new();
+
+/// The database, opened at the first use.
+#[derive(Debug)]
+pub(crate) struct LogDatabase {
+    location: Location,
+    schema: &'static Schema,
+    current: RwLock<Opened>,
+    /// Held while the database is opened anew.
+    reopening: tokio::sync::Mutex<()>,
+    /// The time when the file was first found missing; the inner one while it is.
+    missing_since: Mutex<Option<Instant>>,
+}
+
+#[derive(Clone, Debug)]
+struct Opened {
+    database: Database,
+    since: Instant,
+    /// Whether the process ends.
+    is_closed: bool,
+}
+
+/// A change that has begun.
+#[derive(Debug)]
+pub(crate) struct LogTransaction {
+    tx: Transaction<'static, Any>,
+    database: Database,
+}
+
+impl LogDatabase {
+    pub(super) fn unopened(location: &Location, schema: &'static Schema) -> Result<Self, LogError> {
+        let database = Database::unopened(location, schema)?;
+        let opened = Opened { database, since: Instant::now(), is_closed: false };
+        Ok(Self {
+            location: location.clone(),
+            schema,
+            current: RwLock::new(opened),
+            reopening: tokio::sync::Mutex::default(),
+            missing_since: Mutex::default(),
+        })
+    }
+
+    /// Opens the database, and brings its schema up to date.
+    pub(super) async fn open(&self) -> Result<(), LogError> {
+        Ok(self.current().database.ready().await?)
+    }
+
+    /// SQLite's file; `None` for PostgreSQL.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        match &self.location {
+            Location::File(path) => Some(path),
+            Location::Url(_) => None,
+        }
+    }
+
+    /// Begins a change. Waits until other changes have ended.
+    pub(crate) async fn write(&self) -> Result<LogTransaction, LogError> {
+        let database = self.ready().await?;
+        let tx = until_damaged(&database, database.write()).await?;
+        Ok(LogTransaction { tx, database })
+    }
+
+    /// Begins a read transaction. All its reads see the same state.
+    pub(crate) async fn read(&self) -> Result<Transaction<'static, Any>, LogError> {
+        let database = self.ready().await?;
+        until_damaged(&database, database.read()).await
+    }
+
+    /// See [`Database::read_rows`].
+    pub(crate) async fn read_rows(
+        &self,
+        query: Query<'_, Any, AnyArguments>,
+    ) -> Result<Vec<AnyRow>, LogError> {
+        let database = self.ready().await?;
+        until_damaged(&database, database.read_rows(query)).await
+    }
+
+    /// See [`Database::overwrite_deleted`].
+    pub(crate) async fn overwrite_deleted(&self) -> Result<(), LogError> {
+        let database = self.ready().await?;
+        until_damaged(&database, database.overwrite_deleted()).await
+    }
+
+    /// Waits until all operations have ended, and closes the database.
+    pub(super) async fn close(&self) {
+        let database = {
+            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+            current.is_closed = true;
+            current.database.clone()
+        };
+        database.close().await;
+    }
+
+    /// Notes and reports damage that `error` shows.
+    pub(super) fn report_damage(&self, error: &LogError) {
+        let LogError::Database(error) = error else { return };
+        let Some(fault) = self.current().database.note_damage(error) else { return };
+        report(&fault);
+    }
+
+    fn current(&self) -> Opened {
+        self.current.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The open database.
+    async fn ready(&self) -> Result<Database, LogError> {
+        self.wait_for_file()?;
+        let opened = self.current();
+        match opened.database.ready().await {
+            Ok(()) if opened.database.damage().is_none() => Ok(opened.database),
+            Ok(()) | Err(StoreError::File(FileFault::Replaced(_))) => self.reopen(&opened).await,
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Fails for some time if the file is missing.
+    fn wait_for_file(&self) -> Result<(), LogError> {
+        let Some(path) = self.file() else { return Ok(()) };
+        let mut since = self.missing_since.lock().unwrap_or_else(PoisonError::into_inner);
+        if path.exists() {
+            *since = None;
+        } else if since.get_or_insert_with(Instant::now).elapsed() < MISSING_MIN {
+            return Err(LogError::Missing(path.to_owned()));
+        }
+        Ok(())
+    }
+
+    async fn reopen(&self, old: &Opened) -> Result<Database, LogError> {
+        let _one = self.reopening.lock().await;
+        let Opened { database, since, is_closed } = self.current();
+        if is_closed {
+            return Err(sqlx::Error::PoolClosed.into());
+        }
+        if since != old.since {
+            database.ready().await?;
+            return Ok(database);
+        }
+        let is_replaced = database.ready().await.is_err();
+        if let Some(fault) = database.damage()
+            && !is_replaced
+            && since.elapsed() < DAMAGED_MIN
+        {
+            return Err(StoreError::File(fault).into());
+        }
+        if is_replaced && database.damage().is_none() {
+            // The former file is complete by itself, and what stays beside it is empty.
+            let _ = tokio::time::timeout(CLOSE_MAX, database.overwrite_deleted()).await;
+        }
+        let closed = tokio::time::timeout(CLOSE_MAX, database.close()).await;
+        // A change that is still being written would be in the log of changes of both files, and
+        // examining the file would end its locks.
+        if closed.is_err() {
+            return Err(self.in_use().into());
+        }
+        let new = Database::unopened(&self.location, self.schema)?;
+        let opened = Opened { database: new.clone(), since: Instant::now(), is_closed: false };
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = opened;
+        if is_replaced {
+            let file = self.file().unwrap_or(Path::new("")).display();
+            tracing::warn!(%file, "the file of the call log was removed or replaced while the \
+                server used it: the one in its place is opened, or a new one is made");
+        }
+        new.ready().await?;
+        Ok(new)
+    }
+
+    fn in_use(&self) -> StoreError {
+        let path = self.file().map(Path::to_owned).unwrap_or_default();
+        let error = std::io::Error::other("requests still use it");
+        StoreError::File(FileFault::Unreadable { path, error })
+    }
+}
+
+/// The result of `work`, unless the file is found damaged before.
+async fn until_damaged<T>(
+    database: &Database,
+    work: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, LogError> {
+    let done = tokio::select! {
+        biased;
+        done = work => done,
+        fault = database.damaged() => return Err(StoreError::File(fault).into()),
+    };
+    done.map_err(|error| judged(database, error.into()))
+}
+
+/// `error`, with the file if it shows damage.
+fn judged(database: &Database, error: LogError) -> LogError {
+    let fault = match &error {
+        LogError::Database(error) => database.note_damage(error),
+        _ => None,
+    };
+    fault.map_or(error, |fault| LogError::Open(StoreError::File(fault)))
+}
+
+fn report(fault: &FileFault) {
+    if let Some(left_out) = DAMAGED.pass() {
+        tracing::error!(error = fault.of_calls(), left_out, "the call log");
+    }
+}
+
+impl LogTransaction {
+    /// Stores the change.
+    ///
+    /// # Errors
+    /// [`LogError`], also if the file was removed or replaced meanwhile: then the change is lost.
+    pub(crate) async fn commit(self) -> Result<(), LogError> {
+        let Self { tx, database } = self;
+        let stored = tx.commit().await;
+        stored.map_err(|error| judged(&database, error.into()))?;
+        Ok(database.ready().await?)
+    }
+
+    /// The result of statements of this change, with the file if they have found damage.
+    pub(crate) fn judge<T>(&self, result: Result<T, LogError>) -> Result<T, LogError> {
+        result.map_err(|error| judged(&self.database, error))
+    }
+}
+
+impl Deref for LogTransaction {
+    type Target = AnyConnection;
+
+    fn deref(&self) -> &Self::Target {
+        &self.tx
+    }
+}
+
+impl DerefMut for LogTransaction {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.tx
+    }
+}
