@@ -85,8 +85,16 @@ impl FileFault {
     /// have older journals too.
     #[must_use]
     pub fn of_calls(&self) -> String {
-        let (Self::NotADatabase(path) | Self::Damaged { path, .. }) = self else {
-            return self.to_string();
+        let path = match self {
+            Self::NotADatabase(path) | Self::Damaged { path, .. } => path,
+            Self::Replaced(path) => {
+                let path = path.display();
+                return format!(
+                    "{path} was removed or replaced while the server used it: the server goes on with \
+                     the file in its place, or with a new one"
+                );
+            }
+            Self::NotAFile(_) | Self::Unreadable { .. } => return self.to_string(),
         };
         let damage = self.damage().unwrap_or_default();
         let other = match self {

@@ -35,7 +35,7 @@ pub(crate) struct LogDatabase {
     current: RwLock<Opened>,
     /// Held while the database is opened anew.
     reopening: tokio::sync::Mutex<()>,
-    /// The time when the file was first found missing; the inner one while it is.
+    /// The time when the file was found missing; `None` while it is there.
     missing_since: Mutex<Option<Instant>>,
 }
 
@@ -180,8 +180,10 @@ impl LogDatabase {
             return Err(self.in_use().into());
         }
         let new = Database::unopened(&self.location, self.schema)?;
-        let opened = Opened { database: new.clone(), since: Instant::now(), is_closed: false };
-        *self.current.write().unwrap_or_else(PoisonError::into_inner) = opened;
+        {
+            let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+            (current.database, current.since) = (new.clone(), Instant::now());
+        }
         if is_replaced {
             let file = self.file().unwrap_or(Path::new("")).display();
             tracing::warn!(%file, "the file of the call log was removed or replaced while the \
@@ -222,7 +224,7 @@ fn judged(database: &Database, error: LogError) -> LogError {
 
 fn report(fault: &FileFault) {
     if let Some(left_out) = DAMAGED.pass() {
-        tracing::error!(error = fault.of_calls(), left_out, "the call log");
+        tracing::error!(error = fault.of_calls(), left_out, "the call log is damaged");
     }
 }
 

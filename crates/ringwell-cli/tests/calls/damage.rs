@@ -257,6 +257,7 @@ fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     are_logged(&board, &["CA1", "CA3"]);
     let text = board.server.stop();
     assert!(text.contains("was removed or replaced"), "{text}");
+    assert!(!text.contains("A restart uses"), "{text}");
 }
 
 #[test]
