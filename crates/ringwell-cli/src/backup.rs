@@ -26,7 +26,8 @@ use crate::serve::show;
 
 pub(crate) const HELP: &str = "\
 Copies journals, snapshots, the secret of web pages, the SQLite databases of pools and calls, and \
-reports of calls that wait for the call log, while the server runs, then reads the copy back and checks it. Back up PostgreSQL with pg_dump. \
+reports of calls that wait for the call log, while the server runs, then reads the copy back and \
+checks it. Back up PostgreSQL with pg_dump. \
 Back up each node of a cluster. The copy contains allocations with their parameters: protect it \
 like the data directory. It does not contain the configuration, its lists and its secrets.
 

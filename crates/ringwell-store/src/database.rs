@@ -215,8 +215,9 @@ impl Database {
         Ok(Self { kind, pool, writers, short_reads, file, opened, schema, is_ready, damage })
     }
 
-    /// Connects at the first use, as each read or change does. Afterwards a file that was removed or replaced is an error: SQLite
-    /// would go on with the old one, and its changes would be lost with the last connection.
+    /// Connects at the first use, as each read or change does. Afterwards a file that was removed or
+    /// replaced is an error: SQLite would go on with the old one, and its changes would be lost with
+    /// the last connection.
     ///
     /// # Errors
     /// [`StoreError`].
