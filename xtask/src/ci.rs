@@ -2,7 +2,7 @@
 //!
 //! One profile (`dev`, slightly optimised) and one build of the whole workspace serve all steps,
 //! because a second build would cost more than it shows. Four lanes of steps run at the same time:
-//! tests; the snippet and other clients; the gem, the dashboard and counts; and lints. No step asserts
+//! tests; the snippet and other clients; the dashboard and counts; and lints. No step asserts
 //! durations, but some tests need an answer in time: tests that failed beside other steps run again
 //! alone, and that result decides.
 
@@ -43,12 +43,14 @@ pub(crate) fn run() -> anyhow::Result<()> {
     // All builds for the other steps at once: a part built alone would have other features, and
     // much would be built twice.
     steps.step("build", cargo().args(["build", "--all-targets"]).args(WORKSPACE));
+    // Alone, because it measures the coverage of its time limits.
+    gem(&steps);
     thread::scope(|scope| {
         // Before lints, which keep cargo's lock. Mostly waits. The crash test with real processes
         // is an integration test of ringwell-cli.
         scope.spawn(|| steps.step("tests", xtask().arg("suite")));
         scope.spawn(|| clients(&steps));
-        scope.spawn(|| gem_dashboard_and_counts(&steps));
+        scope.spawn(|| dashboard_and_counts(&steps));
         scope.spawn(|| lints(&steps));
     });
     if steps.repeat("tests") {
@@ -77,8 +79,7 @@ fn clients(steps: &Steps) {
     management_api(steps);
 }
 
-fn gem_dashboard_and_counts(steps: &Steps) {
-    gem(steps);
+fn dashboard_and_counts(steps: &Steps) {
     dashboard(steps);
     measurements(steps);
 }
