@@ -17,14 +17,17 @@ use crate::shell::{WORKSPACE, as_by_hand, cargo, programs, target_dir};
 
 /// The slowest programs start first, so that none of them runs alone at the end. This list only
 /// affects the time.
-const LONG: [&str; 9] =
-    ["faults", "pages", "visitors", "seeds", "engine", "network", "restart", "cluster", "haproxy"];
+const LONG: [&str; 8] =
+    ["faults", "visitors", "seeds", "engine", "network", "restart", "cluster", "haproxy"];
 
 /// This builds production code with bugs, and is a separate step.
 const PLANTED: &str = "planted_bugs";
 
 /// Runs this many programs more than there are processors, because most of them mostly wait.
-const WAITING: usize = 2;
+const WAITING: usize = 1;
+
+/// These run beside those: they use the processor for a few seconds, and wait for more than a minute.
+const IDLE: [&str; 1] = ["pages"];
 
 /// The list of the last run's failed tests, relative to the target directory. A line has
 /// a program's name, a tab, and a test's name.
@@ -67,17 +70,22 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
         at_once = 1;
         keep_failed(&mut programs, &fs::read_to_string(&list).context(FAILED)?);
     }
-    let (waiting, failed) = (Mutex::new(programs), Mutex::new(Vec::new()));
-    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+    let is_idle = |program: &Program| !args.failed && IDLE.contains(&program.target.as_str());
+    let (idle, programs): (VecDeque<_>, _) = programs.into_iter().partition(is_idle);
+    let (waiting, idle) = (Mutex::new(programs), Mutex::new(idle));
+    let failed = Mutex::new(Vec::new());
+    let run_all = |programs: &Mutex<VecDeque<Program>>| {
+        let next = || programs.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        while let Some(program) = next() {
+            if let Some(failure) = failure(&program) {
+                failed.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
+            }
+        }
+    };
     thread::scope(|scope| {
+        scope.spawn(|| run_all(&idle));
         for _ in 0..at_once {
-            scope.spawn(|| {
-                while let Some(program) = next() {
-                    if let Some(failure) = failure(&program) {
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
-                    }
-                }
-            });
+            scope.spawn(|| run_all(&waiting));
         }
     });
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
