@@ -26,8 +26,9 @@ const PLANTED: &str = "planted_bugs";
 /// Runs this many programs more than there are processors, because most of them mostly wait.
 const WAITING: usize = 1;
 
-/// These run beside those: they use the processor for a few seconds, and wait for more than a minute.
-const IDLE: [&str; 1] = ["pages"];
+/// These run beside those, one after another: together they use the processor for half a minute, and
+/// wait for three.
+const IDLE: [&str; 6] = ["pages", "directory", "sip", "growth", "dashboard", "application"];
 
 /// The list of the last run's failed tests, relative to the target directory. A line has
 /// a program's name, a tab, and a test's name.
