@@ -187,7 +187,7 @@ async fn reports_are_kept_soon_while_the_database_does_not_answer() {
     for call in ["CA1", "CA2", "CA3"] {
         let mut report = writer.submit_report(change(call, 1, EventKind::Ringing)).unwrap();
         (&mut report.kept).await.unwrap();
-        assert!(began.elapsed() < Duration::from_secs(3), "{call}: {:?}", began.elapsed());
+        assert!(began.elapsed() < Duration::from_secs(6), "{call}: {:?}", began.elapsed());
         reports.push(report);
     }
     assert_eq!(writer.waiting(), Waiting { all: 3, kept: 3 });

@@ -34,6 +34,9 @@ const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_
 /// Changes that are not stored after this time are also written to the file: a caller's answer waits
 /// for a quarter of a second, and a database that is away may fail only after ten seconds.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
+/// A submitter that only needs to know that its change is not lost waits for so long for a database
+/// that takes long: what it has submitted can then be read.
+const ANSWER_AFTER: Duration = Duration::from_secs(2);
 /// The shortest time between two changes of the file.
 const KEEP_EVERY: Duration = Duration::from_millis(20);
 
@@ -67,7 +70,9 @@ pub struct WriterFull;
 struct Job {
     change: CallChange,
     reply: oneshot::Sender<Applied>,
-    /// Completed when the change is in the file; `None` if it is.
+    /// Whether it is in the file.
+    is_kept: bool,
+    /// Completed when the submitter need not wait any more, because the change is in the file.
     kept: Option<oneshot::Sender<()>>,
 }
 
@@ -76,8 +81,8 @@ struct Job {
 pub(crate) struct Submitted {
     /// Completes when the change is stored.
     pub(crate) applied: oneshot::Receiver<Applied>,
-    /// Completes when the database cannot store the change now, and it has been written to the file
-    /// instead.
+    /// Completes when the database cannot store the change now, or takes long, and it has been written
+    /// to the file instead.
     pub(crate) kept: oneshot::Receiver<()>,
 }
 
@@ -167,7 +172,7 @@ impl Writer {
         if !is_accepted {
             return Err(WriterFull);
         }
-        slot.send(Job { change, reply, kept });
+        slot.send(Job { change, reply, is_kept: kept.is_none(), kept });
         Ok(answer)
     }
 }
@@ -199,7 +204,7 @@ impl Run {
             }
             // A database that has just failed may be away for longer.
             let is_away = pause > PAUSE.0;
-            let patience = if is_away { KEEP_EVERY } else { KEEP_AFTER };
+            let patience = if is_away { [KEEP_EVERY; 2] } else { [KEEP_AFTER, ANSWER_AFTER] };
             self.keep_during(&mut jobs, patience, tokio::time::sleep_until(next)).await;
             next = Instant::now() + INTERVAL;
             if self.store(&mut jobs, patience, now()).await {
@@ -212,16 +217,16 @@ impl Run {
         }
     }
 
-    /// Runs `work` to its end. After `patience`, changes that are in memory only are written to the
-    /// file meanwhile.
+    /// Runs `work` to its end. After the first time of `patience`, changes that are in memory only are
+    /// written to the file meanwhile; after the second one, their submitters are answered.
     async fn keep_during<T>(
         &mut self,
         jobs: &mut mpsc::Receiver<Job>,
-        patience: Duration,
+        patience: [Duration; 2],
         work: impl Future<Output = T>,
     ) -> T {
         let mut work = pin!(work);
-        let mut at = Instant::now() + patience;
+        let [mut at, answers_at] = patience.map(|patience| Instant::now() + patience);
         loop {
             let result = tokio::time::timeout_at(at, &mut work).await;
             while let Ok(job) = jobs.try_recv() {
@@ -230,7 +235,7 @@ impl Run {
             if let Ok(result) = result {
                 return result;
             }
-            self.keep().await;
+            self.keep(Instant::now() >= answers_at).await;
             at = Instant::now() + KEEP_EVERY;
         }
     }
@@ -239,7 +244,7 @@ impl Run {
     async fn store(
         &mut self,
         jobs: &mut mpsc::Receiver<Job>,
-        patience: Duration,
+        patience: [Duration; 2],
         now: Millis,
     ) -> bool {
         let most = if self.alone > 0 { 1 } else { GROUP_MAX };
@@ -272,7 +277,7 @@ impl Run {
                     let waiting = self.waiting.borrow().all;
                     not_stored(&self.log, &error, waiting, left_out);
                 }
-                self.keep().await;
+                self.keep(true).await;
                 return false;
             }
         }
@@ -282,7 +287,7 @@ impl Run {
     /// The changes `done` wait no more.
     async fn done(&mut self, done: &[Job]) {
         self.alone = self.alone.saturating_sub(done.len());
-        let kept = done.iter().filter(|job| job.kept.is_none()).count();
+        let kept = done.iter().filter(|job| job.is_kept).count();
         if kept > 0
             && let Some(Err(error)) = self.with_backlog(move |file| file.stored(kept)).await
         {
@@ -294,28 +299,36 @@ impl Run {
         });
     }
 
-    /// Writes the changes that are in memory only to the file.
-    async fn keep(&mut self) {
-        let new: Vec<&Job> = self.held.iter().filter(|job| job.kept.is_some()).collect();
+    /// Writes the changes that are in memory only to the file, and answers their submitters if
+    /// `answers`.
+    async fn keep(&mut self, answers: bool) {
+        let new: Vec<&Job> = self.held.iter().filter(|job| !job.is_kept).collect();
         let (lines, count) = (Backlog::lines(new.iter().map(|job| &job.change)), new.len());
-        if count == 0 {
+        if count > 0 && !self.keep_lines(lines, count).await {
             return;
         }
+        for job in &mut self.held {
+            job.is_kept = true;
+            // A submitter that has gone needs no answer.
+            let _ = job.kept.take_if(|_| answers).map(|kept| kept.send(()));
+        }
+        if count > 0 {
+            self.waiting.send_modify(|waiting| waiting.kept += count);
+        }
+    }
+
+    /// Whether the file has these lines of `count` changes now.
+    async fn keep_lines(&self, lines: Vec<u8>, count: usize) -> bool {
         match self.with_backlog(move |file| file.keep(&lines, count)).await {
-            Some(Ok(())) => {}
+            Some(Ok(())) => true,
             Some(Err(error)) => {
                 if let Some(left_out) = NOT_KEPT.pass() {
                     tracing::error!(%error, left_out, "reports of calls wait in memory only");
                 }
-                return;
+                false
             }
-            None => return,
+            None => false,
         }
-        for job in &mut self.held {
-            // A submitter that has gone needs no answer.
-            let _ = job.kept.take().map(|kept| kept.send(()));
-        }
-        self.waiting.send_modify(|waiting| waiting.kept += count);
     }
 
     /// The result of `work` on the file; `None` without one. Runs on another thread, because callers

@@ -185,7 +185,8 @@ impl Nats {
         let request = format!("{{\"seq\":{place}}}");
         let answer = self.publish_until(&get, request.as_bytes(), b"}}\r\n");
         let json = &answer[answer.windows(2).rposition(|two| two == b"\n{").unwrap() + 1..];
-        let message: Value = serde_json::from_slice(json).unwrap();
+        let mut values = serde_json::Deserializer::from_slice(json).into_iter::<Value>();
+        let message = values.next().unwrap().unwrap();
         let message = STANDARD.decode(message["message"]["data"].as_str().unwrap()).unwrap();
         let subject = format!("{}.groups", stream.to_lowercase());
         self.publish_until(&format!("PUB {subject}"), &message, b"PONG");
