@@ -64,8 +64,8 @@ pub struct Past {
     /// The time of the oldest allocation after the requested time that this shard made, by the wall
     /// clock: it ends what another shard's visitor had.
     pub next: Option<Millis>,
-    /// The end of the newest period in which the number was an overflow number and that had begun
-    /// by then, by the wall clock, if this node knows one: who had the number before is no caller.
+    /// The end of the newest period as an overflow number that had begun at the requested time, by the
+    /// wall clock, if this node knows one. A visitor who had the number before it is not the caller.
     pub overflow_until: Option<Millis>,
 }
 

@@ -252,6 +252,7 @@ impl Run {
         let changes: Vec<CallChange> =
             self.held.iter().take(count).map(|job| job.change.clone()).collect();
         let log = self.log.clone();
+        // The changes that arrive meanwhile are added to those held.
         let stored = together(&log, now, changes.iter());
         match self.keep_during(jobs, patience, stored).await {
             Ok(applied) => {
@@ -304,16 +305,15 @@ impl Run {
     async fn keep(&mut self, answers: bool) {
         let new: Vec<&Job> = self.held.iter().filter(|job| !job.is_kept).collect();
         let (lines, count) = (Backlog::lines(new.iter().map(|job| &job.change)), new.len());
-        if count > 0 && !self.keep_lines(lines, count).await {
-            return;
-        }
-        for job in &mut self.held {
-            job.is_kept = true;
-            // A submitter that has gone needs no answer.
-            let _ = job.kept.take_if(|_| answers).map(|kept| kept.send(()));
-        }
-        if count > 0 {
+        if count > 0 && self.keep_lines(lines, count).await {
+            for job in &mut self.held {
+                job.is_kept = true;
+            }
             self.waiting.send_modify(|waiting| waiting.kept += count);
+        }
+        for job in self.held.iter_mut().filter(|job| job.is_kept && answers) {
+            // A submitter that has gone needs no answer.
+            let _ = job.kept.take().map(|kept| kept.send(()));
         }
     }
 

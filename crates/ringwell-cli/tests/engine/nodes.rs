@@ -215,7 +215,7 @@ fn foreign_messages_are_reported_and_skipped() {
     second.says("subject ringwell_1.groups");
     // Messages of its own, once more.
     for place in [2, 4] {
-        nats.publish_again("RINGWELL_1", place);
+        nats.client().publish_again("RINGWELL_1", place);
         nodes.wait_for_all(&second);
     }
     second.says("begins\":\"RPm1");

@@ -176,37 +176,21 @@ impl Nats {
 
     /// Publishes a message that Ringwell did not write.
     pub(crate) fn publish(&self, subject: &str, body: &str) {
-        self.publish_until(&format!("PUB {subject}"), body.as_bytes(), b"PONG");
-    }
-
-    /// Publishes a message of a stream once more.
-    pub(crate) fn publish_again(&self, stream: &str, place: u64) {
-        let get = format!("SUB again 1\r\nPUB $JS.API.STREAM.MSG.GET.{stream} again");
-        let request = format!("{{\"seq\":{place}}}");
-        let answer = self.publish_until(&get, request.as_bytes(), b"}}\r\n");
-        let json = &answer[answer.windows(2).rposition(|two| two == b"\n{").unwrap() + 1..];
-        let mut values = serde_json::Deserializer::from_slice(json).into_iter::<Value>();
-        let message = values.next().unwrap().unwrap();
-        let message = STANDARD.decode(message["message"]["data"].as_str().unwrap()).unwrap();
-        let subject = format!("{}.groups", stream.to_lowercase());
-        self.publish_until(&format!("PUB {subject}"), &message, b"PONG");
-    }
-
-    /// Sends a command with its body; returns what the server sends up to `end`.
-    fn publish_until(&self, command: &str, body: &[u8], end: &[u8]) -> Vec<u8> {
         let One { host, clients, .. } = &self.servers[0];
         let mut server = TcpStream::connect((host.as_str(), *clients)).unwrap();
-        let head = format!("CONNECT {{\"verbose\":false}}\r\n{command} {}\r\n", body.len());
-        server.write_all(&[head.as_bytes(), body, b"\r\nPING\r\n"].concat()).unwrap();
+        let text = format!(
+            "CONNECT {{\"verbose\":false}}\r\nPUB {subject} {}\r\n{body}\r\nPING\r\n",
+            body.len()
+        );
+        server.write_all(text.as_bytes()).unwrap();
         server.set_read_timeout(Some(Duration::from_secs(5))).unwrap();
         let mut answer = Vec::new();
         let mut block = [0; 4096];
-        while !answer.windows(end.len()).any(|bytes| bytes == end) {
+        while !answer.windows(4).any(|bytes| bytes == b"PONG") {
             let got = server.read(&mut block).unwrap();
             assert!(got > 0, "the server closed the connection");
             answer.extend_from_slice(&block[..got]);
         }
-        answer
     }
 
     /// Makes another server lead a stream.
@@ -349,6 +333,20 @@ impl NatsClient {
         );
         let all = headers.len() + body.len();
         let head = format!("HPUB {subject} {INBOX} {} {all}\r\n{headers}", headers.len());
+        self.answer_to(&[head.as_bytes(), body, b"\r\n"].concat())
+    }
+
+    /// Publishes a message of a stream once more, as a program does that copies it.
+    pub(crate) fn publish_again(&mut self, stream: &str, place: u64) {
+        let request = format!("{{\"seq\":{place}}}");
+        let get = format!("$JS.API.STREAM.MSG.GET.{stream}");
+        let found: Value = serde_json::from_str(&self.ask(&get, request.as_bytes())).unwrap();
+        let message = STANDARD.decode(found["message"]["data"].as_str().unwrap()).unwrap();
+        self.ask(&format!("{}.groups", stream.to_lowercase()), &message);
+    }
+
+    fn ask(&mut self, subject: &str, body: &[u8]) -> String {
+        let head = format!("PUB {subject} {INBOX} {}\r\n", body.len());
         self.answer_to(&[head.as_bytes(), body, b"\r\n"].concat())
     }
 

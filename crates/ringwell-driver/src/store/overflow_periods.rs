@@ -56,8 +56,8 @@ impl OverflowPeriods {
         tracing::error!(
             %error,
             copy = %aside.display(),
-            "look-ups of visitors from before now answer only for the lockouts themselves, because \
-             numbers may have been overflow numbers since"
+            "it is not known which numbers were overflow numbers until now: a call after the lockout of \
+             a visitor who got the number before now is attributed to no visitor"
         );
         Ok(unknown)
     }
