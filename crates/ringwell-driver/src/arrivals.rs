@@ -148,17 +148,17 @@ pub(crate) async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
     answer.await.ok()
 }
 
-/// Asks all other nodes about the numbers of these pools. For each pool, the time for which it must
-/// be held: `None` if a node still has one of the numbers, or is unreachable and `counts_silent`.
+/// Asks these nodes about the numbers of these pools. For each pool, the time for which it must be
+/// held: `None` if a node still has one of the numbers, or is unreachable and `counts_silent`;
+/// otherwise unreachable nodes are removed from `nodes`.
 async fn ask_others<P: Platform>(
     platform: &P,
-    node: &Node,
+    nodes: &mut Vec<u16>,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
     counts_silent: bool,
 ) -> Vec<Option<Millis>> {
     let mut all = vec![Some(Millis::ZERO); pools.len()];
-    let mut nodes = others(node);
     let mut from = 0;
     while from < pools.len() {
         let (mut to, mut ranges) = (from + 1, pools[from].1.len());
@@ -231,8 +231,9 @@ async fn known_here(
 }
 
 /// The rule for numbers that arrive.
-#[derive(Clone, Copy)]
 struct Rule {
+    /// A shard of each node that is asked about them.
+    nodes: Vec<u16>,
     /// An unreachable node may have handed the numbers out.
     counts_silent: bool,
     /// The state of all these numbers here may be outdated, even of those that are in a pool of
@@ -248,7 +249,7 @@ async fn hold_pools<P: Platform>(
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
-    Rule { counts_silent, are_doubted }: Rule,
+    Rule { mut nodes, counts_silent, are_doubted }: Rule,
 ) -> bool {
     let Some(first) = node.shards().next() else { return false };
     if pools.is_empty() || planted(Bug::ArrivalsNotHeld) {
@@ -267,7 +268,7 @@ async fn hold_pools<P: Platform>(
     let rest = pools.iter().map(rest);
     let one = |range: &NumberRange| (PoolId(0), vec![*range]);
     let asked: Vec<(PoolId, Vec<NumberRange>)> = rest.chain(locked.iter().map(one)).collect();
-    let left = ask_others(platform, node, peers, &asked, counts_silent).await;
+    let left = ask_others(platform, &mut nodes, peers, &asked, counts_silent).await;
     let Some(now) = self::now(peers, first).await else { return false };
     let until = |left: Option<Millis>| {
         let longest = node.lifetimes().longest(now);
@@ -339,7 +340,7 @@ pub(crate) async fn hold_taken<P: Platform>(
     buckets: impl Iterator<Item = u16>,
 ) {
     let pools = changed_since_prepared(node, buckets);
-    let rule = Rule { counts_silent: true, are_doubted: true };
+    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: true };
     hold_pools(platform, node, peers, &pools, rule).await;
 }
 
@@ -371,7 +372,7 @@ pub(crate) async fn begin<P: Platform>(platform: &P, node: &Node, peers: &Peers)
     if !has_served && planted(Bug::FirstStartSilent) {
         return;
     }
-    let rule = Rule { counts_silent: has_served, are_doubted: has_served };
+    let rule = Rule { nodes: others(node), counts_silent: has_served, are_doubted: has_served };
     if !hold_pools(platform, node, peers, &pools, rule).await {
         return;
     }
@@ -387,15 +388,35 @@ async fn hold_on_all_shards(node: &Node, peers: &Peers) {
     }
 }
 
-/// Runs when a shard was suspended: holds its pools whose numbers are now in pools of other nodes,
-/// or are locked there. Nodes that cannot be reached are not waited for.
-pub(crate) async fn confirm<P: Platform>(platform: &P, node: &Node, peers: &Peers, shard: u16) {
+/// Runs when a shard was suspended: holds its pools whose free numbers are now in pools of other
+/// nodes, or are locked there. Nodes that cannot be reached are not waited for. `free` returns the
+/// numbers that are not locked in the shard.
+pub(crate) async fn confirm<P: Platform>(
+    platform: &P,
+    node: &Node,
+    peers: &Peers,
+    shard: u16,
+    free: impl AsyncFn(&[NumberRange]) -> Vec<NumberRange>,
+) {
     let Some(owners) = node.owners() else { return };
     let _one = node.changes.lock().await;
     let directory = node.directory();
-    let pools = directory.pools_of(shard);
-    let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
-    let rule = Rule { counts_silent: false, are_doubted: false };
+    let whole = directory.pools_of(shard).map(|pool| (pool.id(), pool.numbers().to_vec()));
+    let whole: Vec<_> = whole.collect();
+    let mut nodes = others(node);
+    let left = ask_others(platform, &mut nodes, peers, &whole, false).await;
+    let mut pools = Vec::new();
+    for ((pool, numbers), left) in whole.into_iter().zip(left) {
+        if left.is_none_or(|left| left == Millis::ZERO) {
+            pools.push((pool, numbers));
+            continue;
+        }
+        // A node that handed a number out before the pool moved here still reports that lockout. No
+        // other node can have handed out a number that is locked here.
+        let free = free(&numbers).await;
+        pools.extend(free.chunks(RANGES_MAX).map(|ranges| (pool, ranges.to_vec())));
+    }
+    let rule = Rule { nodes, counts_silent: false, are_doubted: false };
     if !hold_pools(platform, node, peers, &pools, rule).await {
         return;
     }
@@ -417,7 +438,7 @@ pub(crate) async fn hold_stale<P: Platform>(
     let directory = node.directory();
     let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
     let pools: Vec<_> = pools.map(|pool| (pool.id(), pool.numbers().to_vec())).collect();
-    let rule = Rule { counts_silent: true, are_doubted: true };
+    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: true };
     if !hold_pools(platform, node, peers, &pools, rule).await {
         return;
     }
@@ -457,7 +478,7 @@ pub(crate) async fn hold<P: Platform>(
     let leaving = leaving.flat_map(|bucket| next.pools_in(bucket));
     let leaving = leaving.map(|pool| (pool.id(), pool.numbers().to_vec()));
     let pools: Vec<_> = pools.cloned().chain(leaving).collect();
-    let rule = Rule { counts_silent: true, are_doubted: false };
+    let rule = Rule { nodes: others(node), counts_silent: true, are_doubted: false };
     hold_pools(platform, node, peers, &pools, rule).await;
     if !node.set_lists(&changed) || node.phase() != Phase::Serving {
         // It is recorded at the end of the startup.

@@ -11,7 +11,8 @@ use std::pin::pin;
 use std::rc::Rc;
 use std::time::Duration;
 
-use ringwell_core::Millis;
+use ringwell_core::{Millis, NumberRange, PromoNumber};
+use ringwell_directory::without;
 
 use crate::arrivals::{self, LIST_SPREAD};
 use crate::canary::{Bug, planted};
@@ -23,6 +24,9 @@ const STILL_MAX: Millis = Millis(LIST_SPREAD.0 / 2);
 
 /// The interval between two turns.
 const TURN: Duration = Duration::from_secs(1);
+
+/// The maximum number of numbers that are looked up before the next batch is served.
+const PIECE_NUMBERS: u32 = 1024;
 
 /// A source of pools that does not answer within this time is not waited for.
 const LIST_PATIENCE: Duration = Duration::from_secs(5);
@@ -73,9 +77,29 @@ async fn confirm<P: Platform>(shard: &Shard<P>) {
     if platform.within(LIST_PATIENCE, node.rereads.wait(request)).await.is_none() {
         tracing::warn!(shard = shard.id, "the list of pools cannot be read again: it is unchanged");
     }
-    arrivals::confirm(platform, node, peers, shard.id).await;
+    let free = async |numbers: &[NumberRange]| free_numbers(shard, numbers).await;
+    arrivals::confirm(platform, node, peers, shard.id, free).await;
     tracing::info!(
         shard = shard.id,
         "the shard's pools are confirmed: numbers are handed out again"
     );
+}
+
+/// These numbers without those that are locked in this shard.
+async fn free_numbers<P: Platform>(shard: &Shard<P>, numbers: &[NumberRange]) -> Vec<NumberRange> {
+    let mut free = Vec::new();
+    for piece in numbers.iter().flat_map(|range| range.pieces(PIECE_NUMBERS)) {
+        let now = shard.now();
+        {
+            let engine = shard.engine.borrow();
+            let is_locked = |number: &PromoNumber| {
+                engine.shard().newest(*number).is_some_and(|slot| !slot.is_free(now))
+            };
+            let locked = piece.iter().filter(is_locked);
+            let locked: Vec<_> = locked.filter_map(|number| NumberRange::new(number, 1)).collect();
+            free.extend(without(piece, &locked));
+        }
+        shard.platform.turn().await;
+    }
+    free
 }

@@ -221,7 +221,7 @@ fn a_move_interrupted_by_a_hang_and_a_kill_continues_after_the_restart() {
 /// next attempt, the operator cancels the move.
 #[test]
 fn moving_buckets_can_be_taken_back() {
-    let cluster = Cluster::new(6, HALF_AN_HOUR);
+    let cluster = Cluster::new(20, HALF_AN_HOUR);
     let [a, b] = cluster.start_both();
     let mut given = numbers_of(&cluster.ask(&mut a.client(), "first"));
     let abort = || {
@@ -273,6 +273,12 @@ fn moving_buckets_can_be_taken_back() {
         assert!(!is_leaving());
         assert_eq!(shards(&mut a.client())["owners"][1]["buckets"], "512-1023");
     }
+    // Until the move has ended, each batch only uses up numbers of the other half.
+    let until = Instant::now() + PATIENCE;
+    while is_leaving() {
+        assert!(Instant::now() < until, "{}", b.log());
+        sleep(Duration::from_millis(5));
+    }
     given.extend(ask_all_there(&cluster, &mut b.client(), "after"));
     let servers = restart(&cluster, restart(&cluster, [a, b], 0, true), 1, true);
     let [mut a, mut b] = servers.each_ref().map(Server::client);
@@ -280,12 +286,12 @@ fn moving_buckets_can_be_taken_back() {
     if is_back {
         assert_eq!(drain(&mut b, 1).status, 200, "the next move is a different one");
     }
-    while given.len() < 6 * 8 {
+    while given.len() < 20 * 8 {
         let more = numbers_of(&cluster.ask(&mut a, "rest"));
         assert!(!more.is_empty(), "{} numbers", given.len());
         given.extend(more);
     }
-    assert_each_once(given, 6 * 8);
+    assert_each_once(given, 20 * 8);
 }
 
 /// The messages between nodes about a move are longer than the longest batch that they accept.

@@ -13,7 +13,7 @@ use ringwell_driver::message::Message;
 use ringwell_driver::moves::{self, MoveError};
 use ringwell_driver::node::{JournalState, Phase};
 use ringwell_driver::store::{Gaps, ServedMap};
-use ringwell_driver::{Path, Platform};
+use ringwell_driver::{Path, Platform, standstill};
 use ringwell_engine::{Moment, Outcome};
 use ringwell_os::OsFiles;
 use serde_json::{Value, json};
@@ -109,6 +109,28 @@ fn buckets_arrive_with_lockouts_holders_answers_and_holds() {
             assert_eq!(allocate(a.shard(1), *pool, 1), Outcome::Kept { number: *number });
         }
         assert!(matches!(give(&pair, 2).await, Ok(report) if report["buckets"] == 0));
+    });
+}
+
+/// The node that handed the numbers out still knows their lockouts, and reports them.
+#[test]
+fn a_suspended_shard_does_not_hold_pools_because_of_lockouts_that_moved_to_it() {
+    let platform = Virtual::default();
+    let pair = Pair::new(&platform);
+    platform.run(async {
+        let (a, b) = (&pair.a, &pair.b);
+        let given = hand_out(a, 0, 1);
+        give(&pair, 2).await.unwrap();
+        platform.spawn(standstill::run(b.shard(2).clone()));
+        platform.sleep_until(platform.moment() + Duration::from_secs(2)).await;
+        platform.0.advance(platform.moment() + Duration::from_secs(6));
+        platform.sleep_until(platform.moment() + Duration::from_secs(6)).await;
+        assert_eq!(b.node.bucket_holds(), BucketHolds::default());
+        for (pool, number) in &given {
+            let outcome = allocate(b.shard(2), *pool, 2);
+            let Outcome::Kept { number: other } = outcome else { panic!("{pool}: {outcome:?}") };
+            assert_ne!(*number, other, "its lockout has not ended");
+        }
     });
 }
 
