@@ -10,12 +10,12 @@ mod client;
 mod ending;
 mod fault;
 mod judge;
-mod machine;
 mod operator;
 mod process;
 mod servers;
 mod shelf;
 mod sim_log;
+mod watcher;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

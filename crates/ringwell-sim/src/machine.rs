@@ -207,6 +207,8 @@ pub(crate) struct Sim {
     pub(crate) executor: Executor,
     pub(crate) files: SimFiles,
     pub(crate) life: Rc<Life>,
+    /// Observes decisions in place of the model.
+    pub(crate) watcher: Option<Rc<dyn Watch>>,
 }
 
 impl fmt::Debug for Sim {
@@ -222,10 +224,21 @@ impl Sim {
         }
     }
 
+    pub(crate) fn machine(&self) -> usize {
+        self.life.node
+    }
+
+    pub(crate) fn now_us(&self) -> u64 {
+        self.shared.now.get()
+    }
+
+    pub(crate) fn after_us(&self, takes: u64) -> impl Future<Output = ()> + 'static {
+        self.executor.sleep_until(self.moment() + Duration::from_micros(takes))
+    }
+
     /// Waits as long as the disk takes.
     pub(crate) fn disk(&self) -> impl Future<Output = ()> + 'static {
-        let takes = Duration::from_micros(self.shared.disk_latency_us(self.life.node));
-        self.executor.sleep_until(self.moment() + takes)
+        self.after_us(self.shared.disk_latency_us(self.life.node))
     }
 
     fn tell(&self, number: PromoNumber, text: impl FnOnce() -> String) {
@@ -247,8 +260,13 @@ impl Platform for Sim {
     }
 
     fn watch(&self) -> Option<&dyn Watch> {
-        let is_over = self.life.is_dead.get() || self.files.disk().has_stopped;
-        (!is_over).then_some(self)
+        if self.life.is_dead.get() {
+            return None;
+        }
+        if let Some(watcher) = &self.watcher {
+            return Some(&**watcher);
+        }
+        (!self.files.disk().has_stopped).then_some(self)
     }
 
     fn moment(&self) -> Moment {

@@ -105,6 +105,7 @@ impl Start<'_> {
             executor,
             files: self.files.clone(),
             life: Rc::clone(&self.life),
+            watcher: None,
         };
         sim.executor.advance(sim.moment());
         let net = |neighbour: &ringwell_driver::membership::Neighbour| {

@@ -10,10 +10,9 @@ use ringwell_driver::batch::{self, Terms};
 use ringwell_driver::stats::Kind;
 use ringwell_driver::{Platform, Shard};
 
-use super::machine::Watched;
 use crate::clients::{Mark, read_answer};
 use crate::cluster::KEY;
-use crate::machine::RowAnswer;
+use crate::machine::{RowAnswer, Sim};
 use crate::world::MS;
 
 /// The time for which clients wait for a batch.
@@ -48,19 +47,25 @@ fn body(batch: u64, pools: &[u64]) -> Bytes {
     format!(r#"{{"requests":[{}]}}"#, rows.join(",")).into()
 }
 
-/// Sends a batch to a shard, and records the answer when it is sent.
-pub(super) async fn ask(shard: Rc<Shard<Watched>>, batch: u64, pools: Vec<u64>, answers: Answers) {
+/// Sends a batch to a shard of a process, and records the answer when it is sent.
+pub(super) async fn ask(
+    shard: Rc<Shard<Sim>>,
+    process: u64,
+    batch: u64,
+    pools: Vec<u64>,
+    answers: Answers,
+) {
     let platform = shard.platform.clone();
     let deadline = platform.moment() + Duration::from_micros(DEADLINE_US);
     let terms = Terms { retry: None, deadline, traced: None };
     let body = body(batch, &pools);
     let read = |batch: &mut ringwell_wire::Batch| batch.parse(body, &shard.node.wire_limits);
     let render = |answered: &batch::Answered<'_>| {
-        if platform.sim.life.is_dead.get() {
+        if platform.life.is_dead.get() {
             return;
         }
         answers.borrow_mut().push(ClientAnswer {
-            process: platform.process,
+            process,
             batch,
             rows: (0..pools.len()).map(|row| read_answer(answered, row)).collect(),
             deadline_us: crate::machine::micros(deadline),

@@ -137,7 +137,7 @@ impl World {
         let look_up =
             lookup::attribution(Rc::clone(&served.shard), served.reader(), number, moment);
         let found = Rc::clone(found);
-        process.platform.sim.executor.spawn(async move {
+        process.platform.executor.spawn(async move {
             let past = look_up.await;
             found.borrow_mut().insert(which, past);
         });

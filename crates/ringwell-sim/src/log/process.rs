@@ -27,10 +27,10 @@ use ringwell_journal::Durability;
 use tokio::sync::mpsc;
 
 use super::judge::{Begun, SKEW_MAX_MS};
-use super::machine::Watched;
 use super::servers::{Incarnation, Shared as Servers, lock};
 use super::shelf::SimShelf;
 use super::sim_log::SimLog;
+use super::watcher::Watcher;
 use crate::cluster::Cluster;
 use crate::files::{DATA, SimFiles};
 use crate::machine::{Life, Shared, Sim};
@@ -45,13 +45,13 @@ const ANSWER_ROWS_MAX: usize = 10_000;
 /// The duration of a request to the servers that concerns a whole stream.
 const META_US: u64 = 2_000;
 
-pub(super) type LogFiles = LogStore<Numbered<SimLog>, InlineJournal<SimFiles>, Watched>;
+pub(super) type LogFiles = LogStore<Numbered<SimLog>, InlineJournal<SimFiles>, Sim>;
 
 /// A process while it lives.
 #[derive(Debug)]
 pub(super) struct Process {
     pub(super) number: u64,
-    pub(super) platform: Watched,
+    pub(super) platform: Sim,
     pub(super) life: Rc<Life>,
     pub(super) busy_until: u64,
     pub(super) began_us: u64,
@@ -81,7 +81,7 @@ pub(super) struct Serving {
 /// One of them.
 #[derive(Debug)]
 pub(super) struct Served {
-    pub(super) shard: Rc<Shard<Watched>>,
+    pub(super) shard: Rc<Shard<Sim>>,
     pub(super) store: Rc<LogFiles>,
     pub(super) author: Incarnation,
 }
@@ -117,14 +117,19 @@ impl Begin<'_> {
             is_listing: Cell::new(false),
             away: RefCell::default(),
         });
-        let sim = Sim {
+        let watcher = Watcher {
+            shared: Rc::clone(self.shared),
+            judge: Rc::clone(self.judge),
+            process: self.number,
+        };
+        let platform = Sim {
             shared: Rc::clone(self.shared),
             executor: Executor::new(),
             files: self.files.clone(),
             life: Rc::clone(&life),
+            watcher: Some(Rc::new(watcher)),
         };
-        sim.executor.advance(sim.moment());
-        let platform = Watched { sim, judge: Rc::clone(self.judge), process: self.number };
+        platform.executor.advance(platform.moment());
         let state = Rc::new(RefCell::new(ProcessPhase::Starting));
         let start = Start {
             platform: platform.clone(),
@@ -151,7 +156,7 @@ impl Begin<'_> {
 }
 
 struct Start {
-    platform: Watched,
+    platform: Sim,
     servers: Servers,
     cluster: Rc<Cluster>,
     boot: u64,
@@ -364,7 +369,7 @@ impl Start {
 
 /// A shard's first steps, in the order of the server's threads.
 async fn begin(
-    shard: Rc<Shard<Watched>>,
+    shard: Rc<Shard<Sim>>,
     store: Rc<LogFiles>,
     queue: mpsc::Receiver<Message>,
     lengthened: Option<Millis>,
@@ -377,7 +382,7 @@ async fn begin(
 }
 
 /// The data that the judge compares.
-fn state(mut begun: Begun, shard: &Shard<Watched>, now_us: u64) -> Begun {
+fn state(mut begun: Begun, shard: &Shard<Sim>, now_us: u64) -> Begun {
     let now = shard.now();
     let engine = shard.engine.borrow();
     let rules = engine.shard();
@@ -395,7 +400,7 @@ impl Process {
     /// Drops all tasks.
     pub(super) fn end(&self) {
         self.life.is_dead.set(true);
-        self.platform.sim.executor.end();
+        self.platform.executor.end();
         let _ = self.state.replace(ProcessPhase::Ended("it was killed".to_owned()));
     }
 

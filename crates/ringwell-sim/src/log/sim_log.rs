@@ -8,8 +8,8 @@ use ringwell_driver::Platform as _;
 use ringwell_driver::store::{Log, NotAppended, Unreached};
 use tokio::sync::mpsc;
 
-use super::machine::Watched;
 use super::servers::{AppendReply, Servers, Shared, lock};
+use crate::machine::Sim;
 use crate::world::SECOND;
 
 /// A request without an answer is abandoned after this.
@@ -19,7 +19,7 @@ const ANSWER_MAX_US: u64 = 3 * SECOND;
 /// One shard's log as one machine reaches it.
 #[derive(Clone, Debug)]
 pub(super) struct SimLog {
-    pub(super) platform: Watched,
+    pub(super) platform: Sim,
     pub(super) servers: Shared,
     pub(super) shard: usize,
 }

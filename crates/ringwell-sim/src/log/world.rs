@@ -225,7 +225,7 @@ impl World {
         let now = self.now();
         let due = |(at, machine): (usize, &Machine)| {
             let process = machine.process.as_ref()?;
-            let executor = &process.platform.sim.executor;
+            let executor = &process.platform.executor;
             let due = match executor.next_timer() {
                 _ if executor.ready() > 0 => now,
                 Some(Moment(at)) => u64::try_from(at.as_nanos().div_ceil(1000)).unwrap_or(u64::MAX),
@@ -241,7 +241,7 @@ impl World {
         let (is_in_order, drawn) = (self.turns.below(4) > 0, self.turns.next());
         let Some(process) = self.machines[machine].process.as_mut() else { return };
         process.busy_until = now + takes;
-        let executor = process.platform.sim.executor.clone();
+        let executor = process.platform.executor.clone();
         executor.advance(Moment(Duration::from_micros(now)));
         let place = |count: usize| {
             let drawn = usize::try_from(drawn % count.max(1) as u64).unwrap_or(0);
@@ -419,7 +419,8 @@ impl World {
         let (shard, answers) = (Rc::clone(&served.shard), Rc::clone(&self.answers));
         self.sent.insert(self.batches, now);
         process.batches.insert(self.batches);
-        process.platform.sim.executor.spawn(ask(shard, self.batches, pools, answers));
+        let asked = ask(shard, process.number, self.batches, pools, answers);
+        process.platform.executor.spawn(asked);
     }
 
     pub(super) fn report(&self, violation: Option<Violation>) -> LogReport {
