@@ -12,14 +12,15 @@ use std::process::Command;
 use std::thread;
 
 use crate::api;
-use crate::shell::{WORKSPACE, as_by_hand, cargo, is_installed, root, target_dir};
+use crate::shell::{self, WORKSPACE, as_by_hand, cargo, is_installed, root, target_dir};
 use crate::steps::Steps;
 
 /// The browser, where Debian puts it.
 const CHROMIUM: &str = "/usr/bin/chromium";
 
-/// A file system in memory.
-pub(crate) const MEMORY: &str = "/dev/shm";
+/// A file system in memory, and the bytes that must be free there.
+const MEMORY: &str = "/dev/shm";
+const MEMORY_BYTES_MIN: u64 = 8 << 30;
 
 /// Runs a step and adds its result.
 type Run = fn(&Steps);
@@ -109,7 +110,7 @@ fn measurements(steps: &Steps) {
     steps.step("packages", xtask().args(["dist", "--smoke"]));
     // Last, because it waits for cargo while lints run.
     if is_installed("valgrind") {
-        steps.step("counts", xtask().arg("counts"));
+        steps.step("counts", xtask().args(["counts", "--quick"]));
     } else {
         steps.skip("counts", "valgrind is not installed: .ci/run does it");
     }
@@ -127,6 +128,9 @@ fn gem(steps: &Steps) {
     if is_installed("ruby") {
         let mut gem = Command::new("ruby/test");
         gem.env("RINGWELL_BIN", program("ringwell")).env("RINGWELL_EMBED", library());
+        if let Some(memory) = memory() {
+            gem.env("TMPDIR", memory);
+        }
         steps.step("gem", &mut gem);
     } else {
         steps.skip("gem", "ruby is not installed: ruby/setup does it");
@@ -143,8 +147,7 @@ fn dashboard(steps: &Steps) {
     pages(steps, "dashboard");
 }
 
-/// The tests of a package of `web` with a browser. Their files are kept in memory where that is
-/// possible: they test pages, and the disk is busy with tests that need it.
+/// The tests of a package of `web` with a browser.
 fn pages(steps: &Steps, name: &str) {
     let package = root().join("web").join(name);
     if !package.join("node_modules").is_dir() || !Path::new(CHROMIUM).is_file() {
@@ -154,10 +157,20 @@ fn pages(steps: &Steps, name: &str) {
     let mut test = Command::new("npm");
     test.arg("--prefix").arg(package).args(["run", "--silent", "ci"]);
     test.env("RINGWELL_BIN", program("ringwell")).env("CHROMIUM", CHROMIUM);
-    if Path::new(MEMORY).is_dir() {
-        test.env("TMPDIR", MEMORY);
+    if let Some(memory) = memory() {
+        test.env("TMPDIR", memory);
     }
     steps.step(name, &mut test);
+}
+
+/// The place in memory for files of tests that do not need a disk, if there is enough room: the disk is
+/// busy with tests that do.
+pub(crate) fn memory() -> Option<&'static str> {
+    let mut df = Command::new("df");
+    df.args(["--output=avail", "--block-size=1", MEMORY]);
+    let printed = shell::output(&mut df).ok()?;
+    let free: u64 = printed.lines().last()?.trim().parse().ok()?;
+    (free >= MEMORY_BYTES_MIN).then_some(MEMORY)
 }
 
 /// This program, as built: `cargo xtask` would wait for another step's cargo.

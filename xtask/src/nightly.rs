@@ -63,6 +63,7 @@ pub(crate) fn run(args: &Args) -> anyhow::Result<()> {
     } else {
         steps.skip("JMeter", "it is not installed: .ci/nightly does it");
     }
+    steps.step("counts", xtask().arg("counts"));
     steps.step("examples in comments", cargo().args(["test", "--doc"]).args(WORKSPACE));
     if args.save {
         let text = page(&steps.done(), start.elapsed().as_secs())?;

@@ -11,7 +11,7 @@ use std::thread;
 
 use anyhow::{Context as _, bail};
 
-use crate::ci::MEMORY;
+use crate::ci::memory;
 use crate::engine;
 use crate::shell::{WORKSPACE, as_by_hand, cargo, programs, target_dir};
 
@@ -29,6 +29,11 @@ const WAITING: usize = 1;
 /// These run beside those, one after another: together they use the processor for half a minute, and
 /// wait for three.
 const IDLE: [&str; 6] = ["pages", "directory", "sip", "growth", "dashboard", "application"];
+
+/// These need a disk: they cut its power, measure it, or wait until a page has been written. Other
+/// programs keep their files in memory, because each server that they start writes segments of
+/// hundreds of megabytes, and would wait for the others' disk.
+const ON_DISK: [&str; 5] = ["additions", "crash", "faults", "log", "restart"];
 
 /// The list of the last run's failed tests, relative to the target directory. A line has
 /// a program's name, a tab, and a test's name.
@@ -139,10 +144,11 @@ fn failure(program: &Program) -> Option<Failure> {
         && let Some(server) = engine::installed()
     {
         command.env("NATS_SERVER", server);
-        // On a disk that other tests keep busy, servers take longer to flush than rows may wait.
-        if Path::new(MEMORY).is_dir() {
-            command.env("TMPDIR", MEMORY);
-        }
+    }
+    if !ON_DISK.contains(&program.target.as_str())
+        && let Some(memory) = memory()
+    {
+        command.env("TMPDIR", memory);
     }
     let done = command.current_dir(&program.folder).output();
     let (is_good, printed) = match done {

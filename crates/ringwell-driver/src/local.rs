@@ -99,10 +99,13 @@ impl Executor {
 
     /// Adds a task; it is ready at once. After [`Self::end`] the task is dropped.
     pub fn spawn(&self, task: impl Future<Output = ()> + 'static) {
+        self.add(Box::pin(task));
+    }
+
+    fn add(&self, task: Pin<Box<dyn Future<Output = ()>>>) {
         if self.0.is_ended.get() {
             return;
         }
-        let task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task);
         let number = self.0.spawned.replace(self.0.spawned.get() + 1);
         let mut tasks = self.0.tasks.borrow_mut();
         let slot = self.0.free.borrow_mut().pop().unwrap_or(tasks.len());

@@ -26,6 +26,7 @@ pub(crate) use self::age::renew;
 use self::replays::Replays;
 pub use self::webhook::PushError;
 pub(crate) use self::webhook::push as webhook;
+use crate::platform::spawn;
 use crate::running_node;
 use crate::server::Server;
 use ringwell_os::clock::coarse_time;
@@ -126,7 +127,7 @@ impl Application {
         pools.asked.insert(pool, Asked::Now(answer.clone()));
         drop(pools);
         let (application, node, peers) = (Arc::clone(self), Arc::clone(node), peers.clone());
-        tokio::task::spawn_local(async move {
+        spawn(async move {
             let refused_for = application.learn(&node, &peers, pool).await;
             application.note(pool, refused_for);
             drop(done);

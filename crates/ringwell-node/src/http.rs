@@ -32,6 +32,7 @@ use crate::handshakes::Handshakes;
 use crate::link::tls::Tls;
 use crate::listen::Listener;
 use crate::memory::Room;
+use crate::platform::spawn;
 use crate::shard::HttpShard;
 use crate::{api, link, site};
 use ringwell_driver::node;
@@ -126,7 +127,7 @@ pub(crate) async fn accept(thread: Rc<HttpShard>, listener: Listener, who: Who) 
                     // A client that has not yet presented a certificate counts too.
                     Who::Nodes(Some(tls)) => admit(&thread, &who).is_some_and(|open| {
                         let thread = Rc::clone(&thread);
-                        tokio::task::spawn_local(welcome_node(thread, socket, tls.clone(), open));
+                        spawn(welcome_node(thread, socket, tls.clone(), open));
                         true
                     }),
                     Who::Nodes(None) | Who::Clients(_) | Who::Pages => {
@@ -225,7 +226,7 @@ fn welcome_secure(
     };
     let (handshake, number) = (secure.acceptor.accept(socket), place.number());
     let (thread, who) = (Rc::clone(thread), Rc::clone(who));
-    let task = tokio::task::spawn_local(async move {
+    let task = spawn(async move {
         let limit = thread.node.config.limits.head_timeout;
         let agreed = tokio::time::timeout(limit, handshake).await;
         drop(place);
@@ -249,13 +250,13 @@ where
     S: AsyncRead + AsyncWrite + Unpin + 'static,
 {
     let Some(open) = admit(thread, who) else {
-        tokio::task::spawn_local(async move {
+        spawn(async move {
             // A client that does not read the answer in time loses it.
             let _ = tokio::time::timeout(ACCEPT_PAUSE, socket.write_all(FULL)).await;
         });
         return false;
     };
-    tokio::task::spawn_local(serve(Rc::clone(thread), socket, open, Rc::clone(who), address));
+    spawn(serve(Rc::clone(thread), socket, open, Rc::clone(who), address));
     true
 }
 

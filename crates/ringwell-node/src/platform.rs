@@ -6,6 +6,8 @@ use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
 use ringwell_driver::{Moment, Platform};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 use crate::disk::OsFiles;
 use crate::link::HttpNet;
@@ -13,6 +15,16 @@ use ringwell_os::clock::{boot_time, wall_time};
 
 /// The origin of the process's monotonic times.
 static ORIGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+/// A task as tokio gets it: its code for a task would be compiled again for each kind of task.
+pub(crate) fn boxed(task: impl Future<Output = ()> + 'static) -> Pin<Box<dyn Future<Output = ()>>> {
+    Box::pin(task)
+}
+
+/// Runs a task on this shard's thread.
+pub(crate) fn spawn(task: impl Future<Output = ()> + 'static) -> JoinHandle<()> {
+    tokio::task::spawn_local(boxed(task))
+}
 
 /// The tokio runtime: tasks are spawned on the `LocalSet` of the shard's thread.
 #[derive(Clone, Copy, Debug)]
@@ -49,19 +61,20 @@ impl Platform for Tokio {
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + 'static) {
-        // As a box: tokio's code for a task would be compiled again for each of the driver's tasks.
-        let task: Pin<Box<dyn Future<Output = ()>>> = Box::pin(task);
-        tokio::task::spawn_local(task);
+        spawn(task);
     }
 
     fn offload<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
-        let done = tokio::task::spawn_blocking(work);
+        let (done, output) = oneshot::channel();
+        // As a box, like tasks.
+        let work: Box<dyn FnOnce() + Send> = Box::new(move || drop(done.send(work())));
+        let ended = tokio::task::spawn_blocking(work);
         async move {
-            match done.await {
-                Ok(done) => Some(done),
+            match ended.await {
+                Ok(()) => output.await.ok(),
                 Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
                 Err(_) => None,
             }

@@ -19,7 +19,7 @@ use crate::handle::{Handle, Routes};
 use crate::http::Who;
 use crate::listen::{Listener, Listeners};
 use crate::lock_watch::LockWatch;
-use crate::platform::Tokio;
+use crate::platform::{self, Tokio, boxed};
 use crate::priority::step_back;
 use crate::running_node::{Orders, carry_out};
 use crate::secure::Secure;
@@ -477,22 +477,22 @@ async fn run_shard<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError
     let unread = store.reader().unread();
     let store = Rc::new(store);
     let mut tasks = JoinSet::new();
-    tasks.spawn_local(writer::run(Rc::clone(&thread), Rc::clone(&store)));
+    tasks.spawn_local(boxed(writer::run(Rc::clone(&thread), Rc::clone(&store))));
     let begun = life::begin_shard(&thread, &*store, is_lengthened).await;
     begun.map_err(|reason| ServeError::NoSnapshot { shard, reason })?;
     let clients = Rc::clone(&http);
     let count = move || clients.connections.count();
     let served = serve_queue(Rc::clone(&thread), links_out, Rc::clone(&store), count, queue);
-    tasks.spawn_local(served);
-    tasks.spawn_local(maintenance::run(Rc::clone(&thread), Rc::clone(&store)));
-    tasks.spawn_local(standstill::run(Rc::clone(&thread)));
-    tasks.spawn_local(proof::history(Rc::clone(&thread), store.reader(), unread));
-    tasks.spawn_local(sweep::sweep(Rc::clone(&http)));
+    tasks.spawn_local(boxed(served));
+    tasks.spawn_local(boxed(maintenance::run(Rc::clone(&thread), Rc::clone(&store))));
+    tasks.spawn_local(boxed(standstill::run(Rc::clone(&thread))));
+    tasks.spawn_local(boxed(proof::history(Rc::clone(&thread), store.reader(), unread)));
+    tasks.spawn_local(boxed(sweep::sweep(Rc::clone(&http))));
     if thread.node.shards().next() == Some(shard) {
-        tasks.spawn_local(site::sweep(Rc::clone(&http)));
+        tasks.spawn_local(boxed(site::sweep(Rc::clone(&http))));
     }
     for way in ways {
-        tasks.spawn_local(way.run());
+        tasks.spawn_local(boxed(way.run()));
     }
     let mut accepting = accept(&http, links, &Who::Nodes(http.server.links.clone()));
     if thread.node.shards().next() == Some(shard) {
@@ -544,8 +544,8 @@ fn shard_of(
 async fn begin_node(http: &Rc<HttpShard>, tasks: &mut JoinSet<()>) {
     let (node, peers) = (Arc::clone(&http.node), http.peers.clone());
     let away = witness::begin(&Tokio, &node, &peers).await;
-    tasks.spawn_local(go_on(node, peers, away));
-    tasks.spawn_local(application::renew(Rc::clone(http)));
+    tasks.spawn_local(boxed(go_on(node, peers, away)));
+    tasks.spawn_local(boxed(application::renew(Rc::clone(http))));
 }
 
 /// Returns when one of the shard's own tasks has panicked, because the shard cannot continue
@@ -570,8 +570,7 @@ fn accept(
     listeners: Vec<Listener>,
     who: &Who,
 ) -> Vec<tokio::task::JoinHandle<()>> {
-    let of =
-        |listener| tokio::task::spawn_local(http::accept(Rc::clone(thread), listener, who.clone()));
+    let of = |listener| platform::spawn(http::accept(Rc::clone(thread), listener, who.clone()));
     listeners.into_iter().map(of).collect()
 }
 

@@ -77,10 +77,14 @@ fn a_partly_written_frame_is_cut_off_and_no_answered_allocation_is_lost() {
 #[test]
 fn a_start_without_enough_threads_is_one_error_that_says_what_to_do() {
     let site = Site::new(vec![Pool::new(1, 9, LIFETIME)], "shards = 256");
-    let script = "ulimit -v 1500000; exec \"$0\" \"$@\"";
     for flags in [&[][..], &["--check"]] {
-        let refused = Server::try_start(within("sh", &["-c", script], &site.serve(flags)));
-        let refused = refused.unwrap_err();
+        let mut tried = [1_500_000, 1_501_000, 1_502_000, 1_503_000].into_iter().map(|kib| {
+            let script = format!("ulimit -v {kib}; exec \"$0\" \"$@\"");
+            let refused = Server::try_start(within("sh", &["-c", &script], &site.serve(flags)));
+            refused.unwrap_err()
+        });
+        // Rust's library aborts if a thread's stack still fits and its stack for signals does not.
+        let refused = tried.find(|refused| !refused.log.contains("an alternative stack")).unwrap();
         assert_eq!(refused.code, Some(1), "{}", refused.log);
         let advice = refused.log.matches("allow more threads (TasksMax=").count();
         assert_eq!(advice, 1, "{}", refused.log);

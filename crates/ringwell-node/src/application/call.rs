@@ -10,6 +10,8 @@ use ringwell_core::PoolId;
 use ringwell_directory::{Application, Listen, RingPool, pool_from_json};
 use tokio::net::{TcpStream, UnixStream};
 
+use crate::platform::spawn;
+
 /// The size of a pool of 100,000 single numbers.
 const ANSWER_BYTES_MAX: usize = 2 << 20;
 
@@ -48,7 +50,7 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + 'static,
 {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(failure)?;
-    tokio::task::spawn_local(async move {
+    spawn(async move {
         // The task that waits for the answer reports the error.
         let _ = connection.await;
     });

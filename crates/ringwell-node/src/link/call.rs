@@ -25,6 +25,7 @@ use ringwell_driver::{Net, Path, Traced, Trouble};
 
 use super::clocks::Clocks;
 use super::tls::Tls;
+use crate::platform::spawn;
 use ringwell_driver::node::Node;
 use ringwell_driver::stats::latency_histogram;
 
@@ -186,7 +187,7 @@ impl Calls {
     {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(lost)?;
         let open = Open::new(&self.open);
-        tokio::task::spawn_local(async move {
+        spawn(async move {
             // The task that waits for an answer reports the error by its request.
             let _ = connection.await;
             drop(open);
