@@ -15,6 +15,7 @@ use super::{ChangeError, ask};
 use crate::node::Node;
 use crate::platform::Platform;
 use crate::queue::Peers;
+use crate::rows::spec;
 
 /// The state, in the shards of this node, of numbers that the pools of `buckets` have or had in
 /// `directory`. They must have left those pools.
@@ -48,8 +49,16 @@ pub async fn known_apart<P: Platform>(
     buckets: &[u16],
 ) -> Result<(Known, Vec<(PoolId, Millis)>), ChangeError> {
     let report = gather(node, peers, &directory, buckets).await?;
+    // A number may have entered a pool in transit, which is in no shard that could report its hold.
+    let bucket_holds = node.bucket_holds();
+    let pools = buckets.iter().flat_map(|bucket| directory.pools_in(*bucket));
+    let held = pools.filter_map(|pool| {
+        Some((Some(pool.id()), bucket_holds.until(pool.id(), spec(pool).lifetime)?))
+    });
+    let held: Holds = held.collect();
     let buckets: BTreeSet<u16> = buckets.iter().copied().collect();
-    let settle = move |facts: Facts, at| {
+    let settle = move |mut facts: Facts, at| {
+        facts.add_holds(held);
         let goes = |pool: &PoolId| buckets.contains(&bucket(*pool));
         let at = if planted(Bug::OldGoesAlong) { Millis::ZERO } else { at };
         let pool_of = |number| directory.pool_by_number(number).filter(goes);

@@ -1,6 +1,7 @@
 //! Numbers that enter pools of one node while another node may have handed them out.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
@@ -491,6 +492,65 @@ fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
         change_list(&pair, a, passed(&before, from, to)).await;
         assert_eq!(hold(), Some(a.shard(0).now() + LONGEST));
     });
+}
+
+/// While its pool was held, another node may have handed a number out.
+#[test]
+fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
+    for is_over in [false, true] {
+        let platform = Virtual::default();
+        let pair = Pair::new(&platform);
+        platform.run(async {
+            let a = &pair.a;
+            let before = a.node.directory();
+            let [from, to] = [0, 1].map(|shard| before.pools_of(shard).next().unwrap().id());
+            let number = passed_number(&before, from);
+            let now = a.shard(0).now();
+            assert!(a.shard(0).engine.borrow_mut().hold_pool(now, from, now + Millis(2_000)));
+            if is_over {
+                platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
+            }
+            change_list(&pair, a, passed(&before, from, to)).await;
+            assert!(a.shard(1).engine.borrow().is_doubted(number), "is_over: {is_over}");
+        });
+    }
+}
+
+/// The giver knows an allocation of a number that has entered a pool in transit, and that may have
+/// been handed out elsewhere since: the next owner may know a newer allocation.
+#[test]
+fn an_old_allocation_of_a_number_that_enters_a_pool_in_transit_is_not_sent_as_the_newest() {
+    for is_known in [false, true] {
+        let platform = Virtual::default();
+        let pair = Pair::new(&platform);
+        platform.run(async {
+            let a = &pair.a;
+            let (to, from) = two_pools(&pair);
+            let before = a.node.directory();
+            let number = passed_number(&before, from);
+            pair.a_to_b.set(Links::Without(Path::Take));
+            let of = [bucket(to)].into();
+            moves::give(&platform, &a.node, &a.peers, of, 3).await.unwrap_err();
+            pair.a_to_b.set(Links::Up);
+            if is_known {
+                know(a.shard(0), number, a.shard(0).now());
+            }
+            prepare(&pair, Other::Free, number, passed(&before, from, to)).await;
+            change_list(&pair, a, passed(&before, from, to)).await;
+            let hold = a.node.bucket_holds().get(bucket(to)).map(|hold| hold.until);
+            assert_eq!(hold, is_known.then(|| a.shard(0).now()));
+            let resumed = moves::resume(platform.clone(), Arc::clone(&a.node), a.peers.clone());
+            platform.within(Duration::from_secs(3), resumed).await;
+            assert!(
+                ServedMap::read(&OsFiles, &a.node.config.data).unwrap().unwrap().leaving.is_empty()
+            );
+            let sent = pair.all_sent(Path::Adopt);
+            let pieces = sent.iter().flat_map(|body| body["numbers"].as_array().unwrap());
+            assert_eq!(pieces.filter(|word| word[0] == number.to_code()).count(), 0);
+            let mut doubts = sent.iter().flat_map(|body| body["holds"].as_array().unwrap());
+            assert_eq!(doubts.any(|hold| hold[0] == to.0), is_known);
+        });
+    }
 }
 
 #[test]
