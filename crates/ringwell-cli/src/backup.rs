@@ -42,8 +42,9 @@ pub(crate) const DATABASES: [&str; 2] = ["directory.sqlite", calls::FILE];
 
 /// Small files of a data directory that are copied if they exist. Reports of calls that wait are
 /// copied before the call log, which stores them: they are in one of both.
-const SMALL: [&str; 7] = [
+const SMALL: [&str; 8] = [
     calls::WAITING,
+    calls::UNREAD,
     "cluster-map.json",
     "gaps.json",
     "lifetimes.json",

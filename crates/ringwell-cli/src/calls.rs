@@ -31,6 +31,9 @@ pub(crate) const FILE: &str = "calls.sqlite";
 /// The reports that wait for the call log, in the data directory.
 pub(crate) const WAITING: &str = "calls-waiting.jsonl";
 
+/// What could not be read of that file.
+pub(crate) const UNREAD: &str = "calls-waiting.unread";
+
 /// The service of calls on its thread.
 pub(crate) struct Running {
     service: Service,

@@ -31,7 +31,8 @@ fn a_backup_restores_calls() {
     assert_eq!(board.call("CA1", |_| true), before);
 }
 
-/// Reports that wait for the call log, and the periods of overflow numbers, are nowhere else.
+/// Reports that wait for the call log or cannot be read, and the periods of overflow numbers, are
+/// nowhere else.
 #[test]
 fn a_backup_restores_reports_that_wait_for_the_call_log() {
     let board = damage::damaged();
@@ -44,6 +45,7 @@ fn a_backup_restores_reports_that_wait_for_the_call_log() {
     let data = site.data().to_owned();
     let periods = "[{\"number\":2000000000,\"from\":1,\"to\":2}]";
     fs::write(data.join("overflow-periods.json"), periods).unwrap();
+    fs::write(data.join("calls-waiting.unread"), "of a later version\n").unwrap();
     let waiting = fs::read(data.join("calls-waiting.jsonl")).unwrap();
     let copy = site.config().with_file_name("copy");
     let run = |command: &str, more: &[&std::ffi::OsStr]| {
@@ -56,6 +58,8 @@ fn a_backup_restores_reports_that_wait_for_the_call_log() {
     run("restore", &[copy.as_os_str()]);
     assert_eq!(fs::read_to_string(data.join("overflow-periods.json")).unwrap(), periods);
     assert_eq!(fs::read(data.join("calls-waiting.jsonl")).unwrap(), waiting);
+    let unread = fs::read_to_string(data.join("calls-waiting.unread")).unwrap();
+    assert_eq!(unread, "of a later version\n");
     let server = Server::start(site.serve(&[]));
     let board = Switchboard { phone: Phone::at(&server), site, server };
     board.call("CA1", |_| true);
