@@ -273,6 +273,11 @@ impl Service {
         self.inner.writer.waiting()
     }
 
+    /// Whether reports that were answered wait for the log.
+    pub(crate) fn is_behind(&self) -> bool {
+        self.waiting().kept > 0
+    }
+
     /// The call log.
     #[must_use]
     pub fn log(&self) -> &Log {

@@ -215,7 +215,7 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     for (name, database) in DATABASES.into_iter().zip(databases) {
         // The call log exists once a server has recorded calls.
         if let Some(Database::File(path)) = database
-            && (name != calls::FILE || path.is_file())
+            && (name != calls::FILE || is_there(path)?)
         {
             let copied = runtime.block_on(copy_sqlite(path, &to.join(name)));
             copied.map_err(|error| match error {
@@ -236,16 +236,28 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
 /// Copies a file that may be missing, or be removed at this moment.
 fn copy_small(from: &Path, to: &Path) -> anyhow::Result<()> {
     let shown = from.display();
-    let copied = match fs::metadata(from) {
-        Err(error) => Err(error),
-        Ok(found) => {
-            ensure!(found.is_file(), "{shown} is not a file: move it away");
-            copy(from, to)
-        }
-    };
-    match copied {
+    match copy(from, to) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         copied => copied.with_context(|| format!("cannot copy {shown}")),
+    }
+}
+
+/// Whether a database's file exists.
+fn is_there(path: &Path) -> anyhow::Result<bool> {
+    let shown = path.display();
+    match fs::metadata(path) {
+        Ok(found) => {
+            ensure!(found.is_file(), "{shown} is not a file: move it away");
+            Ok(true)
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot read {shown}"))
+        }
+        Err(_) => {
+            let is_link = fs::symlink_metadata(path).is_ok();
+            ensure!(!is_link, "{shown} is a link to a missing file: mount its volume");
+            Ok(false)
+        }
     }
 }
 
@@ -332,6 +344,11 @@ fn files(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
 
 /// Copies from the end to the beginning; blocks of zeros stay holes.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    if !fs::metadata(from)?.is_file() {
+        // A named pipe would block the copy forever.
+        let text = format!("{} is not a file: move it away", from.display());
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    }
     let source = File::open(from)?;
     let bytes = source.metadata()?.len();
     let target = File::create_new(to)?;

@@ -31,7 +31,7 @@ pub(crate) const FILE: &str = "calls.sqlite";
 /// The reports that wait for the call log, in the data directory.
 pub(crate) const WAITING: &str = "calls-waiting.jsonl";
 
-/// What could not be read of that file.
+/// The lines of that file that could not be read.
 pub(crate) const UNREAD: &str = "calls-waiting.unread";
 
 /// The service of calls on its thread.

@@ -96,8 +96,7 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
         }
         // The lockouts of held pools are unknown, and the numbers may have been in one of those
         // pools.
-        let tell = Step::TellHolds { is_past_too: false };
-        let Some(StepResult::Holds(holds)) = ask(peers, shard, tell).await else {
+        let Some(StepResult::Holds(holds)) = ask(peers, shard, Step::TellHolds).await else {
             return Err("the shard is stopping".to_owned());
         };
         held = holds.iter().map(|(_, until)| until.since(now).0).fold(held, u64::max);

@@ -323,9 +323,7 @@ async fn held(
         return Ok(held);
     }
     for shard in shards {
-        // The state of numbers that were in a held pool stays doubtful in their next one.
-        let tell = Step::TellHolds { is_past_too: true };
-        if let StepResult::Holds(holds) = ask(peers, *shard, tell).await? {
+        if let StepResult::Holds(holds) = ask(peers, *shard, Step::TellHolds).await? {
             for (pool, until) in holds {
                 let Some(pool) = pool else {
                     held.all = held.all.max(Some(until));

@@ -337,13 +337,16 @@ impl Later {
 }
 
 /// Many visitors see an overflow number: a visitor whose lockout was over when the number was, or
-/// became, one is not named.
+/// became, one is not named, and nor is it said that no visitor saw it.
 fn not_before_overflow(past: Past, at: Millis, overflow_until: Option<Millis>) -> Past {
     let is_before = |held: &PastAllocation| {
         let is_later = overflow_until.is_some_and(|until| held.allocated_wall < until);
         is_later && held.locked_until <= at
     };
-    if past.held.as_ref().is_some_and(is_before) {
+    // While the period lasts, the list of pools says so.
+    let was_shared = overflow_until.is_some_and(|until| until < Millis(u64::MAX));
+    let had_none = past.held.is_none() && past.missing.is_none() && was_shared;
+    if had_none || past.held.as_ref().is_some_and(is_before) {
         return Past { missing: Some(Missing::NotKept), ..Past::default() };
     }
     past
@@ -411,6 +414,10 @@ mod tests {
         assert!(!names(1_050, Some(u64::MAX)), "it may be any visitor's call");
         assert!(!names(9_000, Some(1_001)), "it went to no visitor since");
         assert!(names(9_000, Some(1_000)), "allocated after the period");
+        for (until, is_kept) in [(None, true), (Some(1_000), false), (Some(u64::MAX), true)] {
+            let past = not_before_overflow(Past::default(), Millis(9_000), until.map(Millis));
+            assert_eq!(past.missing, (!is_kept).then_some(Missing::NotKept), "{until:?}");
+        }
     }
 
     #[test]

@@ -174,10 +174,7 @@ pub enum Step {
         buckets: Vec<u16>,
     },
     /// Asks which pools are held.
-    TellHolds {
-        /// Whether to include holds that are over.
-        is_past_too: bool,
-    },
+    TellHolds,
     /// Asks for the journal's progress.
     TellStored,
     /// Holds the pools of these buckets.

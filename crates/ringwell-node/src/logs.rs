@@ -47,11 +47,19 @@ pub(crate) fn prepare(
         // for records that are written while the oldest part is removed.
         let bytes_max = replicated.stream_bytes / 4 * 3;
         settings.history_bytes = settings.history_bytes.min(bytes_max);
+        settings.segment_bytes = settings.segment_bytes.min(segment_bytes_max(bytes_max));
     }
     let first = first_shard(membership);
     let heard = if stands_by(config) { logs.stand_by(first) } else { None };
     logs.starting(first);
     Ok(heard.map(|heard| heard.owner(&reading())))
+}
+
+/// The size of a copy's segments if its history may have `bytes`: the newest one counts as a whole,
+/// although it may be empty.
+fn segment_bytes_max(bytes: u64) -> u64 {
+    const MIB: u64 = 1 << 20;
+    (bytes / 16 / MIB * MIB).max(MIB)
 }
 
 fn stands_by(config: &Config) -> bool {

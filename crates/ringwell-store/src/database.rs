@@ -60,8 +60,8 @@ pub struct Database {
     short_reads: AnyPool,
     /// SQLite's file.
     file: Option<PathBuf>,
-    /// The device and the inode of the file that was opened.
-    opened: Arc<OnceCell<(u64, u64)>>,
+    /// The file that was opened, and its log of changes.
+    opened: Arc<OnceCell<[OpenedFile; 2]>>,
     schema: &'static Schema,
     /// Set when the schema is up to date.
     is_ready: Arc<OnceCell<()>>,
@@ -146,6 +146,14 @@ fn note(damage: &watch::Sender<Option<String>>, error: &sqlx::Error) {
     });
 }
 
+/// A file as it was when it was opened.
+#[derive(Debug)]
+struct OpenedFile {
+    path: PathBuf,
+    /// The device and the inode.
+    inode: Option<(u64, u64)>,
+}
+
 fn inode(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
@@ -207,7 +215,9 @@ impl Database {
         let pool = options.clone().connect_lazy(&url)?;
         let (writers, short_reads) = match kind {
             Kind::Sqlite => {
-                (options.max_connections(1).connect_lazy(&url)?, short.connect_lazy(&url)?)
+                // Its log of changes stays as long as this connection.
+                let writer = options.max_connections(1).idle_timeout(None).max_lifetime(None);
+                (writer.connect_lazy(&url)?, short.connect_lazy(&url)?)
             }
             Kind::Postgres => (pool.clone(), pool.clone()),
         };
@@ -223,11 +233,10 @@ impl Database {
     /// [`StoreError`].
     pub async fn ready(&self) -> Result<(), StoreError> {
         self.is_ready.get_or_try_init(|| self.prepare()).await?;
-        match (&self.file, self.opened.get()) {
-            (Some(path), Some(opened)) if inode(path) != Some(*opened) => {
-                Err(FileFault::Replaced(path.clone()).into())
-            }
-            _ => Ok(()),
+        let opened = self.opened.get().into_iter().flatten();
+        match opened.into_iter().find(|file| inode(&file.path) != file.inode) {
+            Some(file) => Err(FileFault::Replaced(file.path.clone()).into()),
+            None => Ok(()),
         }
     }
 
@@ -252,16 +261,18 @@ impl Database {
             Ok(first)
         };
         let first = first.await.map_err(|error| of_damage(path, error))?;
-        if let Some(opened) = inode(path) {
-            self.opened.get_or_init(async || opened).await;
-        }
         // The database works without it.
         if let Err(error) = file::mark(path, true) {
             tracing::warn!(%error, "cannot write beside {}", path.display());
         }
         // The last connection that closes copies the log of changes, which may take long.
-        let second = self.writers.acquire().await?;
+        let mut second = self.writers.acquire().await?;
+        // It keeps the log of changes open from now on.
+        second.execute("SELECT count(*) FROM sqlite_schema").await?;
         first.close().await?;
+        let opened =
+            [path.clone(), file::wal_of(path)].map(|path| OpenedFile { inode: inode(&path), path });
+        self.opened.get_or_init(async || opened).await;
         drop(second);
         Ok(())
     }

@@ -218,9 +218,14 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
 
 /// Whether changes are in the log beside the file.
 fn has_changes(path: &Path) -> bool {
-    let mut log = path.as_os_str().to_owned();
+    fs::metadata(wal_of(path)).is_ok_and(|log| log.len() > 0)
+}
+
+/// SQLite's log of changes of the database at `path`.
+pub(crate) fn wal_of(path: &Path) -> PathBuf {
+    let mut log = place(path).into_os_string();
     log.push("-wal");
-    fs::metadata(log).is_ok_and(|log| log.len() > 0)
+    log.into()
 }
 
 #[cfg(test)]

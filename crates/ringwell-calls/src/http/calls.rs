@@ -226,11 +226,11 @@ async fn one(
 ) -> Result<Json<Value>, Problem> {
     // Other text cannot name a call, and a database may not even accept it.
     if !id.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(Problem::not_found("there is no such call"));
+        return Err(Problem::no_call(false));
     }
-    let log = service.log().clone();
+    let (log, waits) = (service.log().clone(), service.is_behind());
     let found = service.run(async move { log.call(&id).await }).await??;
-    let detail = found.ok_or_else(|| Problem::not_found("there is no such call"))?;
+    let detail = found.ok_or_else(|| Problem::no_call(waits))?;
     let kept = service.keep_alives(&detail.call).await;
     Ok(Json(for_reader(shown(&detail, kept.as_ref()), &detail.call.caller, sees)))
 }

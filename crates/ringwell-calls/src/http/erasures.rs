@@ -3,6 +3,7 @@
 use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
+use axum::http::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -59,6 +60,11 @@ fn read(number: &str) -> Result<Caller, Problem> {
 }
 
 async fn erase(service: &Service, whom: Whom) -> Result<Json<Value>, Problem> {
+    if service.is_behind() {
+        // The log would get them back after the erasure.
+        let detail = "reports of calls wait for the call log, and may be of this person; try again";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+    }
     let log = service.log().clone();
     let Erased { calls, allocations } =
         service.run(async move { log.erase(&whom, now()).await }).await??;

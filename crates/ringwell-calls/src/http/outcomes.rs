@@ -11,7 +11,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::calls::PAGE;
-use super::problem::{Problem, read_json};
+use super::problem::{CALL_MAY_WAIT, NO_CALL, Problem, read_json};
 use crate::log::{CallRow, OutcomeCursor, OutcomeFilter, OutcomeRow, Recorded, call_id};
 use crate::provider::parse_moment;
 use crate::service::{Service, now};
@@ -45,12 +45,12 @@ pub(super) async fn post(
     let new: New = read_json(&body)?;
     let row = checked(new)?;
     let shown = row.to_json();
-    let log = service.log().clone();
+    let (log, waits) = (service.log().clone(), service.is_behind());
     let record = async move { log.record_outcomes(&[(id, row)], now()).await };
     let recorded = service.run(record).await??;
     service.wake();
     match recorded.first() {
-        None | Some(Recorded::NoCall) => Err(Problem::not_found("there is no such call")),
+        None | Some(Recorded::NoCall) => Err(Problem::no_call(waits)),
         Some(Recorded::New) => Ok((StatusCode::CREATED, Json(shown))),
         Some(Recorded::Known) => Ok((StatusCode::OK, Json(json!({ "known": true })))),
     }
@@ -107,14 +107,15 @@ pub(super) async fn upload(
             return Err(Problem::bad_request(detail));
         }
     }
-    let log = service.log().clone();
+    let (log, waits) = (service.log().clone(), service.is_behind());
     let record = async move { log.record_outcomes(&outcomes, now()).await };
     let recorded = service.run(record).await??;
     service.wake();
     let count = |wanted| recorded.iter().filter(|it| **it == wanted).count();
     let (new, known) = (count(Recorded::New), count(Recorded::Known));
     let missing = lines.iter().zip(&recorded).filter(|(_, it)| **it == Recorded::NoCall);
-    problems.extend(missing.map(|(place, _)| (*place, "there is no such call".to_owned())));
+    let detail = if waits { CALL_MAY_WAIT } else { NO_CALL };
+    problems.extend(missing.map(|(place, _)| (*place, detail.to_owned())));
     problems.sort_unstable_by_key(|(place, _)| *place);
     // The header is line 1 and is not a record.
     let shown = |((record, line), detail): &((usize, u64), String)| json!({ "line": line, "record": record + 1, "detail": detail });

@@ -34,7 +34,23 @@ impl Problem {
     pub(crate) fn not_found(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_FOUND, detail)
     }
+
+    /// The log does not have a call. If `waits`, reports of calls waited for the log before it was
+    /// asked.
+    pub(super) fn no_call(waits: bool) -> Self {
+        if waits {
+            return Self::new(StatusCode::SERVICE_UNAVAILABLE, CALL_MAY_WAIT);
+        }
+        Self::not_found(NO_CALL)
+    }
 }
+
+/// The problem of a call that the log does not have.
+pub(super) const NO_CALL: &str = "there is no such call";
+
+/// The same while reports of calls wait for the log.
+pub(super) const CALL_MAY_WAIT: &str =
+    "reports of calls wait for the call log, and this call may be one of them; try again";
 
 /// The object in a request's body.
 pub(super) fn read_json<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {

@@ -285,8 +285,13 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
 /// Writes the planned bytes if they were stored completely; otherwise nothing has been written.
 fn apply_intent(data: &Path) -> anyhow::Result<()> {
     let path = data.join(INTENT);
-    let text = match fs::read_to_string(&path) {
-        Ok(text) => text,
+    if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
+        // A named pipe would block the start forever.
+        bail!("{} is not a file: move it away", path.display());
+    }
+    let text = match fs::read(&path) {
+        // Other bytes are an unfinished write, like a sum that does not match.
+        Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
     };

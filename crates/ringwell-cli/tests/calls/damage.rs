@@ -2,9 +2,12 @@
 //! connected.
 
 use std::fs;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
+
+use serde_json::json;
 
 use super::LIFETIME;
 use super::Switchboard;
@@ -261,6 +264,60 @@ fn a_call_log_that_was_moved_away_is_complete_and_calls_go_on_in_a_new_one() {
     assert!(!text.contains("A restart uses"), "{text}");
 }
 
+/// SQLite would go on with the removed file, which disappears with the process.
+#[test]
+fn calls_after_the_removal_of_the_log_of_changes_survive_the_process() {
+    let board = Switchboard::new("");
+    let number = board.visitor("17");
+    ring(&board, "CA1", number);
+    are_logged(&board, &["CA1"]);
+    fs::remove_file(board.site.data().join("calls.sqlite-wal")).unwrap();
+    ring(&board, "CA2", number);
+    are_logged(&board, &["CA1", "CA2"]);
+    let Switchboard { site, server, .. } = board;
+    server.kill();
+    let server = Server::start(site.serve(&[]));
+    let board = Switchboard { phone: Phone::at(&server), site, server };
+    are_logged(&board, &["CA1", "CA2"]);
+}
+
+/// A reader would believe that there is no such call, and an erasure would miss it.
+#[test]
+fn while_reports_wait_no_call_is_called_missing_and_no_person_erased() {
+    let board = Switchboard::new("");
+    let number = board.visitor("17");
+    ring(&board, "CA1", number);
+    are_logged(&board, &["CA1"]);
+    assert_eq!(board.get("/v1/calls/unknown").status, 404);
+    // Another program holds the only write lock until its input ends.
+    let script = "import sqlite3, sys; held = sqlite3.connect(sys.argv[1], isolation_level=None); \
+                  held.execute('BEGIN IMMEDIATE'); print('locked', flush=True); sys.stdin.read()";
+    let mut program = Command::new("python3");
+    program.args(["-c", script]).arg(board.site.data().join("calls.sqlite"));
+    let mut program = program.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+    program.stdout.as_mut().unwrap().read_exact(&mut [0; 6]).unwrap();
+    ring(&board, "CA2", number);
+    let erase = || board.manage("/v1/erasures", &json!({ "caller": "+14155551234" }));
+    for answer in [board.get("/v1/calls/unknown"), erase()] {
+        assert_eq!(answer.status, 503, "{}", answer.body);
+        assert!(answer.body.contains("reports of calls wait"), "{}", answer.body);
+    }
+    drop(program.stdin.take());
+    assert!(program.wait().unwrap().success());
+    are_logged(&board, &["CA1", "CA2"]);
+    let until = Instant::now() + Duration::from_secs(10);
+    let erased = loop {
+        let answer = erase();
+        if answer.status != 503 {
+            break answer.json();
+        }
+        assert!(Instant::now() < until, "{}", answer.body);
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    assert_eq!(erased["calls"], 2, "{erased}");
+    assert_eq!(board.get("/v1/calls/unknown").status, 404);
+}
+
 #[test]
 fn a_backup_names_the_damaged_call_log() {
     let site = site(None, "");
@@ -283,6 +340,49 @@ fn a_backup_names_the_damaged_call_log() {
     }
 }
 
+fn make_fifo(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
+/// A copy without it would not be noticed, and a FIFO would block the copy or the start forever.
+#[test]
+fn a_backup_and_a_start_name_what_is_no_file() {
+    let site = site(None, "");
+    Server::start(site.serve(&[])).stop();
+    let log = site.data().join("calls.sqlite");
+    let backup = || {
+        let mut backup = ringwell(&["backup", "--config"]);
+        backup.arg(site.config()).arg("--to").arg(site.config().with_file_name("copy"));
+        said(backup)
+    };
+    fs::remove_file(&log).unwrap();
+    let (directory, link) =
+        (|| fs::create_dir(&log), || std::os::unix::fs::symlink("/nowhere/x", &log));
+    for (make, wanted) in
+        [(&directory as &dyn Fn() -> std::io::Result<()>, "is not a file"), (&link, "missing file")]
+    {
+        make().unwrap();
+        let (succeeded, text) = backup();
+        assert!(!succeeded && text.contains("calls.sqlite is") && text.contains(wanted), "{text}");
+        let _ = fs::remove_dir(&log);
+        let _ = fs::remove_file(&log);
+    }
+    let journal = site.data().join("journal/0");
+    let mut names = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().path());
+    let segment = names.find(|path| path.extension().is_some_and(|it| it == "rpj")).unwrap();
+    let kept = segment.with_extension("kept");
+    fs::rename(&segment, &kept).unwrap();
+    make_fifo(&segment);
+    let (succeeded, text) = backup();
+    assert!(!succeeded && text.contains("is not a file"), "{text}");
+    fs::rename(&kept, &segment).unwrap();
+    let lock = site.data().join("calls.sqlite.lock");
+    fs::remove_file(&lock).unwrap();
+    make_fifo(&lock);
+    let refused = Server::try_start(site.serve(&[])).unwrap_err();
+    assert!(refused.log.contains("calls.sqlite.lock is not a file"), "{}", refused.log);
+}
+
 /// A FIFO must not stop the start, and operators must learn what helps.
 #[test]
 fn something_else_in_the_place_of_waiting_reports_is_refused() {
@@ -291,7 +391,7 @@ fn something_else_in_the_place_of_waiting_reports_is_refused() {
         fs::create_dir(site.data()).unwrap();
         let path = site.data().join("calls-waiting.jsonl");
         if is_fifo {
-            assert!(Command::new("mkfifo").arg(&path).status().unwrap().success());
+            make_fifo(&path);
         } else {
             fs::create_dir(&path).unwrap();
         }

@@ -212,8 +212,7 @@ async fn holds(
     let pools: BTreeSet<PoolId> = pools.map(|pool| pool.id()).collect();
     let (mut holds, mut of_all) = (Vec::new(), Millis::ZERO);
     for shard in node.shards() {
-        let tell = Step::TellHolds { is_past_too: false };
-        if let StepResult::Holds(held) = ask(peers, shard, tell).await? {
+        if let StepResult::Holds(held) = ask(peers, shard, Step::TellHolds).await? {
             for (held, until) in held {
                 match held {
                     Some(pool) if pools.contains(&pool) => holds.push((pool.0, until.0)),

@@ -494,28 +494,6 @@ fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
     });
 }
 
-/// While its pool was held, another node may have handed a number out.
-#[test]
-fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
-    for is_over in [false, true] {
-        let platform = Virtual::default();
-        let pair = Pair::new(&platform);
-        platform.run(async {
-            let a = &pair.a;
-            let before = a.node.directory();
-            let [from, to] = [0, 1].map(|shard| before.pools_of(shard).next().unwrap().id());
-            let number = passed_number(&before, from);
-            let now = a.shard(0).now();
-            assert!(a.shard(0).engine.borrow_mut().hold_pool(now, from, now + Millis(2_000)));
-            if is_over {
-                platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
-            }
-            change_list(&pair, a, passed(&before, from, to)).await;
-            assert!(a.shard(1).engine.borrow().is_doubted(number), "is_over: {is_over}");
-        });
-    }
-}
-
 /// The giver knows an allocation of a number that has entered a pool in transit, and that may have
 /// been handed out elsewhere since: the next owner may know a newer allocation.
 #[test]
