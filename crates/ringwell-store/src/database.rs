@@ -9,6 +9,7 @@ use std::io;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
@@ -62,6 +63,9 @@ pub struct Database {
     file: Option<PathBuf>,
     /// The file that was opened, and its log of changes.
     opened: Arc<OnceCell<[OpenedFile; 2]>>,
+    /// Whether the log of changes is still the one that was opened: with a connection that cannot be
+    /// used again, SQLite may remove it.
+    keeps_log: Arc<AtomicBool>,
     schema: &'static Schema,
     /// Set when the schema is up to date.
     is_ready: Arc<OnceCell<()>>,
@@ -211,7 +215,18 @@ impl Database {
                 })
             });
         let short = options.clone().max_connections(SHORT_READS_MAX);
-        let options = options.after_release(|connection, _| Box::pin(is_reusable(connection)));
+        let keeps_log = Arc::new(AtomicBool::new(true));
+        let keeps = Arc::clone(&keeps_log);
+        let options = options.after_release(move |connection, _| {
+            let keeps = Arc::clone(&keeps);
+            Box::pin(async move {
+                let is_reusable = is_reusable(connection).await;
+                if !matches!(is_reusable, Ok(true)) {
+                    keeps.store(false, Ordering::Relaxed);
+                }
+                is_reusable
+            })
+        });
         let pool = options.clone().connect_lazy(&url)?;
         let (writers, short_reads) = match kind {
             Kind::Sqlite => {
@@ -222,7 +237,18 @@ impl Database {
             Kind::Postgres => (pool.clone(), pool.clone()),
         };
         let (opened, is_ready) = (Arc::default(), Arc::default());
-        Ok(Self { kind, pool, writers, short_reads, file, opened, schema, is_ready, damage })
+        Ok(Self {
+            kind,
+            pool,
+            writers,
+            short_reads,
+            file,
+            opened,
+            keeps_log,
+            schema,
+            is_ready,
+            damage,
+        })
     }
 
     /// Connects at the first use, as each read or change does. Afterwards a file that was removed or
@@ -233,7 +259,8 @@ impl Database {
     /// [`StoreError`].
     pub async fn ready(&self) -> Result<(), StoreError> {
         self.is_ready.get_or_try_init(|| self.prepare()).await?;
-        let opened = self.opened.get().into_iter().flatten();
+        let watched = if self.keeps_log.load(Ordering::Relaxed) { 2 } else { 1 };
+        let opened = self.opened.get().into_iter().flatten().take(watched);
         match opened.into_iter().find(|file| inode(&file.path) != file.inode) {
             Some(file) => Err(FileFault::Replaced(file.path.clone()).into()),
             None => Ok(()),

@@ -175,7 +175,9 @@ fn calls_that_pass_through_kamailio_have_their_outcome_and_their_seconds() {
         let (ring, seconds) =
             (call["ring_seconds"].as_u64().unwrap(), call["talk_seconds"].as_u64());
         if refused.contains(&number) {
-            assert_eq!((&call["outcome"], ring), (&"busy".into(), 0), "{name}: {call:#}");
+            assert_eq!(call["outcome"], "busy", "{name}: {call:#}");
+            // Between two events of one moment a second may begin.
+            assert!(ring <= 1, "{name}: {call:#}");
         } else if given_up.contains(&number) {
             assert_eq!(call["outcome"], "caller_gave_up", "{name}: {call:#}");
             assert!((1..=2).contains(&ring), "{name}: {call:#}");
