@@ -138,3 +138,17 @@ pub(crate) async fn is_over(node: &Node) {
         tracing::error!("another process has taken shards: stopping, to stand by after a restart");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_empty_segment_of_a_copy_is_a_small_part_of_its_history() {
+        for stream_mib in [16, 64, 80, 1 << 14] {
+            let history = (stream_mib << 20) / 4 * 3;
+            let segment = segment_bytes_max(history);
+            assert!(segment >= 1 << 20 && segment <= history / 12, "{stream_mib}: {segment}");
+        }
+    }
+}
