@@ -44,7 +44,7 @@ use crate::lists::{self, Lists};
 use crate::node;
 use crate::store::{
     FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, OverflowPeriods, ServedMap,
-    Settings, note_unflushed, read_lifetimes, write_lifetimes,
+    Settings, Store, note_unflushed, read_lifetimes, write_lifetimes,
 };
 
 /// The name of every data directory whose journals are copies of logs: only the log may have lost
@@ -374,13 +374,13 @@ pub fn open<F: Files>(read: Read<F>, now: Millis) -> Result<Opened<F>, FileError
     let (store, tip) = match kept {
         KeptIn::Files(store) => {
             let (journal, tip) = store.start_inline(recovered)?;
-            (Inline::Files(journal), tip)
+            (Inline::Left(journal), tip)
         }
         // The take-over has raised the epoch.
-        KeptIn::Mirror(journal) => (Inline::Files(journal), recovered.tip),
+        KeptIn::Mirror(journal) => (Inline::Left(journal), recovered.tip),
         KeptIn::Memory { bytes_max } => {
             let store = Memory::new([0; 16], bytes_max);
-            (Inline::Memory(store), recovered.tip.raise_epoch())
+            (Inline::Right(store), recovered.tip.raise_epoch())
         }
     };
     let (engine, doubts) = restore.finish(tip, now, is_in_doubt);

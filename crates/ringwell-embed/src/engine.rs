@@ -16,7 +16,7 @@ use ringwell_driver::node::{Drills, Node};
 use ringwell_driver::open::{self, Begun, Believed, Opened, Start, shards_on_disk};
 use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::Kind;
-use ringwell_driver::store::{Gaps, Inline, InlineJournal, Memory, Settings, Store};
+use ringwell_driver::store::{Gaps, Inline, Settings, Store};
 use ringwell_driver::{Moment, Platform, life, rows, writer};
 use ringwell_engine::{Doubts, Reading, Refusal};
 use ringwell_journal::Durability;
@@ -44,20 +44,13 @@ type Shard = ringwell_driver::Shard<Caller>;
 pub(crate) struct Embedded {
     caller: Caller,
     shard: Rc<Shard>,
-    store: Kept,
+    store: Rc<Inline<OsFiles>>,
     /// The corrections of time or damage at startup.
     notes: Vec<String>,
     /// Locked until the engine is closed.
     lock: Option<DataLock>,
     /// The time of the last check.
     lock_seen: Moment,
-}
-
-/// The shard's groups.
-#[derive(Debug)]
-enum Kept {
-    Files(Rc<InlineJournal<OsFiles>>),
-    Memory(Rc<Memory>),
 }
 
 /// The engine's description of itself.
@@ -111,10 +104,7 @@ impl Embedded {
         let shard = Shard::new(SHARD, node, caller.clone(), engine, clock, Peers::default());
         let shard = Rc::new(shard);
         let is_lengthened = doubts.lengthened.is_some();
-        let store = match store {
-            Inline::Files(journal) => Kept::Files(start(&shard, journal, is_lengthened)?),
-            Inline::Memory(memory) => Kept::Memory(start(&shard, memory, is_lengthened)?),
-        };
+        let store = start(&shard, store, is_lengthened)?;
         life::unmark(&OsFiles, &shard.node);
         let notes = notes(&doubts).chain(shard.last_failure()).collect();
         let lock_seen = caller.moment();
@@ -190,10 +180,10 @@ impl Embedded {
     /// The file that could not be written. Then the previous one stays.
     pub(crate) fn snapshot(&mut self) -> Result<(), String> {
         self.flush()?;
-        match &self.store {
-            Kept::Files(journal) => self.caller.run(maintenance::snapshot(&self.shard, &**journal)),
-            Kept::Memory(_) => Ok(()),
+        if !self.is_in_files() {
+            return Ok(());
         }
+        self.caller.run(maintenance::snapshot(&self.shard, &*self.store))
     }
 
     /// Stores the open group, takes a snapshot and unlocks the data directory.
@@ -202,12 +192,14 @@ impl Embedded {
     /// Some records are not stored. No answer depended on them.
     pub(crate) fn close(mut self) -> Result<(), String> {
         self.flush()?;
-        if let Kept::Files(journal) = &self.store
-            && self.caller.run(life::save(&self.shard, &**journal))
-        {
+        if self.is_in_files() && self.caller.run(life::save(&self.shard, &*self.store)) {
             life::end(&OsFiles, &self.shard.node);
         }
         Ok(())
+    }
+
+    fn is_in_files(&self) -> bool {
+        matches!(*self.store, Inline::Left(_))
     }
 
     /// In a forked child: releases its copy of the lock and forgets everything else, because
@@ -221,10 +213,7 @@ impl Embedded {
     pub(crate) fn status(&self) -> Vec<u8> {
         let Shard { node, stats, engine, .. } = &*self.shard;
         let (directory, counts) = (node.directory(), engine.borrow().counts());
-        let journal = match &self.store {
-            Kept::Files(journal) => journal.stats(),
-            Kept::Memory(memory) => memory.stats(),
-        };
+        let journal = self.store.stats();
         let status = Status {
             version: env!("CARGO_PKG_VERSION"),
             durability: node.durability.to_string(),
@@ -302,7 +291,11 @@ fn begin(
 ///
 /// # Errors
 /// The shard must not continue without a snapshot, and there is none.
-fn start<S: Store>(shard: &Rc<Shard>, store: S, is_lengthened: bool) -> Result<Rc<S>, String> {
+fn start(
+    shard: &Rc<Shard>,
+    store: Inline<OsFiles>,
+    is_lengthened: bool,
+) -> Result<Rc<Inline<OsFiles>>, String> {
     let (caller, store) = (&shard.platform, Rc::new(store));
     caller.spawn(writer::run(Rc::clone(shard), Rc::clone(&store)));
     let begun = caller.run(life::begin_shard(shard, &*store, is_lengthened));

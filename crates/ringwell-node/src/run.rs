@@ -25,7 +25,7 @@ use crate::running_node::{Orders, carry_out};
 use crate::secure::Secure;
 use crate::server::{Server, drills};
 use crate::shard::{HttpShard, ShardThread};
-use crate::start::{ShardLog, Started, start};
+use crate::start::{CopiedLog, ShardLog, Started, start};
 use crate::{
     Membership, ServeError, application, descriptors, http, link, logs, proof, reload, site, sweep,
 };
@@ -34,7 +34,7 @@ use ringwell_driver::message::Message;
 use ringwell_driver::node::{Node, Phase};
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
-use ringwell_driver::store::{LastOwner, Logs};
+use ringwell_driver::store::{Either, LastOwner, Logs, Memory};
 use ringwell_driver::{life, moves, standstill, witness, writer};
 use ringwell_os::Clock;
 use ringwell_os::clock::reading;
@@ -432,26 +432,26 @@ fn spawn(
         .spawn(move || {
             let _end = EndReport(plan.reports.clone());
             let runtime = current_thread()?;
-            // Each kind of store has its own version of a shard's life.
-            match store {
-                Inline::Files(journal) => {
-                    let store = Journal::start(journal, plan.shard)?;
-                    if let Some(log) = log {
-                        let store = log.store(store);
-                        return runtime.block_on(LocalSet::new().run_until(run_shard(plan, store)));
+            let store: Stored = match (store, log) {
+                (Inline::Right(memory), _) => Either::Left(Either::Right(memory)),
+                (Inline::Left(files), log) => {
+                    let journal = Journal::start(files, plan.shard)?;
+                    match log {
+                        None => Either::Left(Either::Left(journal)),
+                        Some(log) => Either::Right(log.store(journal)),
                     }
-                    runtime.block_on(LocalSet::new().run_until(run_shard(plan, store)))
                 }
-                Inline::Memory(store) => {
-                    runtime.block_on(LocalSet::new().run_until(run_shard(plan, store)))
-                }
-            }
+            };
+            runtime.block_on(LocalSet::new().run_until(run_shard(plan, store)))
         })
         .map_err(ServeError::Thread)
 }
 
+/// The store of a shard's groups: in files, in memory, or in a log of which the files are a copy.
+type Stored = Either<Either<Journal, Memory>, CopiedLog>;
+
 /// Runs a shard on its thread.
-async fn run_shard<S: Store>(plan: ShardPlan, store: S) -> Result<(), ServeError> {
+async fn run_shard(plan: ShardPlan, store: Stored) -> Result<(), ServeError> {
     let ShardPlan {
         shard,
         engine,

@@ -13,7 +13,7 @@ use ringwell_driver::node::Begun;
 use ringwell_driver::open::{self, Beside, Opened, OverflowTaken, Start, shards_on_disk};
 use ringwell_driver::store::{
     Gaps, HistoryLimits, LastOwner, LogEnd, LogNotes, LogStore, Logs, Numbered, Prefix, SharedLog,
-    Shelf, SnapshotIndex, Store, lost_logs, reached_ends,
+    Shelf, SnapshotIndex, lost_logs, reached_ends,
 };
 use ringwell_engine::Engine;
 use ringwell_journal::{Author, Durability};
@@ -21,7 +21,7 @@ use ringwell_os::clock::{Clock, reading};
 use tokio::task::LocalSet;
 
 use crate::ServeError;
-use crate::disk::{self, Inline, OsFiles};
+use crate::disk::{self, Inline, Journal, OsFiles};
 use crate::platform::Tokio;
 use crate::run::current_thread;
 
@@ -41,6 +41,9 @@ pub(crate) struct Started {
     pub(crate) lengthened: Option<Millis>,
 }
 
+/// The store of a shard in a log; the files are a copy.
+pub(crate) type CopiedLog = LogStore<Numbered<Arc<dyn SharedLog>>, Journal, Tokio>;
+
 /// A shard's log, and the identity under which this process writes to it.
 pub(crate) struct ShardLog {
     log: Numbered<Arc<dyn SharedLog>>,
@@ -54,10 +57,7 @@ pub(crate) struct ShardLog {
 
 impl ShardLog {
     /// The store of the shard's groups; the files are a copy.
-    pub(crate) fn store<M: Store>(
-        self,
-        copy: M,
-    ) -> LogStore<Numbered<Arc<dyn SharedLog>>, M, Tokio> {
+    pub(crate) fn store(self, copy: Journal) -> CopiedLog {
         let Self { log, author, shelf, kept, prefix, limits } = self;
         LogStore::new(log, copy, Tokio, author).with_shelf(shelf, kept, prefix, limits)
     }

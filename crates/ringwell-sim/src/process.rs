@@ -17,14 +17,13 @@ use ringwell_driver::node::Node as Process;
 use ringwell_driver::open::Opened;
 use ringwell_driver::queue::{Peers, QUEUE_MESSAGES_MAX};
 use ringwell_driver::serve::serve as serve_queue;
-use ringwell_driver::store::Inline;
 use ringwell_driver::{Platform, Shard, moves, standstill, witness, writer};
 use tokio::sync::mpsc;
 
 use crate::cluster::Cluster;
 use crate::files::SimFiles;
 use crate::machine::{Life, Sent, Shared, Sim, Wire};
-use crate::stored::Stored;
+use crate::stored::{Stored, stored};
 
 /// The interval between two checks for a spare segment.
 const SPARES_EVERY: Duration = Duration::from_secs(1);
@@ -114,10 +113,7 @@ impl Start<'_> {
         let ways = to_others(&sim, &self.node, id, &mut peers, net);
         let (node, clock) = (Arc::clone(&self.node), self.clock.clone());
         let shard = Rc::new(Shard::new(id, node, sim.clone(), engine, clock, peers));
-        let journal = Rc::new(match store {
-            Inline::Files(journal) => Stored::in_files(sim.clone(), journal),
-            Inline::Memory(memory) => Stored::Memory(memory),
-        });
+        let journal = Rc::new(stored(&sim, store));
         let is_open = Rc::new(Cell::new(false));
         sim.spawn(writer::run(Rc::clone(&shard), Rc::clone(&journal)));
         let begins = Begins {
@@ -200,7 +196,9 @@ async fn keep_list(sim: Sim, process: Arc<Process>) {
 /// The work of the journal's second thread in a server.
 async fn keep_spares(sim: Sim, journal: Rc<Stored>) {
     loop {
-        journal.keep_spare();
+        if let Stored::Left(filed) = &*journal {
+            filed.keep_spare();
+        }
         sim.sleep_until(sim.moment() + SPARES_EVERY).await;
     }
 }

@@ -11,6 +11,7 @@ use std::ops::Deref;
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, Group};
 
+use super::either::Either;
 use super::files::{FileError, Files};
 use super::frames::Frames;
 use super::index::JournalReader;
@@ -27,15 +28,8 @@ pub struct InlineJournal<F: Files> {
     frames: RefCell<Frames<F>>,
 }
 
-/// A store that has been opened and has no threads yet.
-#[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "there is one per shard, at its start")]
-pub enum Inline<F: Files> {
-    /// In files.
-    Files(InlineJournal<F>),
-    /// In memory.
-    Memory(Memory),
-}
+/// A store that has been opened and has no threads yet: in files or in memory.
+pub type Inline<F> = Either<InlineJournal<F>, Memory>;
 
 /// A group that could not be stored.
 #[derive(Debug)]
@@ -126,16 +120,5 @@ impl<F: Files> Store for InlineJournal<F> {
 
     fn stats(&self) -> Stats {
         self.journal.stats()
-    }
-}
-
-impl<F: Files> Inline<F> {
-    /// The journal's identity.
-    #[must_use]
-    pub fn identity(&self) -> [u8; 16] {
-        match self {
-            Self::Files(journal) => journal.id(),
-            Self::Memory(memory) => memory.identity(),
-        }
     }
 }

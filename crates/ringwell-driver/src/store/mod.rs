@@ -24,6 +24,7 @@
 //! docs/spec/journal.md, "Files".
 
 mod aligned;
+mod either;
 mod files;
 mod frames;
 mod gaps;
@@ -45,6 +46,7 @@ mod stats;
 mod unflushed;
 mod unreadable;
 
+pub use either::Either;
 pub use files::{Access, FileError, Files, read_whole, write_whole};
 pub use frames::Frames;
 pub use gaps::{Gap, Gaps};

@@ -113,7 +113,7 @@ fn hand_out(begun: &mut Begun<OsFiles>, directory: &Directory, at: Millis, batch
         }
         // A shard of before that has no pools has nothing to store.
         let Some(group) = shard.engine.seal(Vec::new()) else { continue };
-        let Inline::Files(journal) = &shard.store else { panic!("it is in memory") };
+        let Inline::Left(journal) = &shard.store else { panic!("it is in memory") };
         journal.store(group).unwrap();
     }
     given.sort_by_key(|(pool, _)| *pool);

@@ -197,7 +197,7 @@ fn start(servers: &Servers, data: &Path, limits: HistoryLimits) -> Result<Owner,
     let is_in_doubt = read.is_in_doubt;
     let opened = open::open(read, now)?;
     assert_eq!(opened.doubts.held_until.is_some(), is_in_doubt);
-    let Inline::Files(copy) = opened.store else { panic!("there is a copy") };
+    let Inline::Left(copy) = opened.store else { panic!("there is a copy") };
     let store = LogStore::new(servers.clone(), copy, platform.clone(), author);
     let store = store.with_shelf(Arc::new(servers.clone()), kept, prefix, limits);
     Ok(Owner { platform, engine: opened.engine, store, groups, now, prefix, is_in_doubt })

@@ -346,7 +346,7 @@ impl Start {
         let (mut begun, mut begins, mut shards) = (Vec::new(), Vec::new(), BTreeMap::new());
         for (opened, queue) in opened.into_iter().zip(queues) {
             let Opened { shard: id, engine, store, doubts, .. } = opened;
-            let Inline::Files(copy) = store else { unreachable!("the copy is in files") };
+            let Inline::Left(copy) = store else { unreachable!("the copy is in files") };
             let Some(of) = taken.remove(&id) else { unreachable!("each shard was taken over") };
             let (node, clock) = (Arc::clone(&node), clock.clone());
             let shard = Shard::new(id, node, platform.clone(), engine, clock, peers.clone());
