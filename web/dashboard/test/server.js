@@ -15,6 +15,7 @@ const settings = (more) => `
 data = "data"
 listen = ["127.0.0.1:0"]
 shards = 2
+journal.segment_bytes = "4MiB"
 durability = "os"
 drain_pause = "0s"
 log.format = "json"

@@ -41,6 +41,7 @@ ring_pool = ${pool}
 data = "data"
 listen = ["127.0.0.1:0"]
 shards = 2
+journal.segment_bytes = "4MiB"
 drain_pause = "0s"
 log.format = "json"
 deadline = "1s"

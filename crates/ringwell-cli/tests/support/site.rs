@@ -58,6 +58,18 @@ impl Pool {
     }
 }
 
+/// Filling the default segments with zeros takes most of the processor time of a start.
+fn with_small_segments(settings: &str) -> String {
+    const SMALL: &str = "segment_bytes = \"4MiB\"";
+    if settings.contains("segment_bytes") {
+        settings.to_owned()
+    } else if settings.contains("[journal]\n") {
+        settings.replacen("[journal]\n", &format!("[journal]\n{SMALL}\n"), 1)
+    } else {
+        format!("journal.{SMALL}\n{settings}")
+    }
+}
+
 /// A folder for one test: `data`, and `ringwell.toml` beside it.
 #[derive(Debug)]
 pub(crate) struct Site {
@@ -81,6 +93,7 @@ impl Site {
     pub(crate) fn with_data(folder: TempDir, data: PathBuf, pools: Vec<Pool>, more: &str) -> Self {
         // Tests need not wait for proxies that poll `/readyz`.
         let pause = if more.contains("drain_pause") { "" } else { "drain_pause = \"50ms\"\n" };
+        let more = with_small_segments(more);
         let settings = format!(
             "data = \"{}\"\nlisten = [\"127.0.0.1:0\"]\ndeadline = \"10s\"\n{pause}\
              management.token_sha256 = [\"{TOKEN_SHA256}\"]\nlog.format = \"json\"\n{more}\n",
