@@ -32,7 +32,7 @@ pub use pool::{Exhausted, PoolSpec};
 pub use rebuild::{Fact, Rebuild};
 pub use recent::{Before, RECENT_MAX};
 pub use resize::InRotation;
-pub use shard::{Grant, PoolCounts, Retired, Shard};
+pub use shard::{Grant, PoolCounts, Retired, Shard, Withdrawn, is_doubted};
 pub use slot::Slot;
 pub use throttle::Throttle;
 pub use value::{Millis, PoolId, Position, VisitorId};

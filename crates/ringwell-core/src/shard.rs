@@ -71,6 +71,14 @@ pub struct Retired {
     pub visitor: Option<VisitorId>,
 }
 
+/// Whether a lockout that ended at `locked_until` was over before a hold that ends at `held_until`:
+/// another owner may have handed the number out since. An allocation that is undone as the hold ends
+/// keeps its number locked for the rest of that millisecond.
+#[must_use]
+pub fn is_doubted(locked_until: Millis, held_until: Millis) -> bool {
+    held_until > Millis::ZERO && locked_until <= held_until + Millis(1)
+}
+
 /// A number that has just been handed out or kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Grant {
@@ -82,6 +90,18 @@ pub struct Grant {
     pub locked_until: Millis,
     /// The record that touched the number before this one.
     pub previous: Position,
+}
+
+/// An allocation that has been undone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Withdrawn {
+    /// The number, which is free again.
+    pub grant: Grant,
+    /// The allocation that is its newest again.
+    pub before: Before,
+    /// The pool, if a hold had put that allocation in doubt. The hold ends now, so that the doubt
+    /// continues.
+    pub doubted: Option<PoolId>,
 }
 
 impl Shard {
@@ -275,9 +295,8 @@ impl Shard {
     }
 
     /// Like [`Self::release`], for an allocation that no visitor has seen: the previous allocation
-    /// becomes the number's newest again and is returned as well. Also `None` if the number has
-    /// been kept in between or too many allocations have followed; the lockout then runs to its
-    /// end.
+    /// becomes the number's newest again. Also `None` if the number has been kept in between or too
+    /// many allocations have followed; the lockout then runs to its end.
     ///
     /// # Panics
     /// Only if an invariant of the shard is broken.
@@ -287,14 +306,21 @@ impl Shard {
         slot: u32,
         allocated_at: Millis,
         position: Position,
-    ) -> Option<(Grant, Before)> {
+    ) -> Option<Withdrawn> {
         let newest = self.slots.get(slot as usize)?;
         let before = self.recent.before(newest.position, newest.allocated_at)?;
+        let held_until = |pool: u32| self.pools[pool as usize].held_until;
+        let is_doubted = |pool: &u32| is_doubted(before.locked_until, held_until(*pool));
+        let doubted = self.pool_of(slot).filter(is_doubted);
         let grant = self.release(now, slot, allocated_at, position)?;
         assert!(before.position < grant.previous, "an allocation replaced a later one");
         self.slots[slot as usize].allocated_at = before.allocated_at;
         self.foreign_times.note(grant.number, before.allocated_at, before.local_at);
-        Some((grant, before))
+        let doubted = doubted.map(|pool| self.pools[pool as usize].id);
+        if let Some(pool) = doubted {
+            self.hold(Some(pool), now);
+        }
+        Some(Withdrawn { grant, before, doubted })
     }
 
     /// Hands out nothing of `pool` before `until`, even if the pool is added later; `None` means
@@ -347,7 +373,7 @@ impl Shard {
         }
         let held_until = self.pool_of(slot).map(|pool| self.pools[pool as usize].held_until);
         let known = self.slots.get(slot as usize).map(|slot| slot.locked_until);
-        held_until.is_some_and(|until| until > Millis::ZERO && known <= Some(until))
+        known.zip(held_until).is_some_and(|(known, held_until)| is_doubted(known, held_until))
     }
 
     /// The holds that end after `now`: first the one for every pool (`None`), which includes pools

@@ -379,6 +379,12 @@ impl Node {
         claimed.len() > before
     }
 
+    /// Undoes [`Self::add_claimed`]: this node has taken the buckets back.
+    pub fn forget_claimed(&self, buckets: &[u16]) {
+        let mut claimed = self.claimed.write().unwrap_or_else(PoisonError::into_inner);
+        claimed.retain(|bucket| !buckets.contains(bucket));
+    }
+
     /// Whether [`Self::add_claimed`] has added the bucket.
     #[must_use]
     pub fn is_claimed(&self, bucket: u16) -> bool {

@@ -10,7 +10,7 @@ use std::collections::{HashMap, VecDeque};
 #[cfg(canary)]
 use ringwell_core::canary::{TWO_OF_A_POOL, is_planted};
 use ringwell_core::{
-    Before, Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId,
+    Before, Exhausted, Grant, Millis, PoolId, Position, PromoNumber, Shard, VisitorId, Withdrawn,
 };
 use ringwell_journal::{
     Clocks, Group, PARAMS_BYTES_MAX, RECORD_OVERHEAD_MAX, Record, RecordedAnswer, Restored, RowKey,
@@ -418,17 +418,21 @@ impl Engine {
         let Some(slot) = self.shard.find(number) else { return false };
         let row = self.answers.row_at(self.shard.slots()[slot as usize].position);
         let is_shared = row.is_some_and(|row| !self.answers.is_new(row));
-        if is_shared || !self.writer.has_room(RECORD_OVERHEAD_MAX) {
+        if is_shared || !self.writer.has_room(2 * RECORD_OVERHEAD_MAX) {
             return false;
         }
         let position = self.next_position();
-        let Some((grant, before)) = self.shard.withdraw(now, slot, allocated_at, position) else {
+        let Some(withdrawn) = self.shard.withdraw(now, slot, allocated_at, position) else {
             return false;
         };
+        let Withdrawn { grant, before, doubted } = withdrawn;
         if let Some(row) = row {
             self.answers.forget(row);
         }
         self.released(now, &grant, Some(before), row);
+        if doubted.is_some() {
+            self.writer.append(&Record::Hold { at: now, pool: doubted, until: now });
+        }
         true
     }
 

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use ringwell_core::{Millis, PoolId, PromoNumber, Retired, VisitorId};
+use ringwell_core::{Millis, PoolId, PromoNumber, Retired, VisitorId, is_doubted};
 use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey};
 
 /// The state that goes to an owner on another node.
@@ -104,8 +104,11 @@ impl Facts {
             of(Some(pool)).max(of(None))
         };
         let is_outlasted = |known: &Retired| {
-            let pool = pool_of(known.slot.number);
-            known.slot.locked_until <= pool.map_or(at, held_until)
+            let until = known.slot.locked_until;
+            match pool_of(known.slot.number) {
+                Some(pool) => is_doubted(until, held_until(pool)),
+                None => until <= at,
+            }
         };
         let (mut numbers, mut answers) = self.settle();
         let outlasted: Vec<Retired> = numbers.extract_if(.., |known| is_outlasted(known)).collect();

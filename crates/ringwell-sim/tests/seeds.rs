@@ -131,12 +131,14 @@ fn seeds_that_have_failed_hold() {
         Kind::BootClock,
         Kind::LargePools,
     ];
-    let cases: [(u64, &[Kind], &[Kind]); 31] = [
+    let cases: [(u64, &[Kind], &[Kind]); 33] = [
         (260_078, &[], &[]),
         (260_078, &[Kind::StandsStill, Kind::Manage], &[]),
         (260_078, &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry], &[]),
         (5_459, &[Kind::Manage], &[]),
         (1_072, &[Kind::Manage, Kind::Move], &[]),
+        (1_072, &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry], &[]),
+        (36, &[Kind::Move, Kind::StandsStill, Kind::LostDisk, Kind::LateList], &[]),
         (58, &[Kind::Move, Kind::FrameDelayed, Kind::Kill], &newer),
         (300_124, &[], &[]),
         (320_049, &[Kind::Retry, Kind::Visitor, Kind::Single, Kind::Hurry], &[]),

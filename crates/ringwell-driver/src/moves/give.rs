@@ -281,6 +281,10 @@ async fn deliver<P: Platform>(
     if let Err(reason) = post(peers, leaving.to, Path::Take, &take).await {
         // Buckets may have moved on from there.
         learn_from(platform, node, peers, leaving.to).await;
+        // They were taken back, and this node did not get the answer, or lost it.
+        if still.iter().any(|bucket| node.is_claimed(*bucket)) {
+            take_back(platform, node, peers, leaving).await.map_err(|error| error.to_string())?;
+        }
         return Err(reason);
     }
     delivered(platform, node).await?;
@@ -332,6 +336,21 @@ pub async fn abort<P: Platform>(
     let is_of_file = |served: &ServedMap| served.version == owners.version();
     let leaving = served.filter(is_of_file).and_then(|served| served.leaving.into_iter().next());
     let leaving = leaving.ok_or(MoveError::NothingLeaves)?;
+    let back = take_back(platform, node, peers, &leaving).await?;
+    let directory = node.directory();
+    let ring_pools = back.iter().map(|(bucket, _)| directory.pools_in(*bucket).len()).sum();
+    let took_ms = u64::try_from(platform.moment().since(began).as_millis()).unwrap_or(u64::MAX);
+    Ok(Given { buckets: back.len(), ring_pools, numbers: 0, took_ms })
+}
+
+/// Takes back the buckets of `leaving` that have not moved on; returns them with their owners.
+async fn take_back<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    peers: &Peers,
+    leaving: &Leaving,
+) -> Result<Vec<(u16, Owner)>, MoveError> {
+    let owners = node.owners().ok_or(MoveError::NoCluster)?;
     let shard = leaving.to;
     let mut back = Vec::new();
     for (place, bucket) in leaving.buckets.iter().enumerate() {
@@ -356,12 +375,10 @@ pub async fn abort<P: Platform>(
     }
     keep(platform, node, &owners, Vec::new()).await?;
     use_owners(platform, node, peers, owners).await?;
-    let directory = node.directory();
-    let ring_pools = back.iter().map(|(bucket, _)| directory.pools_in(*bucket).len()).sum();
+    node.forget_claimed(&leaving.buckets);
     tracing::info!(shard, buckets = back.len(), "buckets in transit were taken back");
     announce_owners(platform, node, peers);
-    let took_ms = u64::try_from(platform.moment().since(began).as_millis()).unwrap_or(u64::MAX);
-    Ok(Given { buckets: back.len(), ring_pools, numbers: 0, took_ms })
+    Ok(back)
 }
 
 /// Records that nothing is in transit any more.

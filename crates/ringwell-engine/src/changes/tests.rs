@@ -313,6 +313,25 @@ fn an_unseen_allocation_does_not_replace_the_previous_one_in_another_journal() {
     }
 }
 
+#[test]
+fn an_unseen_allocation_does_not_end_the_doubt_about_the_previous_one() {
+    let mut shard = Shard::new(0);
+    shard.enter();
+    shard.gives(1000, None, None);
+    let (now, until) = (shard.clock(1020), shard.clock(1040));
+    let now = shard.engine.at(now);
+    assert!(shard.engine.hold_pool(now, spec().id, until));
+    assert!(shard.engine.is_doubted(number()));
+    shard.gives(1050, None, None);
+    assert!(!shard.engine.is_doubted(number()));
+    let (now, unseen) = (shard.clock(1055), shard.newest().allocated_at);
+    let now = shard.engine.at(now);
+    assert!(shard.engine.withdraw(now, number(), unseen));
+    assert!(shard.engine.is_doubted(number()), "another owner may have handed it out since");
+    let shard = shard.again(1070);
+    assert!(shard.engine.is_doubted(number()), "nor does a restart");
+}
+
 /// After a start each shard has the answers of all; another one reports them with a bucket that the
 /// number was in long ago.
 #[test]
