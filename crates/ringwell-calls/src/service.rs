@@ -478,8 +478,8 @@ impl Service {
     /// file of those that wait for it. It is stored later if necessary, and missing facts are then
     /// looked up.
     async fn hand_over(&self, change: CallChange, until: Instant) -> bool {
-        let Ok(Submitted { applied, kept }) = self.inner.writer.submit_report(change.clone())
-        else {
+        let submitted = self.inner.writer.submit_report(change.clone(), until);
+        let Ok(Submitted { applied, kept }) = submitted else {
             if let Some(left_out) = NOT_LOGGED.pass() {
                 tracing::error!(
                     call = change.id(),

@@ -31,8 +31,9 @@ const GROUP_MAX: usize = 256;
 const INTERVAL: Duration = Duration::from_millis(10);
 /// The first and the longest pause before a failed database is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// Changes that are not stored after this time are also written to the file: a caller's answer waits
-/// for a quarter of a second, and a database that is away may fail only after ten seconds.
+/// Changes that are not stored after this time, or half of that in which they must be answered, are also
+/// written to the file: a caller's answer waits for a quarter of a second, and a database that is away
+/// may fail only after ten seconds.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
 /// A submitter that only needs to know that its change is not lost waits for so long for a database
 /// that takes long: what it has submitted can then be read.
@@ -72,6 +73,8 @@ struct Job {
     reply: oneshot::Sender<Applied>,
     /// Whether it is in the file.
     is_kept: bool,
+    /// When it is written to the file, if it is not stored by then.
+    keep_at: Instant,
     /// Completed when the submitter need not wait any more, because the change is in the file.
     kept: Option<oneshot::Sender<()>>,
 }
@@ -122,7 +125,7 @@ impl Writer {
         let mut submitted = Vec::new();
         for change in changes {
             // What does not fit into the queue stays in the file for the next process.
-            let Ok(applied) = self.enqueue(change.clone(), None) else { break };
+            let Ok(applied) = self.enqueue(change.clone(), None, KEEP_AFTER) else { break };
             submitted.push((change, applied));
         }
         Ok(submitted)
@@ -147,19 +150,27 @@ impl Writer {
     /// # Errors
     /// [`WriterFull`].
     pub fn submit(&self, change: CallChange) -> Result<oneshot::Receiver<Applied>, WriterFull> {
-        Ok(self.submit_report(change)?.applied)
+        Ok(self.submit_report(change, Instant::now() + ANSWER_AFTER)?.applied)
     }
 
-    /// The same, for a submitter that only needs to know that the change is not lost.
-    pub(crate) fn submit_report(&self, change: CallChange) -> Result<Submitted, WriterFull> {
+    /// The same, for a submitter that only needs to know that the change is not lost, and that answers
+    /// at `until` in any case.
+    pub(crate) fn submit_report(
+        &self,
+        change: CallChange,
+        until: Instant,
+    ) -> Result<Submitted, WriterFull> {
         let (keep, kept) = oneshot::channel();
-        Ok(Submitted { applied: self.enqueue(change, Some(keep))?, kept })
+        let left = until.saturating_duration_since(Instant::now());
+        let applied = self.enqueue(change, Some(keep), KEEP_AFTER.min(left / 2))?;
+        Ok(Submitted { applied, kept })
     }
 
     fn enqueue(
         &self,
         change: CallChange,
         kept: Option<oneshot::Sender<()>>,
+        keep_after: Duration,
     ) -> Result<oneshot::Receiver<Applied>, WriterFull> {
         let (reply, answer) = oneshot::channel();
         let slot = self.jobs.try_reserve().map_err(|_| WriterFull)?;
@@ -172,7 +183,8 @@ impl Writer {
         if !is_accepted {
             return Err(WriterFull);
         }
-        slot.send(Job { change, reply, is_kept: kept.is_none(), kept });
+        let keep_at = Instant::now() + keep_after;
+        slot.send(Job { change, reply, is_kept: kept.is_none(), keep_at, kept });
         Ok(answer)
     }
 }
@@ -217,8 +229,9 @@ impl Run {
         }
     }
 
-    /// Runs `work` to its end. After the first time of `patience`, changes that are in memory only are
-    /// written to the file meanwhile; after the second one, their submitters are answered.
+    /// Runs `work` to its end. After the first time of `patience`, or sooner for those that are answered
+    /// sooner, changes that are in memory only are written to the file meanwhile; after the second one,
+    /// their submitters are answered.
     async fn keep_during<T>(
         &mut self,
         jobs: &mut mpsc::Receiver<Job>,
@@ -226,17 +239,27 @@ impl Run {
         work: impl Future<Output = T>,
     ) -> T {
         let mut work = pin!(work);
-        let [mut at, answers_at] = patience.map(|patience| Instant::now() + patience);
+        let mut not_before = Instant::now();
+        let [mut at, answers_at] = patience.map(|patience| not_before + patience);
         loop {
-            let result = tokio::time::timeout_at(at, &mut work).await;
-            while let Ok(job) = jobs.try_recv() {
-                self.held.push_back(job);
-            }
-            if let Ok(result) = result {
-                return result;
+            let new = self.held.iter().rev().take_while(|job| !job.is_kept);
+            let due = new.map(|job| job.keep_at).min().map_or(at, |due| due.min(at));
+            tokio::select! {
+                biased;
+                result = &mut work => {
+                    while let Ok(job) = jobs.try_recv() {
+                        self.held.push_back(job);
+                    }
+                    return result;
+                }
+                Some(job) = jobs.recv() => {
+                    self.held.push_back(job);
+                    continue;
+                }
+                () = tokio::time::sleep_until(due.max(not_before)) => {}
             }
             self.keep(Instant::now() >= answers_at).await;
-            at = Instant::now() + KEEP_EVERY;
+            (at, not_before) = (Instant::now() + KEEP_EVERY, Instant::now() + KEEP_EVERY);
         }
     }
 
