@@ -310,8 +310,8 @@ impl Shard {
         let newest = self.slots.get(slot as usize)?;
         let before = self.recent.before(newest.position, newest.allocated_at)?;
         let held_until = |pool: u32| self.pools[pool as usize].held_until;
-        let is_doubted = |pool: &u32| is_doubted(before.locked_until, held_until(*pool));
-        let doubted = self.pool_of(slot).filter(is_doubted);
+        let was_doubted = |pool: &u32| is_doubted(before.locked_until, held_until(*pool));
+        let doubted = self.pool_of(slot).filter(was_doubted);
         let grant = self.release(now, slot, allocated_at, position)?;
         assert!(before.position < grant.previous, "an allocation replaced a later one");
         self.slots[slot as usize].allocated_at = before.allocated_at;

@@ -23,6 +23,7 @@ pub(crate) struct Filed {
     frames: RefCell<Frames<SimFiles>>,
 }
 
+/// The store of a shard of `sim`'s process, as it was opened.
 pub(crate) fn stored(sim: &Sim, store: Inline<SimFiles>) -> Stored {
     match store {
         Either::Left(files) => Either::Left(Filed::new(sim.clone(), files)),

@@ -31,9 +31,9 @@ const GROUP_MAX: usize = 256;
 const INTERVAL: Duration = Duration::from_millis(10);
 /// The first and the longest pause before a failed database is tried again.
 const PAUSE: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(1));
-/// Changes that are not stored after this time, or half of that in which they must be answered, are also
-/// written to the file: a caller's answer waits for a quarter of a second, and a database that is away
-/// may fail only after ten seconds.
+/// A change that is not stored after this time, or after half of the time until its answer is due, is
+/// also written to the file: a caller's answer waits for a quarter of a second, and a database that
+/// is away may fail only after ten seconds.
 const KEEP_AFTER: Duration = Duration::from_millis(100);
 /// A submitter that only needs to know that its change is not lost waits for so long for a database
 /// that takes long: what it has submitted can then be read.
@@ -229,9 +229,9 @@ impl Run {
         }
     }
 
-    /// Runs `work` to its end. After the first time of `patience`, or sooner for those that are answered
-    /// sooner, changes that are in memory only are written to the file meanwhile; after the second one,
-    /// their submitters are answered.
+    /// Runs `work` to its end. Meanwhile changes that are in memory only are written to the file, after
+    /// the first time of `patience` or as soon as [`Job::keep_at`] has come for one of them. After the
+    /// second time, their submitters are answered.
     async fn keep_during<T>(
         &mut self,
         jobs: &mut mpsc::Receiver<Job>,
