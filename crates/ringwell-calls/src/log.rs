@@ -25,6 +25,7 @@ use database::LogDatabase;
 use ringwell_core::Millis;
 use ringwell_store::{FileFault, Location, Schema, Step, StoreError};
 
+pub use backlog::examine_waiting;
 pub use blocks::{BlockRow, Blocked};
 pub use change::{Applied, CallChange, ReportedEvent};
 pub(crate) use change::{NewEvent, call_id, publish, publish_to};

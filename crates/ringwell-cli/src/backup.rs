@@ -14,7 +14,7 @@ use std::process::ExitCode;
 use anyhow::{Context as _, anyhow, bail, ensure};
 use ringwell_directory::{Database, Overrides, load};
 use ringwell_node::disk::create_directory;
-use ringwell_store::{StoreError, check_sqlite, copy_sqlite};
+use ringwell_store::{StoreError, check_sqlite, copy_sqlite, file_exists};
 use serde::{Deserialize, Serialize};
 
 use crate::calls;
@@ -245,20 +245,10 @@ fn copy_small(from: &Path, to: &Path) -> anyhow::Result<()> {
 /// Whether a database's file exists.
 fn is_there(path: &Path) -> anyhow::Result<bool> {
     let shown = path.display();
-    match fs::metadata(path) {
-        Ok(found) => {
-            ensure!(found.is_file(), "{shown} is not a file: move it away");
-            Ok(true)
-        }
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(error).with_context(|| format!("cannot read {shown}"))
-        }
-        Err(_) => {
-            let is_link = fs::symlink_metadata(path).is_ok();
-            ensure!(!is_link, "{shown} is a link to a missing file: mount its volume");
-            Ok(false)
-        }
-    }
+    let is_there = file_exists(path)?;
+    let is_link = !is_there && fs::symlink_metadata(path).is_ok();
+    ensure!(!is_link, "{shown} is a link to a missing file: mount its volume");
+    Ok(is_there)
 }
 
 /// The directories of shards.
@@ -344,10 +334,8 @@ fn files(directory: &Path, extension: &str) -> io::Result<Vec<String>> {
 
 /// Copies from the end to the beginning; blocks of zeros stay holes.
 fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    if !fs::metadata(from)?.is_file() {
-        // A named pipe would block the copy forever.
-        let text = format!("{} is not a file: move it away", from.display());
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
+    if !file_exists(from)? {
+        return Err(io::ErrorKind::NotFound.into());
     }
     let source = File::open(from)?;
     let bytes = source.metadata()?.len();
@@ -392,6 +380,7 @@ fn entries(root: &Path) -> anyhow::Result<Vec<Entry>> {
 }
 
 fn digest(path: &Path) -> anyhow::Result<(u64, String)> {
+    ensure!(file_exists(path)?, "{} is a link to a missing file", path.display());
     let mut file = File::open(path)?;
     let total = file.metadata()?.len();
     let mut progress = Progress::new(format!("checking {}", path.display()), total);

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use ringwell_directory::{Config, Database, Fault};
-use ringwell_store::{FileFault, examine, lock_of, place};
+use ringwell_store::{FileFault, examine, file_exists, lock_of, place};
 
 use crate::calls;
 
@@ -104,10 +104,7 @@ pub(crate) fn claim(path: &Path, what: &str) -> anyhow::Result<File> {
         );
     }
     let name = lock_of(path);
-    if fs::metadata(&name).is_ok_and(|found| !found.is_file()) {
-        // A named pipe would block the start forever.
-        bail!("{} is not a file: move it away", name.display());
-    }
+    file_exists(&name)?;
     let mut options = OpenOptions::new();
     let lock = options.write(true).create(true).truncate(false).mode(0o600).open(&name);
     let lock = lock.with_context(|| format!("cannot open {}", name.display()))?;

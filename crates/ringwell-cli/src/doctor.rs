@@ -18,19 +18,21 @@ use std::time::{Duration, SystemTime};
 
 use hyper::Method;
 use hyper::body::Bytes;
+use ringwell_calls::log::examine_waiting;
 use ringwell_directory::{
     Config, Database, Directory, Durability, Listen, Overrides, load, parse_shards, secret_files,
 };
 use ringwell_node::disk::{self, LockError};
 use ringwell_node::warn_of_validity;
-use ringwell_store::examine;
+use ringwell_store::{examine, file_exists};
 use rustix::process::{Resource, getrlimit};
 
 use crate::api_client::{ApiClient, Url};
 use crate::args::durability;
-use crate::calls::{pool_in_file, warn_of_unknown_pools};
+use crate::calls::{WAITING, pool_in_file, warn_of_unknown_pools};
 use crate::database_lock::{self, one_file_for_both};
 use crate::environment::{check_variables, cores, variable};
+use crate::journal::erase::INTENT;
 use crate::print::print;
 use crate::serve::TOKEN_VARIABLE;
 
@@ -344,6 +346,12 @@ fn data_directory(config: &Config, findings: &mut Findings) {
     if place != data {
         findings.ok("data", format!("{shown} will be made at the first start"));
     }
+    if let Err(error) = disk::check_lock(data) {
+        findings.bad("data", error.to_string());
+    }
+    if let Err(error) = file_exists(&data.join(INTENT)) {
+        findings.bad("data", error.to_string());
+    }
     let unreadable = disk::unreadable_files(data);
     let can_be_read = unreadable.is_empty();
     for error in unreadable {
@@ -496,6 +504,14 @@ fn databases(config: &Config, findings: &mut Findings) {
         if let Some(path) = path {
             database_file((field, &path), config, findings);
         }
+    }
+    if config.calls.is_some()
+        && let Err(error) = examine_waiting(&config.data.join(WAITING))
+    {
+        findings.bad(
+            "calls",
+            format!("{error}; reports of calls wait there while their database is away"),
+        );
     }
 }
 

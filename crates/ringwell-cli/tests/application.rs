@@ -219,7 +219,7 @@ fn a_refusal_is_remembered_and_rows_of_known_pools_have_their_numbers() {
 
 #[test]
 fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds() {
-    let backend = Backend::new(Duration::from_millis(150));
+    let backend = Backend::new(Duration::from_millis(600));
     let known = Pool::new(1, 100, LONG);
     let slow = Pool::new(2, 100, LONG);
     backend.knows(&slow);
@@ -236,22 +236,22 @@ fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds
         backend.replies.lock().unwrap().insert(id, reply);
     }
     let site = backend.site("");
-    let server = Server::start(site.serve(&["--deadline", "100ms"]));
+    let server = Server::start(site.serve(&["--deadline", "400ms"]));
     let mut client = server.client();
     let begun = Instant::now();
     let answer = ask(&mut client, &[known.clone(), slow.clone()], "first");
     let took = begun.elapsed();
     assert!(answer.body.contains(&known.first.to_string()), "{}", answer.body);
     assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
-    assert!(took >= Duration::from_millis(95) && took < Duration::from_millis(145), "{took:?}");
+    assert!(took >= Duration::from_millis(395) && took < Duration::from_millis(580), "{took:?}");
     // The answer was too late for that batch and is available to the next.
-    thread::sleep(Duration::from_millis(120));
+    thread::sleep(Duration::from_millis(500));
     let rows = batch::rows(&ask(&mut client, &[known.clone(), slow.clone()], "second"));
     assert_eq!(rows[1].number, slow.first);
     let others = (5..=8).map(|id| Pool::new(id, 10, LONG));
     for pool in [misled, clash].into_iter().chain(others) {
         // The log has at most one such line a second.
-        thread::sleep(Duration::from_millis(1_100));
+        thread::sleep(Duration::from_millis(1_600));
         let answer = ask(&mut client, &[known.clone(), pool.clone()], "broken");
         assert!(answer.body.contains("InvalidKey"), "{}: {}", pool.id, answer.body);
     }

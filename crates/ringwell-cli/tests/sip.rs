@@ -239,7 +239,7 @@ fn lines(log: &Path) -> Vec<Vec<String>> {
     lines.lines().filter(|line| !line.is_empty()).map(fields).collect()
 }
 
-/// The seconds of each call of the scenario `talk` by its number, from the first request to the
+/// The seconds of each call of a scenario by its number, from the first request to the
 /// last answer: a busy machine makes calls longer.
 fn whole_seconds(folder: &Path, name: &str) -> BTreeMap<String, u64> {
     let mut calls: BTreeMap<String, Vec<u64>> = BTreeMap::new();

@@ -118,13 +118,12 @@ pub struct Begun<F: Files> {
 
 impl<F: Files> Begun<F> {
     /// Records what must be durable before an answer: the boot, the name of the data directory with
-    /// its `journals`, and `gap_until`, the end of the time in which answered allocations may be
-    /// missing.
+    /// its `journals`, and the periods of which answered allocations may be `missing`.
     fn note(
         &mut self,
         start: &Start<'_, F>,
         mut journals: BTreeMap<u16, String>,
-        gap_until: Option<Millis>,
+        missing: &[(Millis, Millis)],
     ) -> Result<(), FileError> {
         let Start { files, settings: Settings { data, durability, .. }, has_log, .. } = *start;
         if !has_log {
@@ -143,8 +142,10 @@ impl<F: Files> Begun<F> {
         self.overflow_periods = OverflowPeriods::read(files, data, start.reading.wall)?;
         // Another machine may have noticed a loss.
         self.gaps.merge(start.noted_gaps);
-        if let Some(until) = gap_until {
-            self.gaps.add(self.recorded_until, until);
+        for (from, until) in missing {
+            self.gaps.add(*from, *until);
+        }
+        if !missing.is_empty() {
             self.gaps.write(files, data)?;
         }
         Ok(())
@@ -232,11 +233,10 @@ pub fn begin<F: Files>(
     let heard = heard.map(|owner| owner.recorded);
     let clocks = agree(&mut reads, directory, &start.reading, heard)?;
     let now = clocks.shard(start.reading.since_boot);
-    let doubtful = reads.iter().filter(|read| read.is_in_doubt).map(|read| read.shard);
-    let doubtful: Vec<u16> = doubtful.collect();
+    let doubtful: Vec<u16> =
+        reads.iter().filter(|read| read.is_in_doubt).map(|read| read.shard).collect();
     let member = start.member.filter(|_| has_files);
-    let served = member.and_then(|_| ServedMap::read(files, &settings.data).transpose());
-    let served = served.transpose()?;
+    let served = if member.is_some() { ServedMap::read(files, &settings.data)? } else { None };
     let placement = directory.placement();
     let served_lists = served.as_ref().and_then(|served| served.lists.clone());
     let is_of_map = |served: &&ServedMap| member.is_some_and(|(_, it)| it == served.version);
@@ -256,6 +256,7 @@ pub fn begin<F: Files>(
     // than all known ones.
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
     let journals = reads.iter().filter_map(Read::journal).collect();
+    let missing = missing(&reads, (recorded_until, clocks.wall(now)));
     let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
     let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
     let mut begun = Begun {
@@ -278,7 +279,7 @@ pub fn begin<F: Files>(
     };
     if has_files {
         begun.recorded_until = recorded_until;
-        begun.note(start, journals, Some(clocks.wall(now)).filter(|_| !doubtful.is_empty()))?;
+        begun.note(start, journals, &missing)?;
     }
     begun.served_lists = served_lists;
     if member.is_some() && !new.is_empty() {
@@ -294,6 +295,15 @@ pub fn begin<F: Files>(
         }
     }
     Ok(begun)
+}
+
+/// The periods of which answered allocations may be missing; `newest` is the one that ends with this
+/// start.
+fn missing<F: Files>(reads: &[Read<F>], newest: (Millis, Millis)) -> Vec<(Millis, Millis)> {
+    let oldest = reads.iter().filter_map(|read| read.unknown_before).max();
+    let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
+    let oldest = oldest.map(|until| (Millis::ZERO, until));
+    oldest.into_iter().chain(is_in_doubt.then_some(newest)).collect()
 }
 
 /// The lifetimes of this list and of earlier ones, which are recorded, and the longest one of

@@ -110,18 +110,24 @@ pub fn decode_message(bytes: &[u8]) -> Result<(Author, Group), MessageFault> {
     Ok((author, Group { header, body }))
 }
 
-/// Whether no version of Ringwell wrote this message: it does not begin as theirs do.
+/// Whether no process that served this shard wrote the message: it does not begin as those of any
+/// version do, or it is an intact one of another shard.
 #[must_use]
-pub fn is_foreign_message(bytes: &[u8]) -> bool {
-    !bytes.starts_with(&MAGIC[..MARK_BYTES])
+pub fn is_foreign_message(bytes: &[u8], shard: u32) -> bool {
+    let is_of_other = |(author, _): (Author, _)| author.shard != shard;
+    !bytes.starts_with(&MAGIC[..MARK_BYTES]) || intact_header(bytes).is_some_and(is_of_other)
 }
 
 /// The number of the group of a message, if its header is intact.
 #[must_use]
 pub fn message_number(bytes: &[u8]) -> Option<u64> {
+    intact_header(bytes).map(|(_, header)| header.n)
+}
+
+fn intact_header(bytes: &[u8]) -> Option<(Author, GroupHeader)> {
     let (head, _) = bytes.split_at_checked(HEADER_BYTES)?;
-    let (_, header, _) = read_header(head).filter(|_| head[..4] == MAGIC)?;
-    Some(header.n)
+    let (author, header, _) = read_header(head).filter(|_| head[..4] == MAGIC)?;
+    Some((author, header))
 }
 
 fn read_header(head: &[u8]) -> Option<(Author, GroupHeader, u32)> {

@@ -147,6 +147,8 @@ pub(crate) fn stream(
         "mirror",
         "sources",
         "subject_transform",
+        // "async" acknowledges a message before it is flushed.
+        "persist_mode",
     ];
     for setting in must {
         // Disabled settings are missing from the answer.
@@ -196,6 +198,7 @@ mod tests {
             ("republish", json!({ "src": ">", "dest": "copy.>" })),
             ("sources", json!([{ "name": "OTHER" }])),
             ("subject_transform", json!({ "src": ">", "dest": "other.>" })),
+            ("persist_mode", json!("async")),
         ];
         for (setting, value) in changed {
             let mut found = wanted.clone();

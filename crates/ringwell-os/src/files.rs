@@ -60,7 +60,7 @@ impl Files for OsFiles {
     fn open(&self, path: &Path, access: Access) -> Result<OsFile, FileError> {
         if fs::metadata(path).is_ok_and(|found| !found.is_file()) {
             // A named pipe would block the start forever.
-            let error = io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file");
+            let error = io::Error::other("it is not a regular file: move it away");
             return Err(error).context("open", path);
         }
         let file = match access {

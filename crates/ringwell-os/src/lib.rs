@@ -15,7 +15,7 @@ mod secret;
 pub use clock::Clock;
 pub use files::{OsFile, OsFiles, create_directory, random, warn_of_mode};
 pub use journal::Journal;
-pub use lock::{DataLock, LockError, ReadLock};
+pub use lock::{DataLock, LockError, ReadLock, check_lock};
 pub use probe::{Probe, probe};
 pub use secret::{check_secret, kept_secret};
 

@@ -79,9 +79,9 @@ impl DataLock {
             .mode(FILE_MODE)
             .custom_flags(no_follow())
             .open(&path);
-        let is_symlink = || fs::symlink_metadata(&path).is_ok_and(|there| there.is_symlink());
+        let is_other = || fs::symlink_metadata(&path).is_ok_and(|there| !there.is_file());
         let mut file = match opened {
-            Err(_) if is_symlink() => return Err(LockError::Foreign { path }),
+            Err(_) if is_other() => return Err(LockError::Foreign { path }),
             opened => opened.context("open", &path)?,
         };
         let directory = File::open(data).context("open", data)?;
@@ -154,6 +154,20 @@ impl ReadLock {
         }
         Ok(Self { _files: [Some(directory), file] })
     }
+}
+
+/// Checks that a server could lock the data directory if no other one had. Changes nothing.
+///
+/// # Errors
+/// [`LockError`], but not [`LockError::Held`].
+pub fn check_lock(data: &Path) -> Result<(), LockError> {
+    let path = data.join(NAME);
+    let Ok(there) = fs::symlink_metadata(&path) else { return Ok(()) };
+    let is_lock = there.is_file() && there.nlink() == 1 && {
+        let opened = OpenOptions::new().read(true).write(true).open(&path);
+        pid_in(&mut opened.context("open", &path)?).is_some()
+    };
+    if is_lock { Ok(()) } else { Err(LockError::Foreign { path }) }
 }
 
 fn no_follow() -> i32 {

@@ -5,6 +5,7 @@ use std::path::Path;
 use sqlx::{AnyConnection, Connection, Row};
 
 use crate::database::{create_private, sqlite_url};
+use crate::file::examine_side_files;
 use crate::{FileFault, StoreError};
 
 /// Copies the SQLite database at `from` into the new file `to`, as of a single point in time, and
@@ -15,6 +16,7 @@ use crate::{FileFault, StoreError};
 /// [`StoreError`] if `from` cannot be read, `to` is not empty, or the copy is damaged.
 pub async fn copy_sqlite(from: &Path, to: &Path) -> Result<(), StoreError> {
     sqlx::any::install_default_drivers();
+    examine_side_files(from)?;
     // SQLite treats an empty file as a new database.
     create_private(to)?;
     let copied = async {

@@ -4,7 +4,7 @@
 //! file beside it that servers lock shows whether one has used it: an empty one is then no new one.
 //! Source: <https://www.sqlite.org/fileformat2.html>, "The Database Header".
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
@@ -55,6 +55,18 @@ pub enum FileFault {
         /// The reason.
         error: io::Error,
     },
+    /// A file that SQLite keeps beside it cannot be used.
+    #[error(
+        "cannot open {}: {error}. SQLite needs this file for the database beside it: let the \
+            server's account write it (`chown`), and do not delete it",
+        .path.display()
+    )]
+    Side {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: io::Error,
+    },
 }
 
 fn not_a_database(path: &Path) -> String {
@@ -77,7 +89,9 @@ impl FileFault {
         match self {
             Self::NotADatabase(path) => Some(not_a_database(path)),
             Self::Damaged { path, what } => Some(damaged(path, what)),
-            Self::NotAFile(_) | Self::Replaced(_) | Self::Unreadable { .. } => None,
+            Self::NotAFile(_) | Self::Replaced(_) | Self::Unreadable { .. } | Self::Side { .. } => {
+                None
+            }
         }
     }
 
@@ -94,7 +108,9 @@ impl FileFault {
                      the file in its place, or with a new one"
                 );
             }
-            Self::NotAFile(_) | Self::Unreadable { .. } => return self.to_string(),
+            Self::NotAFile(_) | Self::Unreadable { .. } | Self::Side { .. } => {
+                return self.to_string();
+            }
         };
         let damage = self.damage().unwrap_or_default();
         let other = match self {
@@ -151,8 +167,13 @@ pub fn place(path: &Path) -> PathBuf {
 /// there.
 #[must_use]
 pub fn lock_of(path: &Path) -> PathBuf {
+    beside(path, ".lock")
+}
+
+/// The file whose name is the database's with an `ending`.
+fn beside(path: &Path, ending: &str) -> PathBuf {
     let mut name = place(path).into_os_string();
-    name.push(".lock");
+    name.push(ending);
     name.into()
 }
 
@@ -169,8 +190,24 @@ fn was_used(path: &Path) -> bool {
     fs::metadata(lock_of(path)).is_ok_and(|found| found.len() > 0)
 }
 
-/// Checks the beginning of the file at `path`. A missing or empty file is no fault: it becomes a
-/// database; except for an empty one that a server has used.
+/// Whether there is a file at `path`. Something else is refused, because opening it may wait
+/// forever: a named pipe waits for its other end.
+///
+/// # Errors
+/// If something else is there, or it cannot be looked at. The error names it.
+pub fn file_exists(path: &Path) -> io::Result<bool> {
+    let shown = path.display();
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(io::Error::new(error.kind(), format!("cannot read {shown}: {error}"))),
+        Ok(found) if found.is_file() => Ok(true),
+        Ok(_) => Err(io::Error::other(format!("{shown} is not a file: move it away"))),
+    }
+}
+
+/// Checks the beginning of the file at `path`, and whether SQLite can write its files beside it. A
+/// missing or empty file is no fault: it becomes a database; except for an empty one that a server
+/// has used.
 ///
 /// # Errors
 /// [`FileFault`].
@@ -182,6 +219,7 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
         Ok(found) if !found.is_file() => return Err(FileFault::NotAFile(path.to_owned())),
         Ok(found) => found.len(),
     };
+    examine_side_files(path)?;
     let damaged = |what: &str| FileFault::Damaged { path: path.to_owned(), what: what.to_owned() };
     if length == 0 && was_used(path) {
         return Err(damaged("it is empty, although a server has used it"));
@@ -216,6 +254,18 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
     Ok(())
 }
 
+pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
+    for side in [wal_of(path), beside(path, "-shm")] {
+        let opened = match fs::metadata(&side) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Ok(found) if !found.is_file() => Err(io::Error::other("it is not a file")),
+            _ => OpenOptions::new().read(true).write(true).open(&side),
+        };
+        opened.map_err(|error| FileFault::Side { path: side, error })?;
+    }
+    Ok(())
+}
+
 /// Whether changes are in the log beside the file.
 fn has_changes(path: &Path) -> bool {
     fs::metadata(wal_of(path)).is_ok_and(|log| log.len() > 0)
@@ -223,9 +273,7 @@ fn has_changes(path: &Path) -> bool {
 
 /// SQLite's log of changes of the database at `path`.
 pub(crate) fn wal_of(path: &Path) -> PathBuf {
-    let mut log = place(path).into_os_string();
-    log.push("-wal");
-    log.into()
+    beside(path, "-wal")
 }
 
 #[cfg(test)]
@@ -289,6 +337,23 @@ mod tests {
         assert_eq!(fault(&path), "none");
         mark(&path, false).unwrap();
         fs::write(&path, "").unwrap();
+        assert_eq!(fault(&path), "none");
+    }
+
+    /// SQLite's own message names no file.
+    #[tokio::test]
+    async fn a_file_beside_the_database_that_cannot_be_opened_is_named() {
+        let folder = TempDir::new().unwrap();
+        let path = database(&folder).await;
+        for ending in ["-wal", "-shm"] {
+            let side = beside(&path, ending);
+            let _ = fs::remove_file(&side);
+            fs::create_dir(&side).unwrap();
+            let fault = fault(&path);
+            let expected = format!("a.sqlite{ending}: it is not a file");
+            assert!(fault.contains(&expected), "{fault}");
+            fs::remove_dir(&side).unwrap();
+        }
         assert_eq!(fault(&path), "none");
     }
 

@@ -35,7 +35,7 @@ pub use ceiling::Network;
 pub use change::Change;
 pub use database::{Database, Kind, Location};
 pub use error::{Refusal, StoreError, is_full, is_nul};
-pub use file::{FileFault, examine, is_damage, lock_of, place};
+pub use file::{FileFault, examine, file_exists, is_damage, lock_of, place};
 pub use fill::{PoolSize, first_size};
 pub use growth::{Growth, Resized};
 pub use numbers::{Goal, NumberState};

@@ -67,9 +67,13 @@ for (const [what, answered, expected] of [
 }
 
 test('a page with an overflow number requests no further ones by itself', async () => {
-  await another();
   const asked = [];
-  const route = (route) => { asked.push(route.request().url().split('/').pop()); return route.continue(); };
+  // The other visitor is first, however long the page takes to load.
+  const route = async (route) => {
+    if (!asked.length) await another();
+    asked.push(route.request().url().split('/').pop());
+    return route.continue();
+  };
   const { page, context, errors } = await visit('<p>800-555-0100</p>', { ...SHORT(), route });
   assert.equal(await shown(page, 'p'), '2125559998');
   await page.waitForTimeout(2500);

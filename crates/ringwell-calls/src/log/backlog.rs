@@ -10,6 +10,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use ringwell_core::Millis;
+use ringwell_store::file_exists;
 use serde::{Deserialize, Serialize};
 
 use super::change::{CallChange, ReportedEvent};
@@ -125,7 +126,7 @@ impl Backlog {
     /// If the file cannot be read, or something else is in its place.
     pub(super) fn open(path: &Path) -> io::Result<(Self, Vec<CallChange>)> {
         let empty = Self { path: path.to_owned(), count: 0 };
-        let is_there = exists(path).map_err(|error| {
+        let is_there = file_exists(path).map_err(|error| {
             let and = "and restart. Until then reports wait in memory only, and the end of the server \
                        loses them";
             io::Error::new(error.kind(), format!("{error}, {and}"))
@@ -174,15 +175,15 @@ impl Backlog {
     /// # Errors
     /// If they cannot be written; some may be in the file. The error names the file.
     pub(super) fn keep(&mut self, lines: &[u8], count: usize) -> io::Result<()> {
-        self.append(lines).map_err(|error| {
+        let is_new = !file_exists(&self.path)?;
+        self.append(lines, is_new).map_err(|error| {
             io::Error::new(error.kind(), format!("{}: {error}", self.path.display()))
         })?;
         self.count += count;
         Ok(())
     }
 
-    fn append(&self, lines: &[u8]) -> io::Result<()> {
-        let is_new = !exists(&self.path)?;
+    fn append(&self, lines: &[u8], is_new: bool) -> io::Result<()> {
         let mut options = OpenOptions::new();
         let mut file = options.append(true).create(true).mode(0o600).open(&self.path)?;
         // A line that an earlier attempt left incomplete must not swallow the next one.
@@ -217,14 +218,19 @@ impl Backlog {
     }
 }
 
-/// Whether there is a file. Something else is refused: opening a FIFO would wait for its other end.
-fn exists(path: &Path) -> io::Result<bool> {
-    match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-        Err(error) => Err(error),
-        Ok(found) if found.is_file() => Ok(true),
-        Ok(_) => Err(io::Error::other("it is not a file: move it away")),
+/// Checks that reports could be kept in the file at `path`, which may be missing. Changes nothing.
+///
+/// # Errors
+/// If it cannot be written, or something else is there.
+pub fn examine_waiting(path: &Path) -> io::Result<()> {
+    if file_exists(path)? {
+        let opened = OpenOptions::new().read(true).append(true).open(path);
+        opened.map_err(|error| {
+            let text = format!("cannot write {}: {error}", path.display());
+            io::Error::new(error.kind(), text)
+        })?;
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 //! bytes. Source: docs/spec/journal.md, "Erasure".
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -20,6 +20,7 @@ use ringwell_journal::{
     Step, Walk, encode_end, has_stamp, parameters_in, pieces,
 };
 use ringwell_node::disk::DataLock;
+use ringwell_store::file_exists;
 use ringwell_wire::params;
 use serde::{Deserialize, Serialize};
 
@@ -40,7 +41,7 @@ Examples:
   ringwell journal erase ./data --parameter gclid=Cj0KCQ";
 
 /// The planned bytes, in the data directory until they are written.
-const INTENT: &str = "journal-erase.todo";
+pub(crate) const INTENT: &str = "journal-erase.todo";
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Options {
@@ -285,16 +286,12 @@ fn write_intent(data: &Path, writes: &[Patch]) -> anyhow::Result<()> {
 /// Writes the planned bytes if they were stored completely; otherwise nothing has been written.
 fn apply_intent(data: &Path) -> anyhow::Result<()> {
     let path = data.join(INTENT);
-    if fs::metadata(&path).is_ok_and(|found| !found.is_file()) {
-        // A named pipe would block the start forever.
-        bail!("{} is not a file: move it away", path.display());
+    if !file_exists(&path)? {
+        return Ok(());
     }
-    let text = match fs::read(&path) {
-        // Other bytes are an unfinished write, like a sum that does not match.
-        Ok(bytes) => String::from_utf8(bytes).unwrap_or_default(),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error).with_context(|| format!("cannot read {}", path.display())),
-    };
+    let bytes = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
+    // Other bytes are an unfinished write, like a sum that does not match.
+    let text = String::from_utf8(bytes).unwrap_or_default();
     let lines = text.len().checked_sub(64).filter(|at| text.is_char_boundary(*at));
     let lines = lines.map(|at| text.split_at(at));
     if let Some((lines, _)) = lines.filter(|(lines, sum)| sha256_hex(lines.as_bytes()) == *sum) {

@@ -367,6 +367,15 @@ fn a_backup_and_a_start_name_what_is_no_file() {
         let _ = fs::remove_dir(&log);
         let _ = fs::remove_file(&log);
     }
+    let copy = site.config().with_file_name("copy");
+    let (succeeded, text) = backup();
+    assert!(succeeded, "{text}");
+    make_fifo(&copy.join("calls.sqlite"));
+    let mut verify = ringwell(&["backup", "--verify"]);
+    verify.arg(&copy);
+    let (succeeded, text) = said(verify);
+    assert!(!succeeded && text.contains("calls.sqlite is not a file"), "{text}");
+    fs::remove_dir_all(&copy).unwrap();
     let journal = site.data().join("journal/0");
     let mut names = fs::read_dir(&journal).unwrap().map(|entry| entry.unwrap().path());
     let segment = names.find(|path| path.extension().is_some_and(|it| it == "rpj")).unwrap();
@@ -381,6 +390,43 @@ fn a_backup_and_a_start_name_what_is_no_file() {
     make_fifo(&lock);
     let refused = Server::try_start(site.serve(&[])).unwrap_err();
     assert!(refused.log.contains("calls.sqlite.lock is not a file"), "{}", refused.log);
+}
+
+/// Formerly `doctor` found a machine fit whose server then refused to start, or waited forever.
+#[test]
+fn doctor_names_what_is_no_file_like_the_start() {
+    let site = site(None, "");
+    Server::start(site.serve(&[])).stop();
+    let data = site.data();
+    let names = fs::read_dir(data.join("journal/0")).unwrap().map(|entry| entry.unwrap().path());
+    let spare = names.into_iter().find(|path| path.extension().is_some_and(|it| it == "spare"));
+    let others = [
+        "LOCK",
+        "journal-erase.todo",
+        "calls.sqlite-wal",
+        "calls.sqlite-shm",
+        "calls-waiting.jsonl",
+    ];
+    for path in others.map(|name| data.join(name)).into_iter().chain(spare) {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let kept = path.with_extension("kept");
+        let is_kept = fs::rename(&path, &kept).is_ok();
+        make_fifo(&path);
+        let mut doctor = ringwell(&["doctor", "--config"]);
+        doctor.arg(site.config());
+        let (is_fit, text) = said(doctor);
+        assert!(!is_fit && text.contains(name), "{name}: {text}");
+        if name == "calls-waiting.jsonl" {
+            Server::start(site.serve(&[])).stop();
+        } else {
+            let refused = Server::try_start(site.serve(&[])).unwrap_err();
+            assert!(refused.log.contains(name), "{name}: {}", refused.log);
+        }
+        fs::remove_file(&path).unwrap();
+        if is_kept {
+            fs::rename(&kept, &path).unwrap();
+        }
+    }
 }
 
 /// A FIFO must not stop the start, and operators must learn what helps.

@@ -90,6 +90,8 @@ pub(super) async fn begin_at_oldest<F: Files, P: Platform>(
         return Err(FollowError::LostHead { shard, begins, wanted });
     }
     let (author, group) = read_intact(platform, log, shard, begins, until).await?;
+    let (at, clocks) = (group.header.at, group.header.clocks);
+    begun.unknown_before = Some(clocks.map_or(at, |clocks| clocks.wall(at)));
     begun.recovered.journal = Some(author.journal);
     begun.recovered.tip = Tip {
         next_n: begins,

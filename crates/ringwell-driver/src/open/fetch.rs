@@ -79,7 +79,7 @@ pub(super) fn begin_anew<F: Files>(
     let recovered = Recovered::NOTHING;
     let restore = beside.believed.restore(beside.specs);
     let kept = KeptIn::Files(store);
-    Ok(Read { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot: false })
+    Ok(Read::found(shard, kept, restore, recovered))
 }
 
 /// Renames the files of a copy that has more than the log, or that is damaged: they are the only trace of
@@ -144,7 +144,7 @@ fn fetch_one<F: Files>(
         frames: 0,
     };
     let kept = KeptIn::Files(store);
-    Ok(Ok(Read { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot: true }))
+    Ok(Ok(Read { has_snapshot: true, ..Read::found(shard, kept, restore, recovered) }))
 }
 
 /// Copies the pieces of a snapshot into a file. The inner error: the snapshot is incomplete.

@@ -93,8 +93,13 @@ pub enum FollowError {
         /// The rule that it breaks.
         fault: ChainFault,
     },
-    /// A message belongs to another shard or journal.
-    #[error("message {n} of the log of shard {shard} belongs to another journal")]
+    /// A message belongs to another journal.
+    #[error(
+        "message {n} of the log of shard {shard} belongs to another journal of this shard: it was \
+         copied from another stream, and nothing after it can be used. Restore the stream from a \
+         backup, or stop all servers for the longest lifetime, then start with another `stream`, \
+         to which only Ringwell may publish"
+    )]
     Foreign {
         /// The shard.
         shard: u16,
@@ -215,7 +220,7 @@ pub async fn follow<F: Files, P: Platform>(
         && is_inside
         && !has_same_end(platform, log, read.shard, &tip, &state.ends, until).await?;
     let is_anew = read.is_new() || !is_inside || is_other;
-    let (mut read, mut lacks_past) = (read, false);
+    let mut read = read;
     if is_anew {
         let shard = read.shard;
         if copied_end > state.ends.end || is_other {
@@ -224,11 +229,12 @@ pub async fn follow<F: Files, P: Platform>(
         let begun = begin(platform, files, log, beside, shard, &mut state, stale_until).await?;
         // A leader that has been replaced showed their groups when they were stored.
         is_other |= begun.is_other;
-        (read, lacks_past) = (begun.read, begun.lacks_past);
+        read = begun.read;
         until = platform.moment() + PATIENCE;
     }
     let State { ends, kept, ahead } = state;
-    let Read { shard, kept: kept_in, restore, mut recovered, has_snapshot, .. } = read;
+    let Read { shard, kept: kept_in, restore, mut recovered, has_snapshot, unknown_before, .. } =
+        read;
     let KeptIn::Files(store) = kept_in else {
         let reason = "nothing is kept on this machine".to_owned();
         return Err(FollowError::NotTaken { shard, reason });
@@ -255,7 +261,7 @@ pub async fn follow<F: Files, P: Platform>(
     let is_replacement = beside.is_replacement || log.places().place(taken_n) < beside.end;
     let is_in_doubt = report_lost(shard, taken_n, copied_end - 1, &ahead, is_other)
         || report_foreign(shard, taken_n, &log.places())
-        || report_past(shard, lacks_past.then_some(ends.start))
+        || report_past(shard, unknown_before.map(|_| ends.start))
         || report_replacement(shard, is_replacement && !has_snapshot && !has_held)
         || report_other(shard, &following.tip, (beside.reached, beside.failed_at));
     let kept = if is_in_doubt {
@@ -267,7 +273,7 @@ pub async fn follow<F: Files, P: Platform>(
         fetched(files, &directory)?;
     }
     let groups = following.frames - frames;
-    let read = following.read(is_in_doubt, has_snapshot);
+    let read = Read { unknown_before, ..following.read(is_in_doubt, has_snapshot) };
     Ok(Followed { read, author, prefix, kept, groups })
 }
 
@@ -313,8 +319,6 @@ struct Begun<F: Files> {
     read: Read<F>,
     /// A snapshot has groups that the log has lost.
     is_other: bool,
-    /// It begins with the oldest group of the log, and nothing is known of those before.
-    lacks_past: bool,
 }
 
 /// Begins the copy with a snapshot, or with the beginning of the log.
@@ -335,12 +339,12 @@ async fn begin<F: Files, P: Platform>(
         is_other |= !others.is_empty();
         found.ahead.extend(others);
         if read.recovered.tip.next_n >= ends.start {
-            return Ok(Begun { read, is_other, lacks_past: false });
+            return Ok(Begun { read, is_other });
         }
         if platform.moment() >= stale_until {
             begin_at_oldest(&mut read, platform, log, ends).await?;
             kept.clear();
-            return Ok(Begun { read, is_other, lacks_past: true });
+            return Ok(Begun { read, is_other });
         }
         // The owner may have stored a newer snapshot in the meantime.
         platform.sleep_until(platform.moment() + PAUSE).await;
@@ -403,7 +407,7 @@ impl<F: Files> Following<F> {
             frames,
         };
         let kept = KeptIn::Mirror(mirror);
-        Read { shard, kept, restore, recovered, is_in_doubt, has_snapshot }
+        Read { is_in_doubt, has_snapshot, ..Read::found(shard, kept, restore, recovered) }
     }
 
     /// Reads the log towards `end` from what it reads ahead, as far as that continues the chain.

@@ -54,8 +54,8 @@ pub(super) fn report_past(shard: u16, begins: Option<u64>) -> bool {
             begins,
             "no snapshot beside the journal's log can be read, and the log's beginning was \
              dropped: the shard continues with the rest. All its pools answer with overflow \
-             numbers for one lockout, then resume by themselves; look-ups of older allocations \
-             may find nothing. Look at the disks of the servers"
+             numbers for one lockout, then resume by themselves; look-ups of earlier times answer \
+             \"not kept\". Look at the disks of the servers"
         );
     }
     begins.is_some()

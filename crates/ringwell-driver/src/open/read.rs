@@ -58,6 +58,8 @@ pub struct Read<F: Files> {
     pub is_in_doubt: bool,
     /// Whether a snapshot was used.
     pub has_snapshot: bool,
+    /// The beginning of what is known of a log without its first groups, on the wall clock.
+    pub unknown_before: Option<Millis>,
 }
 
 /// The store of a shard's groups.
@@ -73,11 +75,29 @@ pub(super) enum KeptIn<F: Files> {
 }
 
 impl<F: Files> Read<F> {
+    /// A shard without doubts, and without a snapshot.
+    pub(super) fn found(
+        shard: u16,
+        kept: KeptIn<F>,
+        restore: Restore,
+        recovered: Recovered,
+    ) -> Self {
+        Self {
+            shard,
+            kept,
+            restore,
+            recovered,
+            is_in_doubt: false,
+            has_snapshot: false,
+            unknown_before: None,
+        }
+    }
+
     /// A shard in memory, which begins empty.
     fn in_memory(shard: u16, settings: &Settings, restore: Restore) -> Self {
         let recovered = Recovered::NOTHING;
         let kept = KeptIn::Memory { bytes_max: settings.history_bytes };
-        Self { shard, kept, restore, recovered, is_in_doubt: false, has_snapshot: false }
+        Self::found(shard, kept, restore, recovered)
     }
 
     /// Whether nothing was ever written.
@@ -144,7 +164,7 @@ pub fn read<F: Files>(
     let is_in_doubt = recovered.is_in_doubt() && !planted(Bug::NoHoldAfterRot);
     let has_snapshot = newest.is_some();
     let kept = KeptIn::Files(store);
-    Ok(Read { shard, kept, restore, recovered, is_in_doubt, has_snapshot })
+    Ok(Read { is_in_doubt, has_snapshot, ..Read::found(shard, kept, restore, recovered) })
 }
 
 /// Whether a power cut may have kept later groups than it lost: it keeps any of the blocks that were

@@ -52,12 +52,13 @@ impl Gaps {
         write_json(files, data, FILE, self)
     }
 
-    /// Adds a gap that ends now.
+    /// Adds a gap.
     ///
     /// # Panics
     /// If there are more gaps than allowed, which is an internal fault.
     pub fn add(&mut self, from: Millis, to: Millis) {
         self.0.push(Gap { from: from.0, to: to.0.max(from.0), buckets: None });
+        self.0.sort_unstable_by_key(|gap| (gap.from, gap.to));
         self.merge_oldest();
     }
 

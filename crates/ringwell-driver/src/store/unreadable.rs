@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use super::files::{FileError, Files};
+use super::files::{Access, FileError, Files, numbered};
 use super::{Gaps, Identity, SeenJournals, ServedMap, read_lifetimes, unflushed};
 
 /// The files in `data` that keep a server from starting.
@@ -16,5 +16,17 @@ pub fn unreadable_files(files: &impl Files, data: &Path) -> Vec<FileError> {
         ServedMap::read(files, data).err(),
         SeenJournals::read(files, data).err(),
     ];
-    read.into_iter().flatten().collect()
+    read.into_iter().flatten().chain(unusable_spares(files, data)).collect()
+}
+
+/// Spares that no segment can be made of. A shard's start removes one of another size only.
+fn unusable_spares(files: &impl Files, data: &Path) -> Vec<FileError> {
+    let journal = data.join("journal");
+    let mut unusable = Vec::new();
+    for shard in files.list(&journal).unwrap_or_default() {
+        for (_, spare) in numbered(files, &journal.join(shard), "spare").unwrap_or_default() {
+            unusable.extend(files.open(&spare, Access::Read).err());
+        }
+    }
+    unusable
 }

@@ -386,6 +386,7 @@ fn a_log_without_its_beginning_and_without_a_snapshot_is_continued_in_doubt() {
     let (elsewhere, before) = (TempDir::new().unwrap(), platform.0.now());
     let owner = start(&platform, &log, elsewhere.path()).unwrap();
     assert!(owner.read.is_in_doubt);
+    assert!(owner.read.unknown_before.is_some(), "look-ups must not say that there was no call");
     // Its owner might have stored a snapshot.
     assert!(platform.0.now().since(before).as_secs() >= STALE_SECONDS);
     assert_eq!(owner.read.recovered.tip.next_n, 7, "groups 3 to 5, and its own");

@@ -221,7 +221,7 @@ impl Stream {
     }
 
     /// Stores a message of another program, if the log is not empty: a copy of the message so many
-    /// places back, or `bytes`.
+    /// places back, or `bytes`, which may be those of another shard's group.
     fn store_foreign(&mut self, copied: Option<usize>, bytes: Bytes) {
         let Some(&Stored { author, tip, .. }) = self.messages.last() else { return };
         let copied = copied.and_then(|back| self.messages.iter().nth_back(back));
@@ -549,6 +549,8 @@ impl Servers {
             lines.push(format!("the log of shard {shard} and its snapshots are deleted"));
             return Loss::Stream;
         }
+        let mut others = self.streams.iter().enumerate().filter(|(it, _)| *it != shard);
+        let of_other = others.find_map(|(_, it)| Some(it.messages.last()?.bytes.clone()));
         let stream = &mut self.streams[shard];
         // Not in the places of lost groups: a delayed message would find its place there by accident.
         let is_whole = stream.no_quorum_until <= now && !stream.has_ever_lost();
@@ -557,7 +559,8 @@ impl Servers {
             for _ in 0..random.between(1, 3) {
                 let length = usize::try_from(random.below(200)).unwrap_or(0);
                 let copied = (length % 2 == 1).then_some(length / 8);
-                stream.store_foreign(copied, vec![b'x'; length].into());
+                let of_other = of_other.clone().filter(|_| length % 4 == 0);
+                stream.store_foreign(copied, of_other.unwrap_or(vec![b'x'; length].into()));
             }
             lines.push(format!("another program publishes to the log of shard {shard}"));
         }

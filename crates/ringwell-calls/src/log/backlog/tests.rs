@@ -104,6 +104,7 @@ fn something_else_in_its_place_is_refused_by_name() {
         }
         assert!(Backlog::open(&path).unwrap_err().to_string().contains("move it away"));
         let error = backlog.keep(b"", 0).unwrap_err().to_string();
-        assert!(error.contains("waiting.jsonl: it is not a file"), "{error}");
+        assert!(error.contains("waiting.jsonl is not a file"), "{error}");
+        assert!(examine_waiting(&path).is_err());
     }
 }

@@ -1,11 +1,11 @@
 //! The place of each group in a log to which another program may have published.
 //!
-//! A message that no version of Ringwell wrote has no number. It is skipped: the next group has the
-//! place after it, and its number continues that of the group before. So a foreign message uses up
-//! a place, but no group is missing. A reader finds the same places as the writer, because a
-//! message that is stored never changes. Invariant: only messages without the mark of any version
-//! are skipped, and copies of groups that are before them. Source: docs/spec/log.md, "Foreign
-//! messages".
+//! A message that no version of Ringwell wrote has no number, and a group of another shard none in
+//! this log. Both are skipped: the next group has the place after it, and its number continues that
+//! of the group before. So a foreign message uses up a place, but no group is missing. A reader
+//! finds the same places as the writer, because a message that is stored never changes. Invariant:
+//! only such messages are skipped, and copies of groups that are before them. Source:
+//! docs/spec/log.md, "Foreign messages".
 
 use std::future::Future;
 use std::ops::Range;
@@ -135,7 +135,7 @@ impl<L: Log + Clone> Numbered<L> {
         let mut first = None;
         for place in (begun..).take(PASSED_MAX) {
             match self.log.read(place).await {
-                Ok(Some(there)) if is_skipped(&there, n) => {
+                Ok(Some(there)) if is_skipped(&there, self.shard.into(), n) => {
                     self.places.known().found_later(n, 1);
                     first.get_or_insert(there);
                 }
@@ -168,7 +168,7 @@ impl<L: Log + Clone> Numbered<L> {
         let begun = self.places.place(n);
         let mut place = begun;
         while let Some(there) = self.log.read(place).await? {
-            if is_skipped(&there, n) {
+            if is_skipped(&there, self.shard.into(), n) {
                 place += 1;
                 continue;
             }
@@ -315,8 +315,8 @@ impl<L: Log + Clone> Numbered<L> {
     async fn look(&self, place: u64) -> Result<Kind, Unreached> {
         let Some(message) = self.log.read(place).await? else { return Ok(Kind::Unreadable) };
         Ok(match decode_message(&message) {
+            _ if is_foreign_message(&message, self.shard.into()) => Kind::Foreign,
             Ok((_, group)) => Kind::Group(group.header.n),
-            Err(_) if is_foreign_message(&message) => Kind::Foreign,
             Err(_) => Kind::Unreadable,
         })
     }
@@ -324,8 +324,8 @@ impl<L: Log + Clone> Numbered<L> {
 
 /// Whether a message at the place of group `n`, or after it, is not a group: it is foreign, or a copy
 /// of a group before.
-pub(super) fn is_skipped(message: &[u8], n: u64) -> bool {
-    is_foreign_message(message) || message_number(message).is_some_and(|number| number < n)
+pub(super) fn is_skipped(message: &[u8], shard: u32, n: u64) -> bool {
+    is_foreign_message(message, shard) || message_number(message).is_some_and(|number| number < n)
 }
 
 /// A message, by its number.

@@ -43,7 +43,8 @@ impl<R: Reader> Reader for LogReader<R> {
     fn is_followed(&self, newest: u64) -> Result<bool, ReadError> {
         let Some(log) = &self.log else { return Ok(false) };
         let next = log.message(self.places.place(newest + 1)).map_err(ReadError::Log)?;
-        let Some(next) = next.filter(|next| !is_skipped(next, newest + 1)) else {
+        let Some(next) = next.filter(|next| !is_skipped(next, self.author.shard, newest + 1))
+        else {
             return Ok(false);
         };
         let (author, _) = decode_message(&next).map_err(|_| ReadError::LogDamaged(newest + 1))?;

@@ -56,10 +56,21 @@ fn now<T>(future: impl Future<Output = T>) -> T {
 }
 
 fn group(n: u64) -> Bytes {
+    group_of(0, n)
+}
+
+fn group_of(shard: u32, n: u64) -> Bytes {
     let mut writer = Writer::new(Tip { next_n: n, ..Tip::FIRST });
     writer.append(&Record::Tick { at: Millis(1) });
-    let author = Author { shard: 0, journal: [1; 16], incarnation: [2; 16] };
+    let author = Author { shard, journal: [1; 16], incarnation: [2; 16] };
     encode_message(&author, &writer.seal(Vec::new()).unwrap()).into()
+}
+
+fn copied() -> impl Strategy<Value = Copied> {
+    prop_oneof![
+        prop_oneof![1..3_u64, 1..60_u64].prop_map(Copied::Back),
+        (1..200_u64).prop_map(Copied::OfOther),
+    ]
 }
 
 /// A log with this many foreign messages before each group and at its end; the places of the groups.
@@ -67,13 +78,32 @@ fn log(foreign: &[u8]) -> (Plain, Vec<u64>) {
     log_with(foreign, || None)
 }
 
-/// The same; a foreign message may be a copy of an earlier group, so many groups back.
-fn log_with(foreign: &[u8], mut back: impl FnMut() -> Option<u64>) -> (Plain, Vec<u64>) {
+/// The foreign messages of a log that are groups.
+#[derive(Clone, Debug)]
+enum Copied {
+    /// An earlier group of the log, so many groups back.
+    Back(u64),
+    /// Another shard's group.
+    OfOther(u64),
+}
+
+impl Copied {
+    /// The message before group `n`.
+    fn message(&self, n: u64) -> Option<Bytes> {
+        match self {
+            Self::Back(back) => n.checked_sub(*back).filter(|n| *n > 0).map(group),
+            Self::OfOther(n) => Some(group_of(1, *n)),
+        }
+    }
+}
+
+/// The same; a foreign message may be a copy of a group.
+fn log_with(foreign: &[u8], mut copied: impl FnMut() -> Option<Copied>) -> (Plain, Vec<u64>) {
     let (mut messages, mut places) = (Vec::new(), Vec::new());
     for (n, count) in (1_u64..).zip(foreign) {
         messages.extend((0..*count).map(|_| {
-            let copied = back().and_then(|back| n.checked_sub(back)).filter(|copied| *copied > 0);
-            Some(copied.map_or(Bytes::from_static(b"not a group"), group))
+            let copied = copied().and_then(|copied| copied.message(n));
+            Some(copied.unwrap_or(Bytes::from_static(b"not a group")))
         }));
         if n < foreign.len() as u64 {
             messages.push(Some(group(n)));
@@ -87,12 +117,15 @@ proptest! {
     #[test]
     fn every_group_is_found_wherever_foreign_messages_are(
         foreign in prop::collection::vec(prop_oneof![6 => Just(0_u8), 1 => 0..4_u8], 2..60),
-        copied in prop::collection::vec(prop::option::of(prop_oneof![1..3_u64, 1..60_u64]), 240),
+        copied in prop::collection::vec(prop::option::of(copied()), 240),
         trimmed in 0..40_u64,
     ) {
         let (has_copies, mut copied) = (trimmed % 2 == 0, copied.into_iter());
-        let back = || copied.next().flatten().filter(|_| has_copies);
-        let (mut log, places) = log_with(&foreign, back);
+        let copied = || {
+            let copied = copied.next().flatten();
+            copied.filter(|copied| has_copies || matches!(copied, Copied::OfOther(_)))
+        };
+        let (mut log, places) = log_with(&foreign, copied);
         // The last group is always kept.
         log.trimmed = trimmed.min(places[places.len() - 1] - 1);
         if has_copies {
