@@ -20,6 +20,8 @@ pub const ROTATION_IGNORED: u8 = 4;
 pub const TWO_OF_A_POOL: u8 = 5;
 /// State that a hold has outlasted counts as the newest.
 pub const DOUBTS_IGNORED: u8 = 6;
+/// An allocation that is undone ends the doubt about the one before it.
+pub const UNDONE_ENDS_DOUBT: u8 = 7;
 
 static PLANTED: AtomicU8 = AtomicU8::new(0);
 

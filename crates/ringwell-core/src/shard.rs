@@ -312,6 +312,9 @@ impl Shard {
         let held_until = |pool: u32| self.pools[pool as usize].held_until;
         let was_doubted = |pool: &u32| is_doubted(before.locked_until, held_until(*pool));
         let doubted = self.pool_of(slot).filter(was_doubted);
+        #[cfg(canary)]
+        let doubted =
+            doubted.filter(|_| !crate::canary::is_planted(crate::canary::UNDONE_ENDS_DOUBT));
         let grant = self.release(now, slot, allocated_at, position)?;
         assert!(before.position < grant.previous, "an allocation replaced a later one");
         self.slots[slot as usize].allocated_at = before.allocated_at;

@@ -53,6 +53,28 @@ pub struct Locked {
     /// of older releases.
     #[serde(default)]
     pub earlier: u64,
+    /// For each pool, the time of the allocation whose lockout runs longest, by the clock of the
+    /// shard that made it; zero if there is none. Missing from nodes of older releases.
+    #[serde(default)]
+    pub allocated_at: Vec<u64>,
+}
+
+/// The knowledge of other nodes about the numbers of a pool.
+#[derive(Clone, Debug)]
+struct Elsewhere {
+    /// The time for which the pool must be held; `None`: a node still has one of the numbers, or is
+    /// unreachable.
+    left: Option<Millis>,
+    /// For each node that knows a running lockout, the time of its allocation.
+    allocated_at: BTreeSet<Millis>,
+}
+
+impl Elsewhere {
+    /// Whether a node knows another allocation of this number, whose lockout runs.
+    fn is_of_other(&self, slot: &Slot) -> bool {
+        let is_other = |at: &Millis| slot.allocated_at > Millis::ZERO && *at != slot.allocated_at;
+        self.allocated_at.iter().any(is_other)
+    }
 }
 
 /// A shard of each other node.
@@ -87,29 +109,33 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
         let numbers = pools.iter().flatten().copied().collect();
         let tell = Step::Tell { numbers, is_free_too: false };
         if let Some(StepResult::Known(locked)) = ask(peers, shard, tell).await {
-            for retired in locked {
-                let left = known.entry(retired.slot.number).or_insert(0);
-                *left = retired.slot.locked_until.since(now).0.max(*left);
+            for Slot { number, locked_until, allocated_at, .. } in locked.iter().map(|it| it.slot) {
+                let (left, at) = known.entry(number).or_insert((0, Millis::ZERO));
+                (*left, *at) = (*left, *at).max((locked_until.since(now).0, allocated_at));
             }
         } else {
             return Err("the shard is stopping".to_owned());
         }
         // The lockouts of held pools are unknown, and the numbers may have been in one of those
         // pools.
-        let Some(StepResult::Holds(holds)) = ask(peers, shard, Step::TellHolds).await else {
+        let tell = Step::TellHolds { is_past_too: false };
+        let Some(StepResult::Holds(holds)) = ask(peers, shard, tell).await else {
             return Err("the shard is stopping".to_owned());
         };
         held = holds.iter().map(|(_, until)| until.since(now).0).fold(held, u64::max);
     }
-    let left = |ranges: &Vec<NumberRange>| {
+    let longest = |ranges: &Vec<NumberRange>| {
         let of = ranges.iter().flat_map(|range| known.range(range.first()..=range.last()));
-        let left = of.map(|(_, left)| *left).fold(held, u64::max);
-        (!ranges.iter().any(is_here)).then_some(left)
+        of.map(|(_, of)| *of).max().unwrap_or_default()
+    };
+    let left = |ranges: &Vec<NumberRange>| {
+        (!ranges.iter().any(is_here)).then_some(longest(ranges).0.max(held))
     };
     let first = node.shards().next().ok_or("the node has no shard")?;
     let now = now(peers, first).await.ok_or("the shard is stopping")?;
     let earlier = node.lifetimes().earlier(now).0;
-    Ok(Locked { pools: pools.iter().map(left).collect(), earlier })
+    let allocated_at = pools.iter().map(|ranges| longest(ranges).1.0).collect();
+    Ok(Locked { pools: pools.iter().map(left).collect(), earlier, allocated_at })
 }
 
 /// The time for which lockouts may run that began under lists from before this data, as far as
@@ -148,17 +174,17 @@ pub(crate) async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
     answer.await.ok()
 }
 
-/// Asks these nodes about the numbers of these pools. For each pool, the time for which it must be
-/// held: `None` if a node still has one of the numbers, or is unreachable and `counts_silent`;
-/// otherwise unreachable nodes are removed from `nodes`.
+/// Asks these nodes about the numbers of these pools. Nodes that are unreachable are removed from
+/// `nodes` unless that `counts_silent`.
 async fn ask_others<P: Platform>(
     platform: &P,
     nodes: &mut Vec<u16>,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
     counts_silent: bool,
-) -> Vec<Option<Millis>> {
-    let mut all = vec![Some(Millis::ZERO); pools.len()];
+) -> Vec<Elsewhere> {
+    let nothing = Elsewhere { left: Some(Millis::ZERO), allocated_at: BTreeSet::new() };
+    let mut all = vec![nothing; pools.len()];
     let mut from = 0;
     while from < pools.len() {
         let (mut to, mut ranges) = (from + 1, pools[from].1.len());
@@ -181,14 +207,17 @@ async fn ask_others<P: Platform>(
             let Some(answer) = answer.filter(|it| it.pools.len() == to - from) else {
                 // The wait for a silent node happens only once, regardless of the count of numbers.
                 if counts_silent {
-                    all[from..].fill(None);
+                    all[from..].iter_mut().for_each(|it| it.left = None);
                     return all;
                 }
                 nodes.retain(|node| *node != other);
                 continue;
             };
             for (all, left) in all[from..to].iter_mut().zip(answer.pools) {
-                *all = all.zip(left).map(|(all, left)| all.max(Millis(left)));
+                all.left = all.left.zip(left).map(|(all, left)| all.max(Millis(left)));
+            }
+            for (all, at) in all[from..to].iter_mut().zip(answer.allocated_at) {
+                all.allocated_at.extend(Some(Millis(at)).filter(|at| *at > Millis::ZERO));
             }
         }
         from = to;
@@ -209,21 +238,23 @@ fn read(
     serde_json::from_slice(&answer?.ok()?.ok()?).ok()
 }
 
-/// The numbers that are in no rotation of this node but known to one of its shards, with the ends
-/// of their lockouts.
+/// The numbers that are in no rotation of this node but known to one of its shards, with the
+/// allocations whose lockouts end last.
 async fn known_here(
     node: &Node,
     peers: &Peers,
     pools: &[(PoolId, Vec<NumberRange>)],
-) -> BTreeMap<PromoNumber, Millis> {
+) -> BTreeMap<PromoNumber, Slot> {
     let numbers: Vec<_> = pools.iter().flat_map(|(_, ranges)| ranges).copied().collect();
     let mut known = BTreeMap::new();
     for shard in node.shards() {
         let tell = Step::Tell { numbers: numbers.clone(), is_free_too: true };
         if let Some(StepResult::Known(retired)) = ask(peers, shard, tell).await {
-            for Slot { number, locked_until, .. } in retired.iter().map(|retired| retired.slot) {
-                let until = known.entry(number).or_insert(locked_until);
-                *until = locked_until.max(*until);
+            for slot in retired.into_iter().map(|retired| retired.slot) {
+                let last = known.entry(slot.number).or_insert(slot);
+                if slot.locked_until > last.locked_until {
+                    *last = slot;
+                }
             }
         }
     }
@@ -258,10 +289,10 @@ async fn hold_pools<P: Platform>(
     let known = known_here(node, peers, pools).await;
     // The change itself detects that the shard has ended.
     let Some(now) = now(peers, first).await else { return false };
-    // No other node can have handed out a number that is locked here, except to its holder: a node
-    // that got its bucket may have lengthened the lockout. It is asked for each of them.
-    let locked = known.iter().filter(|(_, until)| **until > now);
-    let locked: Vec<_> = locked.filter_map(|(number, _)| NumberRange::new(*number, 1)).collect();
+    // A number that is locked here is its holder's: a node that got its bucket may have lengthened
+    // the lockout, or an operator has ended it there. The other nodes are asked for each of them.
+    let locked = known.values().filter(|slot| slot.locked_until > now);
+    let locked: Vec<_> = locked.filter_map(|slot| NumberRange::new(slot.number, 1)).collect();
     let rest = |(pool, ranges): &(PoolId, Vec<NumberRange>)| {
         (*pool, ranges.iter().flat_map(|range| without(*range, &locked)).collect())
     };
@@ -275,16 +306,29 @@ async fn hold_pools<P: Platform>(
         // In this shard's time, times are rounded down.
         now + left.map_or(longest + LIST_SPREAD, |left| left + Millis(left.0.min(1)))
     };
-    let (left, left_locked) = left.split_at(pools.len());
-    let locked = locked.iter().zip(left_locked);
-    let locked = locked.map(|(range, left)| (range.first(), until(*left)));
-    lengthen(peers, first, locked.filter(|(number, until)| known.get(number) < Some(until))).await;
+    let (left, of_locked) = left.split_at(pools.len());
+    let locked = locked.iter().filter_map(|one| known.get(&one.first())).zip(of_locked);
+    let locked = locked.map(|(slot, it)| (slot, it, slot.locked_until.max(until(it.left))));
+    let locked: Vec<_> = locked.collect();
+    let longer = locked.iter().filter(|(slot, _, until)| slot.locked_until < *until);
+    lengthen(peers, first, longer.map(|(slot, _, until)| (slot.number, *until))).await;
+    // Another visitor has the number there: the visitor who is known here is not the newest.
+    let passed = locked.iter().filter(|(slot, it, _)| it.is_of_other(slot));
+    let passed = passed.filter(|_| !planted(Bug::OtherVisitorIgnored));
+    let passed: BTreeMap<_, _> = passed.map(|(slot, _, until)| (slot.number, *until)).collect();
     let (mut holds, mut is_held) = (node.bucket_holds(), false);
-    for ((pool, numbers), left) in asked.iter().zip(left) {
+    for (pool, ranges) in pools {
+        let of = ranges.iter().flat_map(|range| passed.range(range.first()..=range.last()));
+        if let Some(until) = of.map(|(_, until)| *until).max() {
+            is_held = true;
+            holds.add(bucket(*pool), BucketHold { since: Millis::ZERO, until });
+        }
+    }
+    for ((pool, numbers), it) in asked.iter().zip(left) {
         if numbers.is_empty() {
             continue;
         }
-        let until = until(*left).max(node.begun.unknown_until);
+        let until = until(it.left).max(node.begun.unknown_until);
         let is_known = || {
             numbers.iter().any(|range| known.range(range.first()..=range.last()).next().is_some())
         };
@@ -406,7 +450,7 @@ pub(crate) async fn confirm<P: Platform>(
     let mut nodes = others(node);
     let left = ask_others(platform, &mut nodes, peers, &whole, false).await;
     let mut pools = Vec::new();
-    for ((pool, numbers), left) in whole.into_iter().zip(left) {
+    for ((pool, numbers), Elsewhere { left, .. }) in whole.into_iter().zip(left) {
         if left.is_none_or(|left| left == Millis::ZERO) {
             pools.push((pool, numbers));
             continue;

@@ -151,6 +151,15 @@ bugs! {
     TwoOfAPool "two-of-a-pool";
     /// State that a hold has outlasted counts as the newest (in ringwell-core).
     DoubtsIgnored "doubts-ignored";
+    /// The hold that puts a number in doubt ends with an allocation that was undone (in
+    /// ringwell-core).
+    UndoneEndsDoubt "undone-ends-doubt";
+    /// An owner that has received a later allocation is believed to know the newest.
+    LaterIgnored "later-ignored";
+    /// A number that is locked here is not in doubt, even if another visitor has it elsewhere.
+    OtherVisitorIgnored "other-visitor-ignored";
+    /// Buckets that were taken back stay in transit if the answer was lost.
+    AbortNotCompleted "abort-not-completed";
     /// The next owner does not get the list of allocations that a move left out.
     DoubtsStayBehind "doubts-stay-behind";
     /// A hold that is recorded while buckets are taken restores their previous owners.

@@ -323,7 +323,9 @@ async fn held(
         return Ok(held);
     }
     for shard in shards {
-        if let StepResult::Holds(holds) = ask(peers, *shard, Step::TellHolds).await? {
+        // The state of numbers that were in a held pool stays doubtful in their next one.
+        let tell = Step::TellHolds { is_past_too: true };
+        if let StepResult::Holds(holds) = ask(peers, *shard, tell).await? {
             for (pool, until) in holds {
                 let Some(pool) = pool else {
                     held.all = held.all.max(Some(until));

@@ -165,6 +165,9 @@ impl LookUp<'_> {
             // A shard that cannot be reached may have handed it out since.
             gaps.push(Gap::unknown());
         }
+        // One that arrived at an unknown time has no next allocation, and yet is not the newest.
+        let of_owner =
+            of_owner.filter(|(_, past)| past.later.is_none() || planted(Bug::LaterIgnored));
         let of_owner = of_owner.and_then(|(_, past)| past.held.as_ref());
         let present = of_owner.filter(|held| held.next_allocated_at.is_none());
         let present = present.filter(|_| !planted(Bug::OwnerNotBelieved)).cloned();

@@ -174,7 +174,10 @@ pub enum Step {
         buckets: Vec<u16>,
     },
     /// Asks which pools are held.
-    TellHolds,
+    TellHolds {
+        /// Whether to include holds that are over.
+        is_past_too: bool,
+    },
     /// Asks for the journal's progress.
     TellStored,
     /// Holds the pools of these buckets.

@@ -50,6 +50,7 @@ pub fn plant_in_core(bug: Option<Bug>) {
         Some(Bug::RotationIgnored) => canary::ROTATION_IGNORED,
         Some(Bug::TwoOfAPool) => canary::TWO_OF_A_POOL,
         Some(Bug::DoubtsIgnored) => canary::DOUBTS_IGNORED,
+        Some(Bug::UndoneEndsDoubt) => canary::UNDONE_ENDS_DOUBT,
         _ => 0,
     };
     canary::plant(which);

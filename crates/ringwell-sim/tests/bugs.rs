@@ -17,6 +17,7 @@ const SEEDS_MAX: u64 = 400;
 /// of a log shared by machines are found by its runs (`log_bugs.rs`).
 const ELSEWHERE: &[Bug] = &[
     Bug::TwoOfAPool,
+    Bug::UndoneEndsDoubt,
     Bug::LockCompare,
     Bug::NotFifo,
     Bug::TakenIsTheirs,
@@ -84,6 +85,27 @@ const COINCIDENCES: &[Coincidence] = &[
         has_hours: false,
         from: 64,
         rules: &["attribution"],
+    },
+    Coincidence {
+        bug: Bug::LaterIgnored,
+        on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
+        has_hours: false,
+        from: 5_259,
+        rules: &["attribution"],
+    },
+    Coincidence {
+        bug: Bug::OtherVisitorIgnored,
+        on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
+        has_hours: false,
+        from: 5_381,
+        rules: &["attribution"],
+    },
+    Coincidence {
+        bug: Bug::AbortNotCompleted,
+        on: &[Kind::Move, Kind::Abort, Kind::FrameLost, Kind::Partition],
+        has_hours: false,
+        from: 85,
+        rules: &["not live"],
     },
     Coincidence {
         bug: Bug::FirstStartSilent,

@@ -8,14 +8,16 @@ use ringwell_sim::{Bug, Kind, Options, plant_in_core, run};
 /// A single test, because a planted bug affects the whole process.
 #[test]
 fn bugs_in_the_rules_are_found() {
-    let cases: [(Bug, &[Kind], &[&str]); 3] = [
-        (Bug::LockCompare, &[], &["double in shard time", "double"]),
-        (Bug::NotFifo, &[], &["not the one free longest"]),
-        (Bug::TwoOfAPool, &[Kind::Retry, Kind::Visitor], &["visitor moved"]),
+    let undone = &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry];
+    let cases: [(Bug, u64, &[Kind], &[&str]); 4] = [
+        (Bug::LockCompare, 0, &[], &["double in shard time", "double"]),
+        (Bug::NotFifo, 0, &[], &["not the one free longest"]),
+        (Bug::TwoOfAPool, 0, &[Kind::Retry, Kind::Visitor], &["visitor moved"]),
+        (Bug::UndoneEndsDoubt, 1_072, undone, &["attribution"]),
     ];
-    for (bug, on, rules) in cases {
+    for (bug, from, on, rules) in cases {
         plant_in_core(Some(bug));
-        let broken = (0..100).find_map(|seed| {
+        let broken = (from..from + 100).find_map(|seed| {
             let on = on.to_vec();
             run(&Options { seed, on, bug: Some(bug), ..Options::default() }).violation
         });

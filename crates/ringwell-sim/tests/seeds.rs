@@ -131,7 +131,7 @@ fn seeds_that_have_failed_hold() {
         Kind::BootClock,
         Kind::LargePools,
     ];
-    let cases: [(u64, &[Kind], &[Kind]); 33] = [
+    let cases: [(u64, &[Kind], &[Kind]); 36] = [
         (260_078, &[], &[]),
         (260_078, &[Kind::StandsStill, Kind::Manage], &[]),
         (260_078, &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry], &[]),
@@ -139,6 +139,20 @@ fn seeds_that_have_failed_hold() {
         (1_072, &[Kind::Manage, Kind::Move], &[]),
         (1_072, &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry], &[]),
         (36, &[Kind::Move, Kind::StandsStill, Kind::LostDisk, Kind::LateList], &[]),
+        (
+            117,
+            &[Kind::Move, Kind::StandsStill, Kind::LostDisk, Kind::LateList],
+            &[
+                Kind::SlowDisk,
+                Kind::SameKey,
+                Kind::ClockRight,
+                Kind::LostDisk,
+                Kind::Restored,
+                Kind::CopyBack,
+            ],
+        ),
+        (5_259, &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange], &[]),
+        (5_381, &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange], &[]),
         (58, &[Kind::Move, Kind::FrameDelayed, Kind::Kill], &newer),
         (300_124, &[], &[]),
         (320_049, &[Kind::Retry, Kind::Visitor, Kind::Single, Kind::Hurry], &[]),

@@ -45,9 +45,9 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
             StepResult::Known(known)
         }
         Step::TellAll { numbers, buckets } => tell_all(&shard, &numbers, &buckets).await,
-        Step::TellHolds => {
-            let now = shard.now();
-            StepResult::Holds(shard.engine.borrow().shard().holds(now).collect())
+        Step::TellHolds { is_past_too } => {
+            let from = if is_past_too { Millis::ZERO } else { shard.now() };
+            StepResult::Holds(shard.engine.borrow().shard().holds(from).collect())
         }
         Step::TellStored => StepResult::Stored(shard.commit.durable()),
         Step::HoldBuckets(holds) => hold_buckets(&shard, &holds).await,
@@ -75,9 +75,8 @@ pub async fn take<P: Platform>(shard: Rc<Shard<P>>, step: Step) -> StepResult {
             for (place, (pool, until)) in holds.into_iter().enumerate() {
                 pause_at(&shard, place).await;
                 // Expired holds are included: see `Facts::settle_apart`.
-                let is_over = until <= shard.now();
                 let hold = |engine: &mut Engine, now| engine.hold_pool(now, pool, until);
-                if is_over || when_there_is_room(&shard, hold).await.is_none() {
+                if when_there_is_room(&shard, hold).await.is_none() {
                     shard.engine.borrow_mut().hold_unrecorded(pool, until);
                     shard.changed();
                 }

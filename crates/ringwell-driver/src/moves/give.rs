@@ -212,7 +212,8 @@ async fn holds(
     let pools: BTreeSet<PoolId> = pools.map(|pool| pool.id()).collect();
     let (mut holds, mut of_all) = (Vec::new(), Millis::ZERO);
     for shard in node.shards() {
-        if let StepResult::Holds(held) = ask(peers, shard, Step::TellHolds).await? {
+        let tell = Step::TellHolds { is_past_too: false };
+        if let StepResult::Holds(held) = ask(peers, shard, tell).await? {
             for (held, until) in held {
                 match held {
                     Some(pool) if pools.contains(&pool) => holds.push((pool.0, until.0)),
@@ -282,7 +283,8 @@ async fn deliver<P: Platform>(
         // Buckets may have moved on from there.
         learn_from(platform, node, peers, leaving.to).await;
         // They were taken back, and this node did not get the answer, or lost it.
-        if still.iter().any(|bucket| node.is_claimed(*bucket)) {
+        let is_back = still.iter().any(|bucket| node.is_claimed(*bucket));
+        if is_back && !planted(Bug::AbortNotCompleted) {
             take_back(platform, node, peers, leaving).await.map_err(|error| error.to_string())?;
         }
         return Err(reason);

@@ -155,6 +155,31 @@ fn pools_that_get_numbers_are_held_while_those_may_be_locked_elsewhere() {
     }
 }
 
+/// An operator has ended the lockout elsewhere, and the number went to another visitor there: this
+/// node must not take its own for the newest.
+#[test]
+fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
+    for (here, there) in [(7_000, 3_000), (3_000, 7_000)] {
+        let platform = Virtual::default();
+        let pair = Pair::new(&platform);
+        platform.run(async {
+            let a = &pair.a;
+            let (to, from) = two_pools(&pair);
+            let before = a.node.directory();
+            let number = passed_number(&before, from);
+            let now = a.shard(0).now();
+            know(a.shard(1), number, now + Millis(here));
+            platform.sleep_until(platform.moment() + Duration::from_millis(100)).await;
+            prepare(&pair, Other::Free, number, passed(&before, from, to)).await;
+            know(pair.b.shard(2), number, now + Millis(there));
+            change_list(&pair, a, passed(&before, from, to)).await;
+            let locked = pair::locked(a.shard(0))[&number];
+            assert_eq!(left(a, 0, to), Some(locked.since(a.shard(0).now()).0));
+            assert!(a.shard(0).engine.borrow().is_doubted(number));
+        });
+    }
+}
+
 /// A number that this node knows as locked belongs to its holder: only a node that got its bucket
 /// may have lengthened the lockout.
 #[test]
@@ -492,6 +517,28 @@ fn numbers_that_enter_a_pool_in_transit_are_held_there_too() {
         change_list(&pair, a, passed(&before, from, to)).await;
         assert_eq!(hold(), Some(a.shard(0).now() + LONGEST));
     });
+}
+
+/// While its pool was held, another node may have handed a number out.
+#[test]
+fn a_number_stays_in_doubt_in_its_next_pool_after_the_hold_of_its_former_one() {
+    for is_over in [false, true] {
+        let platform = Virtual::default();
+        let pair = Pair::new(&platform);
+        platform.run(async {
+            let a = &pair.a;
+            let before = a.node.directory();
+            let [from, to] = [0, 1].map(|shard| before.pools_of(shard).next().unwrap().id());
+            let number = passed_number(&before, from);
+            let now = a.shard(0).now();
+            assert!(a.shard(0).engine.borrow_mut().hold_pool(now, from, now + Millis(2_000)));
+            if is_over {
+                platform.sleep_until(platform.moment() + Duration::from_secs(3)).await;
+            }
+            change_list(&pair, a, passed(&before, from, to)).await;
+            assert!(a.shard(1).engine.borrow().is_doubted(number), "is_over: {is_over}");
+        });
+    }
 }
 
 /// The giver knows an allocation of a number that has entered a pool in transit, and that may have
