@@ -165,11 +165,7 @@ impl LookUp<'_> {
             // A shard that cannot be reached may have handed it out since.
             gaps.push(Gap::unknown());
         }
-        // One that arrived at an unknown time has no next allocation, and yet is not the newest.
-        let of_owner =
-            of_owner.filter(|(_, past)| past.later.is_none() || planted(Bug::LaterIgnored));
-        let of_owner = of_owner.and_then(|(_, past)| past.held.as_ref());
-        let present = of_owner.filter(|held| held.next_allocated_at.is_none());
+        let present = of_owner.and_then(|(_, past)| newest_of_owner(past, &answers));
         let present = present.filter(|_| !planted(Bug::OwnerNotBelieved)).cloned();
         let is_present = |held: &PastAllocation| {
             present.as_ref().is_some_and(|present| present.allocated_at == held.allocated_at)
@@ -294,6 +290,23 @@ impl LookUp<'_> {
             }
         }
         Ok((answers, unreachable))
+    }
+}
+
+/// The newest allocation of a number, if its owner's answer shows it. One that has arrived there
+/// since has its record where it was made.
+fn newest_of_owner<'a>(
+    of_owner: &'a Past,
+    answers: &'a [(u16, Past)],
+) -> Option<&'a PastAllocation> {
+    let later = of_owner.later.filter(|_| !planted(Bug::LaterIgnored));
+    match (&of_owner.held, later) {
+        (Some(held), None) => Some(held).filter(|held| held.next_allocated_at.is_none()),
+        (None, Some(made_at)) if of_owner.next.is_none() => {
+            let named = answers.iter().filter_map(|(_, past)| past.held.as_ref());
+            named.filter(|held| held.pool.is_some()).find(|held| held.allocated_at == made_at)
+        }
+        _ => None,
     }
 }
 

@@ -40,15 +40,17 @@ impl World {
         let at = Moment::Wall(Millis((ORIGIN_US + began_us) / 1000));
         let which = FIRST + self.rung.len();
         self.begin_look_up(which, &wanted, at);
-        self.rung.push(Rung { which, wanted, at });
+        let has_gaps = self.has_gaps();
+        self.rung.push(Rung { which, wanted, at, has_gaps });
     }
 
     /// Each call that was attributed names the visitor who was shown its number.
     pub(crate) fn check_calls(&mut self) -> Judged {
-        for Rung { which, wanted, at } in std::mem::take(&mut self.rung) {
+        for Rung { which, wanted, at, has_gaps } in std::mem::take(&mut self.rung) {
             // Unanswered: the node was down, or ended in the meantime. If the disk was too slow for
             // the visitor's record, the call is looked up again later.
             let answer = self.looked.remove(&which).and_then(Result::ok);
+            let answer = answer.filter(|it| it.held.is_some() || !has_gaps);
             if let Some(found) = answer.filter(|it| it.missing != Some(Missing::TooLong)) {
                 self.attributed_calls += u64::from(found.held.is_some());
                 self.check_attribution(&wanted, at, Ok(found))?;

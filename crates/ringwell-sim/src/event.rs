@@ -98,4 +98,6 @@ pub(crate) struct Rung {
     pub(crate) which: usize,
     pub(crate) wanted: Wanted,
     pub(crate) at: Moment,
+    /// Whether history was known to be missing then: a disk that is lost later takes that along.
+    pub(crate) has_gaps: bool,
 }

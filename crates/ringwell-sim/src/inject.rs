@@ -492,8 +492,7 @@ impl World {
         if self.nodes[node].running.is_none() {
             return Ok(());
         }
-        let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
-        let has_gaps = { running }.any(|it| it.node.gaps() != Gaps::default());
+        let has_gaps = self.has_gaps();
         // In memory, records end with their process, while other nodes still know of the allocation.
         let is_memory = self.durability == Durability::Memory;
         let is_to_blame = self.nodes[node].files.disk().is_to_blame() || is_memory;
@@ -525,6 +524,12 @@ impl World {
         let text = format!("allocated at {}, asked for {at:?}: {fault}", wanted.at_ms);
         let (number, shard) = (wanted.number, wanted.shard);
         Err(Violation { rule: "attribution", text, number, shard })
+    }
+
+    /// Whether a node knows that answered allocations of some time may be lost.
+    pub(crate) fn has_gaps(&self) -> bool {
+        let running = self.nodes.iter().filter_map(|node| node.running.as_ref());
+        { running }.any(|it| it.node.gaps() != Gaps::default())
     }
 
     /// Whether the shard that has the number in rotation may know an older allocation than another

@@ -18,6 +18,7 @@ const SEEDS_MAX: u64 = 400;
 const ELSEWHERE: &[Bug] = &[
     Bug::TwoOfAPool,
     Bug::UndoneEndsDoubt,
+    Bug::DoubtsIgnored,
     Bug::LockCompare,
     Bug::NotFifo,
     Bug::TakenIsTheirs,
@@ -39,10 +40,8 @@ const ELSEWHERE: &[Bug] = &[
 /// Planted, but not found in the tried seeds, because the required coincidence is too rare. Copies
 /// that keep their name were found until all buckets of data in doubt were held.
 const MISSED: &[Bug] = &[
-    Bug::SnapshotMissesMoved,
     Bug::UndoneReplaces,
     Bug::RotationIgnored,
-    Bug::DoubtsIgnored,
     Bug::CopyKeepsName,
     Bug::LifetimesNotKept,
     Bug::TakenOverwritten,
@@ -85,6 +84,13 @@ const COINCIDENCES: &[Coincidence] = &[
         has_hours: false,
         from: 64,
         rules: &["attribution"],
+    },
+    Coincidence {
+        bug: Bug::SnapshotMissesMoved,
+        on: &[Kind::Manage, Kind::Move, Kind::Stop, Kind::Kill],
+        has_hours: false,
+        from: 536,
+        rules: &["attribution", "forgotten", "double", "another answer"],
     },
     Coincidence {
         bug: Bug::LaterIgnored,

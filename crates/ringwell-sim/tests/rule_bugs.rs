@@ -9,11 +9,12 @@ use ringwell_sim::{Bug, Kind, Options, plant_in_core, run};
 #[test]
 fn bugs_in_the_rules_are_found() {
     let undone = &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry];
-    let cases: [(Bug, u64, &[Kind], &[&str]); 4] = [
+    let cases: [(Bug, u64, &[Kind], &[&str]); 5] = [
         (Bug::LockCompare, 0, &[], &["double in shard time", "double"]),
         (Bug::NotFifo, 0, &[], &["not the one free longest"]),
         (Bug::TwoOfAPool, 0, &[Kind::Retry, Kind::Visitor], &["visitor moved"]),
         (Bug::UndoneEndsDoubt, 1_072, undone, &["attribution"]),
+        (Bug::DoubtsIgnored, 1_072, undone, &["attribution"]),
     ];
     for (bug, from, on, rules) in cases {
         plant_in_core(Some(bug));

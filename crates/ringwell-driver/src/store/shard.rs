@@ -12,7 +12,7 @@ use ringwell_journal::{
 
 use super::Settings;
 use super::aligned::AlignedBuffer;
-use super::files::{Access, FileError, Files, remove};
+use super::files::{Access, FileError, Files, numbered, remove};
 use super::frames::Frames;
 use super::index::{Index, Shared};
 use super::inline::InlineJournal;
@@ -118,8 +118,9 @@ impl<F: Files> ShardStore<F> {
         self.files.read_at(&file, offset, &mut block)?;
         let Ok(head) = SegmentHeader::decode(&head) else { return Ok(false) };
         let (end, cut) = (offset + BLOCK_BYTES as u64, encode_end(head.salt, n));
-        let paths = (segno + 1..).map(|later| segment_path(&self.directory, later));
-        let later: Vec<PathBuf> = paths.take_while(|path| self.files.exists(path)).collect();
+        // A power cut may have kept a segment's name and lost that of the one before it.
+        let segments = numbered(&self.files, &self.directory, "rpj")?.into_iter();
+        let later: Vec<_> = segments.filter(|(number, _)| *number > segno).collect();
         if later.is_empty() && block == cut && self.files.len(&file)? == end {
             return Ok(false);
         }
@@ -130,7 +131,7 @@ impl<F: Files> ShardStore<F> {
             "group {n} is {fault}, and later ones were written: the journal ends before it"
         );
         // The newest first: at any time the rest is a journal.
-        for path in later.iter().rev() {
+        for (_, path) in later.iter().rev() {
             remove(&self.files, path)?;
         }
         // Treats it like an unfinished write, as at startup.
