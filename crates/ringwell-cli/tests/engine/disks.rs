@@ -58,7 +58,8 @@ impl Powered {
     /// Starts a node without data. Returns whether it or the checker found that something was lost.
     fn has_lost(&mut self) -> bool {
         let _ = fs::remove_dir_all(self.trial.site.data());
-        let server = match Server::try_start(self.trial.serve()) {
+        // Servers that have lost their state may not answer again: the process waits for a minute.
+        let server = match Server::try_start_within(self.trial.serve(), Duration::from_secs(150)) {
             Ok(server) => server,
             Err(refused) => {
                 println!("the start is refused: {}", refused.log);

@@ -50,11 +50,19 @@ struct Log {
 impl Server {
     /// Starts `command`, which is `serve` or `demo` on a port of 127.0.0.1 that the system chooses,
     /// with logs in JSON; returns when it serves.
-    pub(crate) fn try_start(mut command: Command) -> Result<Self, Refused> {
+    pub(crate) fn try_start(command: Command) -> Result<Self, Refused> {
+        Self::try_start_within(command, PATIENCE)
+    }
+
+    /// The same, for a start that may wait longer for others.
+    pub(crate) fn try_start_within(
+        mut command: Command,
+        patience: Duration,
+    ) -> Result<Self, Refused> {
         command.stdout(Stdio::null()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let (mut log, addresses) = Log::follow(child.stderr.take().unwrap());
-        match addresses.recv_timeout(PATIENCE) {
+        match addresses.recv_timeout(patience) {
             Ok(address) => Ok(Self { child, address, log }),
             Err(RecvTimeoutError::Disconnected) => {
                 let code = child.wait().unwrap().code();
@@ -63,7 +71,7 @@ impl Server {
             Err(RecvTimeoutError::Timeout) => {
                 child.kill().unwrap();
                 child.wait().unwrap();
-                panic!("the server was not ready after {PATIENCE:?}:\n{}", log.end());
+                panic!("the server was not ready after {patience:?}:\n{}", log.end());
             }
         }
     }

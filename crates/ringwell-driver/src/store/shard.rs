@@ -118,7 +118,7 @@ impl<F: Files> ShardStore<F> {
         self.files.read_at(&file, offset, &mut block)?;
         let Ok(head) = SegmentHeader::decode(&head) else { return Ok(false) };
         let (end, cut) = (offset + BLOCK_BYTES as u64, encode_end(head.salt, n));
-        // A power cut may have kept a segment's name and lost that of the one before it.
+        // Their numbers may have a gap.
         let segments = numbered(&self.files, &self.directory, "rpj")?.into_iter();
         let later: Vec<_> = segments.filter(|(number, _)| *number > segno).collect();
         if later.is_empty() && block == cut && self.files.len(&file)? == end {
