@@ -13,7 +13,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use ringwell_directory::{Database, Overrides, load};
-use ringwell_node::disk::create_directory;
+use ringwell_node::disk::{create_directory, replaced_journal};
 use ringwell_store::{StoreError, check_sqlite, copy_sqlite, file_exists};
 use serde::{Deserialize, Serialize};
 
@@ -205,6 +205,13 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     let Sources { data, databases } = sources;
     let taken_at = jiff::Timestamp::now().to_string();
     let shards = shards(data)?;
+    if let Some(shard) = replaced_journal(data)? {
+        bail!(
+            "the journal of shard {shard} is missing in {}: the backup would not have its \
+                allocations. Bring it back (`ringwell doctor` says more)",
+            data.display()
+        );
+    }
     for shard in &shards {
         copy_shard(&data.join("journal").join(shard), &to.join("journal").join(shard))?;
     }
@@ -215,7 +222,7 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     for (name, database) in DATABASES.into_iter().zip(databases) {
         // The call log exists once a server has recorded calls.
         if let Some(Database::File(path)) = database
-            && (name != calls::FILE || is_there(path)?)
+            && (file_exists(path)? || name != calls::FILE)
         {
             let copied = runtime.block_on(copy_sqlite(path, &to.join(name)));
             copied.map_err(|error| match error {
@@ -240,15 +247,6 @@ fn copy_small(from: &Path, to: &Path) -> anyhow::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
         copied => copied.with_context(|| format!("cannot copy {shown}")),
     }
-}
-
-/// Whether a database's file exists.
-fn is_there(path: &Path) -> anyhow::Result<bool> {
-    let shown = path.display();
-    let is_there = file_exists(path)?;
-    let is_link = !is_there && fs::symlink_metadata(path).is_ok();
-    ensure!(!is_link, "{shown} is a link to a missing file: mount its volume");
-    Ok(is_there)
 }
 
 /// The directories of shards.

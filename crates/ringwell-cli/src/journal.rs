@@ -113,7 +113,8 @@ fn numbered_directories(parent: &Path) -> anyhow::Result<Vec<PathBuf>> {
     for entry in fs::read_dir(parent).with_context(cannot_list)? {
         let path = entry.with_context(cannot_list)?.path();
         let name = path.file_name().and_then(|name| name.to_str());
-        if path.is_dir() && name.is_some_and(|name| name.parse::<u32>().is_ok()) {
+        if name.is_some_and(|name| name.parse::<u32>().is_ok()) {
+            ensure!(path.is_dir(), "{} is not a directory: move it away", path.display());
             found.push(path);
         }
     }

@@ -46,7 +46,7 @@ use history::{Event, doubles};
 use ringwell_core::PoolId;
 use ringwell_directory::Placement;
 use serde_json::Value;
-use support::batch::{self, Ask, BULK, Row, attribution, release};
+use support::batch::{self, Ask, BULK, Row, attribution, holder, release};
 use support::client::Client;
 use support::server::Server;
 use support::site::{Pool, Site, TOKEN};

@@ -249,6 +249,40 @@ fn a_lost_journal_of_a_former_shard_holds_all_pools_once() {
     assert_eq!(overflow(&server, &site), 0);
 }
 
+/// The number was another shard's before: the journal that is left has only the visitor before.
+#[test]
+fn of_a_missing_journal_no_earlier_visitor_is_named() {
+    let lifetime = Duration::from_secs(1);
+    let pools = (1..9).map(|id| Pool::new(id, 1, lifetime)).collect();
+    let site = Site::new(pools, "shards = 2");
+    let mut seen = Vec::new();
+    for shards in ["1", "2"] {
+        let server = Server::start(site.serve(&["--shards", shards]));
+        let mut client = server.client();
+        seen = site.pools.iter().map(|pool| batch::one(&mut client, pool, shards).number).collect();
+        std::thread::sleep(2 * lifetime);
+        server.stop();
+    }
+    let now = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap().as_millis();
+    let outcomes = |server: &Server| -> Vec<String> {
+        let look_up = |number: &u64| {
+            let at = u64::try_from(now).unwrap() - 300;
+            let found = batch::attribution(&mut server.client(), *number, at).unwrap();
+            found["outcome"].as_str().unwrap().to_owned()
+        };
+        seen.iter().map(look_up).collect()
+    };
+    std::fs::remove_dir_all(site.data().join("journal/1")).unwrap();
+    let copy = site.config().with_file_name("copy");
+    let mut backup = ringwell(&["backup", "--data", site.data().to_str().unwrap(), "--to"]);
+    let refused = backup.arg(&copy).output().unwrap();
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(!refused.status.success() && said.contains("journal of shard 1 is missing"), "{said}");
+    let server = Server::start(site.serve(&[]));
+    assert!(server.log().contains("another journal of this shard"), "{}", server.log());
+    assert_eq!(outcomes(&server), vec!["not_kept"; seen.len()]);
+}
+
 /// It lacks the answers that were given while it was away.
 #[test]
 fn a_journal_that_is_brought_back_later_holds_all_pools_again() {

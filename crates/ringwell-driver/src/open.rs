@@ -256,7 +256,7 @@ pub fn begin<F: Files>(
     // than all known ones.
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
     let journals = reads.iter().filter_map(Read::journal).collect();
-    let missing = missing(&reads, (recorded_until, clocks.wall(now)));
+    let missing = missing(&reads, copied, (recorded_until, clocks.wall(now)));
     let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
     let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;
     let mut begun = Begun {
@@ -299,9 +299,22 @@ pub fn begin<F: Files>(
 
 /// The periods of which answered allocations may be missing; `newest` is the one that ends with this
 /// start.
-fn missing<F: Files>(reads: &[Read<F>], newest: (Millis, Millis)) -> Vec<(Millis, Millis)> {
+fn missing<F: Files>(
+    reads: &[Read<F>],
+    copied: Option<Copied>,
+    newest: (Millis, Millis),
+) -> Vec<(Millis, Millis)> {
     let oldest = reads.iter().filter_map(|read| read.unknown_before).max();
     let is_in_doubt = reads.iter().any(|read| read.is_in_doubt);
+    // Of a journal that is gone, nothing is known from its beginning on.
+    let is_gone = match copied {
+        Some(Copied::Replaced(shard)) => {
+            reads.iter().find(|read| read.shard == shard).is_none_or(Read::is_new)
+        }
+        Some(_) => false,
+        None => reads.iter().any(|read| read.is_in_doubt && read.is_new()),
+    };
+    let newest = if is_gone { (Millis::ZERO, newest.1) } else { newest };
     let oldest = oldest.map(|until| (Millis::ZERO, until));
     oldest.into_iter().chain(is_in_doubt.then_some(newest)).collect()
 }

@@ -369,7 +369,7 @@ impl Stream {
         }
         tracing::error!(
             stream = self.name,
-            message = n,
+            place = n,
             "a server of the journal has lost a message: asking another one. Check its disk"
         );
         let mut found = None;

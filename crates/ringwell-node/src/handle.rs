@@ -254,6 +254,21 @@ impl Handle {
             .await
     }
 
+    /// The newest allocation that a shard knows of a number: its time, as in
+    /// [`Self::release`]; zero if it knows none.
+    ///
+    /// # Errors
+    /// [`AskError`]
+    pub async fn newest_in(&self, shard: u16, number: PromoNumber) -> Result<Millis, AskError> {
+        let at = Moment::Wall(Millis(u64::MAX));
+        let past = self
+            .ask(shard, |reply| Message::Attribution { number, at, keep_alives: false, reply })
+            .await?
+            .map_err(|_| AskError::Stopped)?;
+        let newest = past.held.map(|held| held.allocated_at).or(past.later);
+        Ok(newest.unwrap_or_default())
+    }
+
     async fn ask<T>(
         &self,
         shard: u16,

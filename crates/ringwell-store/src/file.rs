@@ -57,8 +57,8 @@ pub enum FileFault {
     },
     /// A file that SQLite keeps beside it cannot be used.
     #[error(
-        "cannot open {}: {error}. SQLite needs this file for the database beside it: let the \
-            server's account write it (`chown`), and do not delete it",
+        "cannot open {}: {error}. It belongs to the database beside it: let the server's account \
+            write it (`chown`), and do not delete it; move away what is no file",
         .path.display()
     )]
     Side {
@@ -198,7 +198,13 @@ fn was_used(path: &Path) -> bool {
 pub fn file_exists(path: &Path) -> io::Result<bool> {
     let shown = path.display();
     match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            if fs::symlink_metadata(path).is_err() {
+                return Ok(false);
+            }
+            let text = format!("{shown} is a link to a missing file: mount its volume");
+            Err(io::Error::other(text))
+        }
         Err(error) => Err(io::Error::new(error.kind(), format!("cannot read {shown}: {error}"))),
         Ok(found) if found.is_file() => Ok(true),
         Ok(_) => Err(io::Error::other(format!("{shown} is not a file: move it away"))),
@@ -214,7 +220,10 @@ pub fn file_exists(path: &Path) -> io::Result<bool> {
 pub fn examine(path: &Path) -> Result<(), FileFault> {
     let unreadable = |error| FileFault::Unreadable { path: path.to_owned(), error };
     let length = match fs::metadata(path) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            examine_link(path).map_err(unreadable)?;
+            return examine_side_files(path);
+        }
         Err(error) => return Err(unreadable(error)),
         Ok(found) if !found.is_file() => return Err(FileFault::NotAFile(path.to_owned())),
         Ok(found) => found.len(),
@@ -255,15 +264,33 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
 }
 
 pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
-    for side in [wal_of(path), beside(path, "-shm")] {
-        let opened = match fs::metadata(&side) {
+    for side in ["-wal", "-shm", "-journal", ".lock"].map(|ending| beside(path, ending)) {
+        let opened = match fs::symlink_metadata(&side) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            Ok(found) if !found.is_file() => Err(io::Error::other("it is not a file")),
-            _ => OpenOptions::new().read(true).write(true).open(&side),
+            // SQLite follows no links to its files.
+            Ok(found) if !found.is_file() && side != lock_of(path) => {
+                Err(io::Error::other("it is not a file"))
+            }
+            _ => file_exists(&side)
+                .and_then(|_| OpenOptions::new().read(true).write(true).open(&side)),
         };
         opened.map_err(|error| FileFault::Side { path: side, error })?;
     }
     Ok(())
+}
+
+/// A link to a file that is still to be made needs its directory.
+fn examine_link(path: &Path) -> io::Result<()> {
+    let Ok(target) = fs::read_link(path) else { return Ok(()) };
+    let target = path.parent().unwrap_or(Path::new("")).join(target);
+    if target.parent().is_some_and(Path::is_dir) {
+        return Ok(());
+    }
+    let text = format!(
+        "it is a link to {}, whose directory is missing: mount its volume",
+        target.display()
+    );
+    Err(io::Error::other(text))
 }
 
 /// Whether changes are in the log beside the file.

@@ -47,7 +47,12 @@ pub(crate) async fn post(
             "the number is in no ring pool's rotation",
         ));
     };
-    let mut released = release(&node, owner.shard(), number, allocated_at).await?;
+    let meant = match allocated_at {
+        // A request that a network delays must not end the lockout of the next visitor.
+        None => Some(node.newest_in(owner.shard(), number).await.map_err(unanswered)?),
+        Some(at) => Some(at),
+    };
+    let mut released = release(&node, owner.shard(), number, meant).await?;
     if let Some(wall) = allocated_at.filter(|_| !released) {
         // Look-ups return times of the wall clock; the shard's time may differ.
         let at = newest_at(&node, number, wall).await?.filter(|at| *at != wall);
@@ -65,11 +70,19 @@ async fn release(
     allocated_at: Option<Millis>,
 ) -> Result<bool, Problem> {
     match node.release(shard, number, allocated_at).await {
-        Err(AskError::Busy) => Err(Problem::unavailable("the shard is busy; try again")),
         Ok(Ok(released)) => Ok(released),
-        Ok(Err(_)) | Err(AskError::Stopped) => Err(Problem::unavailable(
-            "the number's shard did not carry it out: its journal accepts no writes, or its \
-                node cannot be reached; /readyz and /v1/shards show the reason",
-        )),
+        Ok(Err(_)) => Err(unanswered(AskError::Stopped)),
+        Err(error) => Err(unanswered(error)),
     }
+}
+
+fn unanswered(error: AskError) -> Problem {
+    Problem::unavailable(match error {
+        AskError::Busy => "the shard is busy; try again",
+        AskError::Stopped => {
+            "the number's shard has not confirmed it: its journal accepts no writes, or its node \
+                cannot be reached; /readyz and /v1/shards show the reason. It may still end the \
+                lockout of the present visitor, and of no later one"
+        }
+    })
 }

@@ -207,14 +207,30 @@ impl Backlog {
         lines
     }
 
+    /// Whether the file was removed although it had changes that are not stored. They must be
+    /// kept again.
+    ///
+    /// # Errors
+    /// If something else is in its place.
+    pub(super) fn is_lost(&mut self) -> io::Result<bool> {
+        let is_lost = self.count > 0 && !file_exists(&self.path)?;
+        if is_lost {
+            self.count = 0;
+        }
+        Ok(is_lost)
+    }
+
     /// Notes that so many of its changes are stored. The file is removed with the last one.
     ///
     /// # Errors
     /// If it cannot be removed: its changes are applied again, without effect.
     pub(super) fn stored(&mut self, count: usize) -> io::Result<()> {
-        assert!(count <= self.count, "more changes are stored than were kept");
-        self.count -= count;
-        if count > 0 && self.count == 0 { fs::remove_file(&self.path) } else { Ok(()) }
+        // A file that was removed had changes that have not been kept again.
+        self.count = self.count.saturating_sub(count);
+        if count > 0 && self.count == 0 && file_exists(&self.path)? {
+            fs::remove_file(&self.path)?;
+        }
+        Ok(())
     }
 }
 

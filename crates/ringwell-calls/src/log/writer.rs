@@ -326,6 +326,7 @@ impl Run {
     /// Writes the changes that are in memory only to the file, and answers their submitters if
     /// `answers`.
     async fn keep(&mut self, answers: bool) {
+        self.keep_lost_again().await;
         let new: Vec<&Job> = self.held.iter().filter(|job| !job.is_kept).collect();
         let (lines, count) = (Backlog::lines(new.iter().map(|job| &job.change)), new.len());
         if count > 0 && self.keep_lines(lines, count).await {
@@ -338,6 +339,24 @@ impl Run {
             // A submitter that has gone needs no answer.
             let _ = job.kept.take().map(|kept| kept.send(()));
         }
+    }
+
+    /// If somebody has removed the file, its changes are in memory only.
+    async fn keep_lost_again(&mut self) {
+        if !matches!(self.with_backlog(Backlog::is_lost).await, Some(Ok(true))) {
+            return;
+        }
+        let mut count = 0;
+        for job in self.held.iter_mut().filter(|job| job.is_kept) {
+            job.is_kept = false;
+            count += 1;
+        }
+        self.waiting.send_modify(|waiting| waiting.kept -= count);
+        tracing::error!(
+            reports = count,
+            "the file of reports of calls that wait for the call log was removed: they are written \
+             again. Leave calls-waiting.jsonl in the data directory"
+        );
     }
 
     /// Whether the file has these lines of `count` changes now.

@@ -383,7 +383,7 @@ fn a_backup_and_a_start_name_what_is_no_file() {
     fs::rename(&segment, &kept).unwrap();
     make_fifo(&segment);
     let (succeeded, text) = backup();
-    assert!(!succeeded && text.contains("is not a file"), "{text}");
+    assert!(!succeeded && text.contains("is not a regular file"), "{text}");
     fs::rename(&kept, &segment).unwrap();
     let lock = site.data().join("calls.sqlite.lock");
     fs::remove_file(&lock).unwrap();
@@ -405,6 +405,8 @@ fn doctor_names_what_is_no_file_like_the_start() {
         "journal-erase.todo",
         "calls.sqlite-wal",
         "calls.sqlite-shm",
+        "calls.sqlite-journal",
+        "calls.sqlite.lock",
         "calls-waiting.jsonl",
     ];
     for path in others.map(|name| data.join(name)).into_iter().chain(spare) {

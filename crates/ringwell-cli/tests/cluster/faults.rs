@@ -199,3 +199,27 @@ fn a_panic_on_another_node_affects_only_its_own_rows() {
     assert_eq!(metrics::sum(&second, "ringwell_panics_total"), 1);
     cluster.ask_until(&mut client, 0, true);
 }
+
+/// A request that waits in the network, or at a node that hangs, must not end the lockout of a later
+/// visitor.
+#[test]
+fn a_release_that_is_answered_503_is_not_carried_out_later() {
+    let cluster = Cluster::quick("5s", 400, HALF_AN_HOUR);
+    let servers = cluster.start_both();
+    let mut client = servers[0].client();
+    cluster.ask_until(&mut client, 0, true);
+    let rows = cluster.ask(&mut client, "visitor");
+    let (_, row) = (1..).zip(&rows).find(|(pool, _)| Cluster::owner(*pool) == 1).unwrap();
+    let before = holder(&mut client, row.number).unwrap();
+    servers[1].signal("STOP");
+    let authorization = format!("Bearer {TOKEN}");
+    let body = format!("{{\"number\":\"{}\"}}", row.number);
+    let headers = [("authorization", authorization.as_str())];
+    let answer = client.post("/v1/releases", &headers, &body).unwrap();
+    servers[1].signal("CONT");
+    assert_eq!(answer.status, 503, "{}", answer.body);
+    cluster.ask_until(&mut client, 0, true);
+    let after = holder(&mut servers[1].client(), row.number).unwrap();
+    assert_eq!(before["locked_until"], after["locked_until"], "{after}");
+    assert!(release(&mut client, row.number), "{after}");
+}

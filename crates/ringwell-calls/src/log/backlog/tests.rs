@@ -108,3 +108,20 @@ fn something_else_in_its_place_is_refused_by_name() {
         assert!(examine_waiting(&path).is_err());
     }
 }
+
+/// By an operator, while the call log is away.
+#[test]
+fn a_file_that_was_removed_is_noticed_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("waiting.jsonl");
+    let (mut backlog, _) = Backlog::open(&path).unwrap();
+    assert!(!backlog.is_lost().unwrap());
+    backlog.keep(b"{}\n", 2).unwrap();
+    assert!(!backlog.is_lost().unwrap());
+    fs::remove_file(&path).unwrap();
+    assert!(backlog.is_lost().unwrap());
+    assert!(!backlog.is_lost().unwrap());
+    backlog.keep(b"{}\n", 2).unwrap();
+    backlog.stored(2).unwrap();
+    assert!(!path.exists());
+}

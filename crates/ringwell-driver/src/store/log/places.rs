@@ -152,7 +152,7 @@ impl<L: Log + Clone> Numbered<L> {
         let shown = first[..first.len().min(SHOWN_BYTES)].escape_ascii();
         tracing::error!(
             shard = self.shard,
-            message = places.start,
+            place = places.start,
             messages = places.end - places.start,
             bytes = first.len(),
             begins = %shown,
