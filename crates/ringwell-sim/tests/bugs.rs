@@ -80,9 +80,9 @@ const COINCIDENCES: &[Coincidence] = &[
     },
     Coincidence {
         bug: Bug::UnreadUnreported,
-        on: &[Kind::Move, Kind::Restored, Kind::CopyBack],
+        on: &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange],
         has_hours: false,
-        from: 64,
+        from: 1_337,
         rules: &["attribution"],
     },
     Coincidence {
@@ -91,6 +91,13 @@ const COINCIDENCES: &[Coincidence] = &[
         has_hours: false,
         from: 536,
         rules: &["attribution", "forgotten", "double", "another answer"],
+    },
+    Coincidence {
+        bug: Bug::ThroughTooEarly,
+        on: &[Kind::CrashAtCall, Kind::SlowDisk, Kind::Power, Kind::Visitor],
+        has_hours: false,
+        from: 107,
+        rules: &["attribution", "forgotten", "refused", "visitor moved"],
     },
     Coincidence {
         bug: Bug::LaterIgnored,
@@ -293,11 +300,6 @@ const CASES: &[Case] = &[
     ),
     (Bug::StaleTake, &[Kind::Move, Kind::FrameDoubled, Kind::FrameDelayed], &["two owners"]),
     (
-        Bug::ThroughTooEarly,
-        &[Kind::Kill, Kind::SlowDisk, Kind::Power],
-        &["attribution", "forgotten", "refused"],
-    ),
-    (
         Bug::LengthenedUnsaved,
         &[Kind::BootClock, Kind::Power, Kind::Kill, Kind::ClockForward, Kind::Hasty],
         &["attribution", "double", "forgotten"],
@@ -312,7 +314,6 @@ const RARE: &[Bug] = &[
     Bug::OldGoesAlong,
     Bug::DropBeforeStored,
     Bug::StaleTake,
-    Bug::ThroughTooEarly,
     Bug::LengthenedUnsaved,
     Bug::AbortUnasked,
 ];
