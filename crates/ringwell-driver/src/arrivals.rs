@@ -126,16 +126,14 @@ pub async fn locked(node: &Node, peers: &Peers, wanted: Wanted) -> Result<Locked
     }
     let longest = |ranges: &Vec<NumberRange>| {
         let of = ranges.iter().flat_map(|range| known.range(range.first()..=range.last()));
-        of.map(|(_, of)| *of).max().unwrap_or_default()
-    };
-    let left = |ranges: &Vec<NumberRange>| {
-        (!ranges.iter().any(is_here)).then_some(longest(ranges).0.max(held))
+        let (left, at) = of.map(|(_, of)| *of).max().unwrap_or_default();
+        ((!ranges.iter().any(is_here)).then_some(left.max(held)), at.0)
     };
     let first = node.shards().next().ok_or("the node has no shard")?;
     let now = now(peers, first).await.ok_or("the shard is stopping")?;
     let earlier = node.lifetimes().earlier(now).0;
-    let allocated_at = pools.iter().map(|ranges| longest(ranges).1.0).collect();
-    Ok(Locked { pools: pools.iter().map(left).collect(), earlier, allocated_at })
+    let (pools, allocated_at) = pools.iter().map(longest).unzip();
+    Ok(Locked { pools, earlier, allocated_at })
 }
 
 /// The time for which lockouts may run that began under lists from before this data, as far as
@@ -174,8 +172,8 @@ pub(crate) async fn now(peers: &Peers, shard: u16) -> Option<Millis> {
     answer.await.ok()
 }
 
-/// Asks these nodes about the numbers of these pools. Nodes that are unreachable are removed from
-/// `nodes` unless that `counts_silent`.
+/// Asks these nodes about the numbers of these pools. If `counts_silent`, an unreachable node may
+/// have handed them out; otherwise it is removed from `nodes`.
 async fn ask_others<P: Platform>(
     platform: &P,
     nodes: &mut Vec<u16>,

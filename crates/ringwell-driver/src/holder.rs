@@ -293,8 +293,8 @@ impl LookUp<'_> {
     }
 }
 
-/// The newest allocation of a number, if its owner's answer shows it. One that has arrived there
-/// since has its record where it was made.
+/// The newest allocation of a number, if its owner's answer shows it. If another shard made it, that
+/// one's answer has the record.
 fn newest_of_owner<'a>(
     of_owner: &'a Past,
     answers: &'a [(u16, Past)],

@@ -260,7 +260,8 @@ impl Handle {
     /// # Errors
     /// [`AskError`]
     pub async fn newest_in(&self, shard: u16, number: PromoNumber) -> Result<Millis, AskError> {
-        let at = Moment::Wall(Millis(u64::MAX));
+        // Lost periods and wrong clocks do not matter for the newest one.
+        let at = Moment::Shard(Millis(u64::MAX));
         let past = self
             .ask(shard, |reply| Message::Attribution { number, at, keep_alives: false, reply })
             .await?

@@ -4,9 +4,12 @@
 //! file beside it that servers lock shows whether one has used it: an empty one is then no new one.
 //! Source: <https://www.sqlite.org/fileformat2.html>, "The Database Header".
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
 
 /// The beginning of each database.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -57,8 +60,7 @@ pub enum FileFault {
     },
     /// A file that SQLite keeps beside it cannot be used.
     #[error(
-        "cannot open {}: {error}. It belongs to the database beside it: let the server's account \
-            write it (`chown`), and do not delete it; move away what is no file",
+        "cannot use {}: {error}. It belongs to the database beside it",
         .path.display()
     )]
     Side {
@@ -263,18 +265,25 @@ pub fn examine(path: &Path) -> Result<(), FileFault> {
     Ok(())
 }
 
+/// Checks the files beside the database, which may be missing. Opens none: the end of any file
+/// descriptor of `-shm` would end the locks that SQLite holds in this process.
 pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
+    let lock = lock_of(path);
     for side in ["-wal", "-shm", "-journal", ".lock"].map(|ending| beside(path, ending)) {
-        let opened = match fs::symlink_metadata(&side) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
-            // SQLite follows no links to its files.
-            Ok(found) if !found.is_file() && side != lock_of(path) => {
-                Err(io::Error::other("it is not a file"))
+        let Ok(found) = fs::symlink_metadata(&side) else { continue };
+        // SQLite follows no links to its files.
+        let is_file = if side == lock { side.is_file() } else { found.is_file() };
+        let fault = match access(&side, Access::READ_OK | Access::WRITE_OK) {
+            _ if !is_file => "it is not a file: move it away".to_owned(),
+            Ok(()) | Err(Errno::NOENT) => continue,
+            Err(error) => {
+                let error = io::Error::from(error);
+                format!(
+                    "{error}: let the server's account write it (`chown`), and do not delete it"
+                )
             }
-            _ => file_exists(&side)
-                .and_then(|_| OpenOptions::new().read(true).write(true).open(&side)),
         };
-        opened.map_err(|error| FileFault::Side { path: side, error })?;
+        return Err(FileFault::Side { path: side, error: io::Error::other(fault) });
     }
     Ok(())
 }

@@ -207,17 +207,14 @@ impl Backlog {
         lines
     }
 
-    /// Whether the file was removed although it had changes that are not stored. They must be
-    /// kept again.
-    ///
-    /// # Errors
-    /// If something else is in its place.
-    pub(super) fn is_lost(&mut self) -> io::Result<bool> {
-        let is_lost = self.count > 0 && !file_exists(&self.path)?;
+    /// Whether the file was removed, or something else is in its place, although it had changes that
+    /// are not stored. They must be kept again.
+    pub(super) fn is_lost(&mut self) -> bool {
+        let is_lost = self.count > 0 && !matches!(file_exists(&self.path), Ok(true));
         if is_lost {
             self.count = 0;
         }
-        Ok(is_lost)
+        is_lost
     }
 
     /// Notes that so many of its changes are stored. The file is removed with the last one.

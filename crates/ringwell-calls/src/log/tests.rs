@@ -221,6 +221,30 @@ async fn a_report_that_must_be_answered_soon_is_kept_before() {
     assert!(is_kept, "none of five");
 }
 
+/// By an operator who cleans up, while the database does not answer.
+#[tokio::test]
+async fn reports_are_kept_again_if_their_file_is_removed() {
+    let (log, folder) = log().await;
+    let writer = writer(&log);
+    let path = folder.path().join("waiting.jsonl");
+    writer.keep_in(&path).unwrap();
+    let other = log.database().write().await.unwrap();
+    let until = Instant::now() + Duration::from_secs(6);
+    let mut report = writer.submit_report(change("CA1", 1, EventKind::Ringing), until).unwrap();
+    (&mut report.kept).await.unwrap();
+    let before = std::fs::read(&path).unwrap();
+    std::fs::remove_file(&path).unwrap();
+    while !std::fs::read(&path).is_ok_and(|again| again == before) {
+        assert!(Instant::now() < until + Duration::from_secs(6), "it is not written again");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(writer.waiting(), Waiting { all: 1, kept: 1 });
+    drop(other);
+    report.applied.await.unwrap();
+    writer.finish().await;
+    assert!(!path.exists(), "it is stored");
+}
+
 #[tokio::test]
 async fn a_result_is_recorded_and_reported_once() {
     let (log, _folder) = log().await;

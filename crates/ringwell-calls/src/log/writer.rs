@@ -341,9 +341,9 @@ impl Run {
         }
     }
 
-    /// If somebody has removed the file, its changes are in memory only.
+    /// If the file was removed, its changes are in memory only, and are written again.
     async fn keep_lost_again(&mut self) {
-        if !matches!(self.with_backlog(Backlog::is_lost).await, Some(Ok(true))) {
+        if self.with_backlog(Backlog::is_lost).await != Some(true) {
             return;
         }
         let mut count = 0;
