@@ -271,12 +271,16 @@ pub(crate) fn examine_side_files(path: &Path) -> Result<(), FileFault> {
     let lock = lock_of(path);
     for side in ["-wal", "-shm", "-journal", ".lock"].map(|ending| beside(path, ending)) {
         let Ok(found) = fs::symlink_metadata(&side) else { continue };
-        // SQLite follows no links to its files.
-        let is_file = if side == lock { side.is_file() } else { found.is_file() };
-        let fault = match access(&side, Access::READ_OK | Access::WRITE_OK) {
-            _ if !is_file => "it is not a file: move it away".to_owned(),
-            Ok(()) | Err(Errno::NOENT) => continue,
-            Err(error) => {
+        let is_file = match file_exists(&side) {
+            _ if found.is_file() => Ok(true),
+            // SQLite follows no links to its files.
+            found if side == lock => found,
+            _ => Err(io::Error::other("it is not a file: move it away")),
+        };
+        let fault = match (is_file, access(&side, Access::READ_OK | Access::WRITE_OK)) {
+            (Err(fault), _) => fault.to_string(),
+            (Ok(_), Ok(()) | Err(Errno::NOENT)) => continue,
+            (Ok(_), Err(error)) => {
                 let error = io::Error::from(error);
                 format!(
                     "{error}: let the server's account write it (`chown`), and do not delete it"

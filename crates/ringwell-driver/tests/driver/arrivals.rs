@@ -161,15 +161,14 @@ async fn comes_back(
     pair: &Pair,
     here: u64,
     there: u64,
-    apart: Duration,
+    apart: u64,
 ) -> (PoolId, PromoNumber, Millis) {
-    let (a, platform) = (&pair.a, &pair.platform);
+    let (a, now) = (&pair.a, pair.a.shard(0).now());
     let (to, from) = two_pools(pair);
     let before = a.node.directory();
     let number = passed_number(&before, from);
-    let now = a.shard(0).now();
     know(a.shard(1), number, now + Millis(here));
-    platform.sleep_until(platform.moment() + apart).await;
+    pair.platform.sleep_until(pair.platform.moment() + Duration::from_millis(apart)).await;
     prepare(pair, Other::Free, number, passed(&before, from, to)).await;
     know(pair.b.shard(2), number, now + Millis(there));
     change_list(pair, a, passed(&before, from, to)).await;
@@ -184,8 +183,8 @@ fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
         let platform = Virtual::default();
         let pair = Pair::new(&platform);
         platform.run(async {
-            let (a, apart) = (&pair.a, Duration::from_millis(100));
-            let (to, number, _) = comes_back(&pair, here, there, apart).await;
+            let a = &pair.a;
+            let (to, number, _) = comes_back(&pair, here, there, 100).await;
             let locked = pair::locked(a.shard(0))[&number];
             assert_eq!(left(a, 0, to), Some(locked.since(a.shard(0).now()).0));
             assert!(a.shard(0).engine.borrow().is_doubted(number));
@@ -202,7 +201,7 @@ fn a_lockout_that_is_known_here_holds_no_pool_and_is_lengthened() {
         let pair = Pair::new(&platform);
         platform.run(async {
             let a = &pair.a;
-            let (to, number, now) = comes_back(&pair, here, there, Duration::ZERO).await;
+            let (to, number, now) = comes_back(&pair, here, there, 0).await;
             assert_eq!(left(a, 0, to), None);
             let locked = pair::locked(a.shard(0))[&number];
             let end = now + Millis(here.max(there));
