@@ -243,7 +243,8 @@ fn a_slow_or_broken_application_only_affects_its_own_rows_and_the_deadline_holds
     let took = begun.elapsed();
     assert!(answer.body.contains(&known.first.to_string()), "{}", answer.body);
     assert!(answer.body.contains("InvalidKey"), "{}", answer.body);
-    assert!(took >= Duration::from_millis(395) && took < Duration::from_millis(580), "{took:?}");
+    // Seven eighths of the deadline.
+    assert!(took >= Duration::from_millis(345) && took < Duration::from_millis(580), "{took:?}");
     // The answer was too late for that batch and is available to the next.
     thread::sleep(Duration::from_millis(500));
     let rows = batch::rows(&ask(&mut client, &[known.clone(), slow.clone()], "second"));

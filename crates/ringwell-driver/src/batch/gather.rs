@@ -23,6 +23,10 @@ use crate::rows::{self, Owner, Planned, RowPlan, is_promise, visitor_id};
 use crate::shard::Shard;
 use crate::watch::{Served, Watch};
 
+/// The part of a batch's time, as a divisor, that must remain when it stops waiting for unknown
+/// pools: to request the rows of those that have arrived, and to send the answer.
+const LEFT_FOR_OTHERS: u32 = 8;
+
 /// Memory for one batch's rows, reused for the next.
 #[derive(Debug, Default)]
 pub struct Job {
@@ -195,10 +199,16 @@ impl<P: Platform> InFlight<P> {
         pools.sort_unstable();
         pools.dedup();
         let answers = pools.into_iter().filter_map(|pool| source.ask(pool));
-        for mut answer in answers.collect::<Vec<_>>() {
-            // Ends when the sender is dropped: nothing is ever sent.
-            while answer.changed().await.is_ok() {}
-        }
+        let answers = answers.collect::<Vec<_>>();
+        let arrived = async {
+            for mut answer in answers {
+                // Ends when the sender is dropped: nothing is ever sent.
+                while answer.changed().await.is_ok() {}
+            }
+        };
+        // If some pools do not arrive, the other rows must not become late.
+        let left = terms.deadline.since(shard.platform.moment());
+        let _ = shard.platform.by(terms.deadline - left / LEFT_FOR_OTHERS, arrived).await;
         self.job().ask_unknown(&shard.directory(), &shard.peers, terms);
     }
 
