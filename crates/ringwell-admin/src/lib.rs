@@ -29,8 +29,9 @@ use axum::extract::{DefaultBodyLimit, Request, State};
 use axum::http::{HeaderValue, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
+use ringwell_config::Site;
 use ringwell_core::Millis;
-use ringwell_directory::{Site, TokenHashes};
+use ringwell_directory::TokenHashes;
 use ringwell_store::{Change, Store, StoreError};
 
 use access::{Door, Visitor};

@@ -4,8 +4,8 @@
 //! have country code 1. Source: docs/spec/directory.md, "Accepted numbers".
 
 use phonenumber::{Mode, PhoneNumber, country};
+use ringwell_config::{Inventory, NumberCheck};
 use ringwell_core::{NumberRange, PromoNumber};
-use ringwell_directory::{Inventory, NumberCheck};
 use ringwell_store::{Change, StoreError};
 
 /// The data covers blocks of a thousand numbers, never single ones: see the tests.

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::pin::Pin;
 
+use ringwell_config::Site;
 use ringwell_core::{Millis, NumberRange, PoolId};
-use ringwell_directory::Site;
 
 /// An answer that arrives later.
 pub type Later<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

@@ -3,7 +3,7 @@
 
 use ringwell_calls::Account;
 use ringwell_calls::provider::{Connect, Instruction, Leg, Refusal, document};
-use ringwell_directory::{CallProvider, UnknownNumber};
+use ringwell_config::{CallProvider, UnknownNumber};
 use serde_json::json;
 
 /// The requests to each provider: a name, and the answer.

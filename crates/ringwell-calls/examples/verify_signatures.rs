@@ -9,8 +9,8 @@ use std::process::ExitCode;
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
 use ringwell_calls::Account;
 use ringwell_calls::provider::{Incoming, verify};
+use ringwell_config::{CallProvider, UnknownNumber};
 use ringwell_core::Millis;
-use ringwell_directory::{CallProvider, UnknownNumber};
 use serde::Deserialize;
 
 #[derive(Deserialize)]

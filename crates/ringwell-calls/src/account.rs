@@ -3,8 +3,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use ringwell_config::{CallAccount, CallProvider, Secret, UnknownNumber};
 use ringwell_core::Throttle;
-use ringwell_directory::{CallAccount, CallProvider, Secret, UnknownNumber};
 
 /// A provider account.
 #[derive(Clone)]

@@ -16,8 +16,8 @@ mod twilio;
 mod vonage;
 
 use axum::http::{HeaderMap, Method};
+use ringwell_config::CallProvider;
 use ringwell_core::Millis;
-use ringwell_directory::CallProvider;
 
 pub use connect::{Connect, Document, Instruction, Refusal};
 pub(crate) use moment::parse as parse_moment;

@@ -4,8 +4,8 @@
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
+use ringwell_config::DestinationRule;
 use ringwell_core::Millis;
-use ringwell_directory::DestinationRule;
 
 use crate::attribution::Serving;
 

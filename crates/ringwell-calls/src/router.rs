@@ -5,8 +5,8 @@
 
 use std::collections::{HashMap, VecDeque};
 
+use ringwell_config::{RoutingSettings, is_call_target};
 use ringwell_core::Millis;
-use ringwell_directory::{RoutingSettings, is_call_target};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::time::Instant;

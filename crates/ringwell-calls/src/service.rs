@@ -17,8 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use ringwell_config::{CallerIds, Calls, RoutingSettings};
 use ringwell_core::Millis;
-use ringwell_directory::{CallerIds, Calls, RoutingSettings};
 use ringwell_store::Repeated;
 use ringwell_trace::{Kind, Parent, Span, TraceId};
 use tokio::sync::{Notify, mpsc};

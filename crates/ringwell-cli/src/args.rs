@@ -8,11 +8,11 @@ use std::time::Duration;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use ringwell_core::Millis;
-use ringwell_directory::{
+use ringwell_config::{
     DEMO_NUMBERS, DEMO_POOLS, Durability, Listen, LogFormat, Overrides, parse_deadline,
     parse_lifetime, parse_shards,
 };
+use ringwell_core::Millis;
 
 use crate::{
     backup, call_log, check, doctor, haproxy, journal, load, plan, pools, restore, shards,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context as _, anyhow, bail, ensure};
-use ringwell_directory::{Database, Overrides, load};
+use ringwell_config::{Database, Overrides, load};
 use ringwell_node::disk::{create_directory, replaced_journal};
 use ringwell_store::{StoreError, check_sqlite, copy_sqlite, file_exists};
 use serde::{Deserialize, Serialize};

@@ -9,7 +9,8 @@ use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use ringwell_directory::{Config, Database, Fault};
+use ringwell_config::{Config, Database};
+use ringwell_directory::Fault;
 use ringwell_store::{FileFault, examine, file_exists, lock_of, place};
 
 use crate::calls;

@@ -20,11 +20,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
+use ringwell_config::{Calls, Config, Listen, Overrides, demo_pools, write_demo_csv};
 use ringwell_core::Millis;
-use ringwell_directory::{
-    Calls, Config, Directory, Listen, Overrides, RingPool, Token, TokenHashes, demo_pools,
-    write_demo_csv,
-};
+use ringwell_directory::{Directory, RingPool, Token, TokenHashes};
 use ringwell_node::disk::{DataLock, LockError};
 use ringwell_node::{Directories, Routes};
 

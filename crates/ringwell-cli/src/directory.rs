@@ -17,8 +17,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
+use ringwell_config::{Config, Database, Site};
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Database, RingPool, Site};
+use ringwell_directory::RingPool;
 use ringwell_node::{RunningNode, step_back};
 use ringwell_store::{Location, Scope, Store, StoreError};
 use tokio::runtime::{Builder, Runtime};

@@ -19,9 +19,10 @@ use std::time::{Duration, SystemTime};
 use hyper::Method;
 use hyper::body::Bytes;
 use ringwell_calls::log::examine_waiting;
-use ringwell_directory::{
-    Config, Database, Directory, Durability, Listen, Overrides, load, parse_shards, secret_files,
+use ringwell_config::{
+    Config, Database, Durability, Listen, Overrides, load, parse_shards, secret_files,
 };
+use ringwell_directory::Directory;
 use ringwell_node::disk::{self, LockError};
 use ringwell_node::warn_of_validity;
 use ringwell_store::{examine, file_exists};

@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use ringwell_directory::{ClusterMap, ClusterNode, Config, Fault, Listen, Overrides, load};
+use ringwell_config::{ClusterMap, ClusterNode, Config, Listen, Overrides, load};
+use ringwell_directory::Fault;
 
 use crate::environment::{cores, variable};
 use crate::print::print;

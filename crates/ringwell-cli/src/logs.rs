@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use anyhow::Context;
-use ringwell_directory::{Log, LogFormat};
+use ringwell_config::{Log, LogFormat};
 use tracing_subscriber::Layer as _;
 use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;

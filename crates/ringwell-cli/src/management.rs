@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::Context;
 use axum::Router;
 use ringwell_admin::{Dashboard, Entrance, Management};
-use ringwell_directory::Config;
+use ringwell_config::Config;
 use ringwell_node::{bodies_bytes, step_back};
 use tokio::runtime::Builder;
 

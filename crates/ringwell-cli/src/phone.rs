@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::{Context, ensure};
 use hyper::{Method, StatusCode};
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use ringwell_directory::CallProvider;
+use ringwell_config::CallProvider;
 use serde_json::Value;
 
 use crate::api_client::{ApiClient, Url};

@@ -11,7 +11,7 @@ use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, bail, ensure};
-use ringwell_directory::Database;
+use ringwell_config::Database;
 use ringwell_node::disk::{OsFiles, ReadLock, create_directory, mark_restored};
 
 use crate::backup::{DATABASES, Sources, sources, verify_copy};

@@ -8,8 +8,9 @@ use std::sync::{Arc, OnceLock};
 
 use anyhow::Context as _;
 use ringwell_admin::{Dashboard, DatabaseTokens, SharedLoads};
+use ringwell_config::{Cluster, Config, Overrides, Site, load};
 use ringwell_core::PoolId;
-use ringwell_directory::{Cluster, Config, Directory, Fault, Overrides, RingPoolKey, Site, load};
+use ringwell_directory::{Directory, Fault, RingPoolKey};
 use ringwell_node::warn_of_validity;
 use ringwell_node::{Directories, Logs, Membership, Routes, disk, order_channel, step_back};
 use signal_hook::consts::SIGHUP;

@@ -16,8 +16,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail, ensure};
+use ringwell_config::{Overrides, load, parse_lifetime};
 use ringwell_core::{Millis, NumberRange, PoolId, PoolSpec, PromoNumber};
-use ringwell_directory::{Overrides, load, parse_lifetime};
 use ringwell_plan::{Callers, Demand, Forecast};
 use serde_json::{Value, json};
 

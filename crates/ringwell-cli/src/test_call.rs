@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use ringwell_calls::digest::{base64, ed25519, from_base64, hex};
 use ringwell_calls::number::called;
-use ringwell_directory::{CallAccount, CallProvider, Config, Overrides, load};
+use ringwell_config::{CallAccount, CallProvider, Config, Overrides, load};
 
 use crate::api_client::Url;
 use crate::environment::{cores, variable};
@@ -55,10 +55,10 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     key: Option<PathBuf>,
     /// Ringing time before the destination answers; if it exceeds the limit, there is no answer
-    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = ringwell_directory::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = ringwell_config::parse_duration)]
     answer_after: Duration,
     /// Duration of the conversation
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = ringwell_directory::parse_duration)]
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = ringwell_config::parse_duration)]
     talk: Duration,
     /// The server's configuration, which has the account, its secret and the address for webhooks
     #[arg(long, value_name = "FILE", env = "RINGWELL_CONFIG")]

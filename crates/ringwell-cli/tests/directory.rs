@@ -22,8 +22,9 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rig::Rig;
+use ringwell_config::demo_pools;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{RingPoolKey, demo_pools};
+use ringwell_directory::RingPoolKey;
 use ringwell_store::{Change, Leave, Location, Scope, Store, StoreError};
 use support::batch::{self, Ask, BULK};
 use support::client::Client;

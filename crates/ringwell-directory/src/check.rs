@@ -11,13 +11,15 @@ use crate::RingPool;
 
 /// A rule between pools that is broken.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct Clash {
+pub struct Clash {
     /// The later of the two pools, as its index in the checked list.
-    pub(crate) pool: usize,
+    pub pool: usize,
     /// The field that breaks the rule.
-    pub(crate) field: &'static str,
-    pub(crate) message: String,
-    pub(crate) hint: &'static str,
+    pub field: &'static str,
+    /// The rule, and how it is broken.
+    pub message: String,
+    /// How to comply.
+    pub hint: &'static str,
 }
 
 /// Consecutive numbers and their pool.
@@ -30,7 +32,8 @@ struct Run {
 }
 
 /// Every rule between `pools` that is broken, in the order of the pools.
-pub(crate) fn clashes<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Clash> {
+#[must_use]
+pub fn clashes<P: Borrow<RingPool>>(pools: &[P]) -> Vec<Clash> {
     let mut found = Vec::new();
     same_ids(pools, &mut found);
     let runs = runs(pools);

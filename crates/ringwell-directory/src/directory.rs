@@ -81,7 +81,10 @@ impl Directory {
     }
 
     /// Like [`Directory::with_placement`], for pools that have been checked against each other.
-    pub(crate) fn build(
+    ///
+    /// # Errors
+    /// If there are more than [`Self::POOLS_MAX`].
+    pub fn build(
         version: u64,
         mut pools: Vec<Arc<RingPool>>,
         placement: Placement,
@@ -344,7 +347,10 @@ fn all_tables(tables: Vec<Arc<PoolTable>>) -> Tables {
 }
 
 /// Like [`Placement::even`], with a fault for an invalid count of shards.
-pub(crate) fn even(shards: u16) -> Result<Placement, Vec<Fault>> {
+///
+/// # Errors
+/// If there is no such count.
+pub fn even(shards: u16) -> Result<Placement, Vec<Fault>> {
     let fault = || Fault {
         field: "shards".to_owned(),
         message: format!("must be 1 to {SHARDS_MAX}, is {shards}"),

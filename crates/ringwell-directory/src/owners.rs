@@ -7,8 +7,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::Placement;
 use crate::placement::BUCKETS;
-use crate::{ClusterMap, Placement};
 
 /// A report with more moves of a bucket than this is false: counts from other nodes must leave room
 /// for more.
@@ -69,11 +69,11 @@ impl TryFrom<Plain> for Owners {
 }
 
 impl Owners {
-    /// The state of the cluster file, before any move.
+    /// The state of a cluster file of this version, before any move.
     #[must_use]
-    pub fn of_map(map: &ClusterMap) -> Self {
-        let of = |bucket| Owner { moves: 0, shard: map.placement().of_bucket(bucket) };
-        Self { version: map.version(), of: (0..BUCKETS).map(of).collect(), shards: map.shards() }
+    pub fn at_first(version: u64, placement: &Placement) -> Self {
+        let of = |bucket| Owner { moves: 0, shard: placement.of_bucket(bucket) };
+        Self { version, of: (0..BUCKETS).map(of).collect(), shards: placement.shards() }
     }
 
     /// The version of the cluster file that the moves started from.

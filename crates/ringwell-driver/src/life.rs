@@ -28,7 +28,7 @@ pub fn place(
     membership: Option<&Membership>,
 ) -> Result<(Directory, Option<Owners>), FileError> {
     let Some(membership) = membership else { return Ok((directory, None)) };
-    let by_file = Owners::of_map(membership.cluster().map());
+    let by_file = membership.cluster().map().owners();
     let served = ServedMap::read(files, data)?.and_then(|served| served.owners);
     let is_of_file = |served: &Owners| {
         let is_version = served.version() == by_file.version() || planted(Bug::StaleMap);

@@ -98,8 +98,9 @@ pub fn longest_shortened(before: &Directory, next: &Directory) -> Millis {
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
 
+    use ringwell_config::demo_pools;
     use ringwell_core::{NumberRange, PoolId};
-    use ringwell_directory::{PoolFields, demo_pools};
+    use ringwell_directory::PoolFields;
 
     use super::*;
 

@@ -1,6 +1,6 @@
 //! This process's membership in a cluster: its own shards, and the links to the others.
 
-use ringwell_directory::{Cluster, ClusterNode, Listen};
+use ringwell_config::{Cluster, ClusterNode, Listen};
 
 /// A node of a cluster. Without one, this process has all shards.
 #[derive(Clone, Debug)]

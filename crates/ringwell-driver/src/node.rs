@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
+use ringwell_config::Config;
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHolds, Config, Directory, Owners};
+use ringwell_directory::{BucketHolds, Directory, Owners};
 use ringwell_journal::{Durability, Noted};
 use ringwell_wire::Limits;
 use tokio::sync::Notify;

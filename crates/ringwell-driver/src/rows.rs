@@ -6,8 +6,9 @@
 
 use std::time::Duration;
 
+use ringwell_config::Config;
 use ringwell_core::{Millis, PoolId, PoolSpec, PromoNumber, VisitorId};
-use ringwell_directory::{Config, Directory, RingPool};
+use ringwell_directory::{Directory, RingPool};
 use ringwell_engine::{Ask, Engine, Outcome, Refusal, RowKey, lockout};
 use ringwell_wire::{Limits, RequestError, ResponseRow, Row, RowError, Tracking};
 

@@ -6,7 +6,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ringwell_directory::{Config, Directory, Fault, Overrides, load, pool_from_json};
+use ringwell_config::{Config, Overrides, load, pool_from_json};
+use ringwell_directory::{Directory, Fault};
 use ringwell_journal::Durability;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -70,9 +71,9 @@ impl Options {
         };
         config.journal.segment_bytes = config.journal.segment_bytes.min(SEGMENT_BYTES_MAX);
         let durability = match config.durability {
-            ringwell_directory::Durability::Disk => Durability::Disk,
-            ringwell_directory::Durability::Os => Durability::Os,
-            ringwell_directory::Durability::Memory => Durability::Memory,
+            ringwell_config::Durability::Disk => Durability::Disk,
+            ringwell_config::Durability::Os => Durability::Os,
+            ringwell_config::Durability::Memory => Durability::Memory,
         };
         refuse_unsupported(&config, durability)?;
         Ok(Self { config, directory, durability })

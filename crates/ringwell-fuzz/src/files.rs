@@ -3,8 +3,9 @@
 use std::cell::RefCell;
 use std::path::PathBuf;
 
+use ringwell_config::{Cluster, ClusterMap, Config, Overrides, load};
 use ringwell_core::NumberRange;
-use ringwell_directory::{Cluster, ClusterMap, Config, Directory, Fault, Overrides, load};
+use ringwell_directory::{Directory, Fault};
 use tempfile::TempDir;
 
 thread_local! {

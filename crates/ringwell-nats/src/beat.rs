@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use async_nats::Client;
 use futures_util::StreamExt;
+use ringwell_config::Replicated;
 use ringwell_core::Millis;
-use ringwell_directory::Replicated;
 use ringwell_driver::Moment;
 use ringwell_driver::store::{APART, BEAT_EVERY, Beat, Heard, Sign, Silence};
 use tokio::time::{Instant, sleep, timeout};

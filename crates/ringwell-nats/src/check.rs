@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_nats::Client;
 use jiff::Timestamp;
-use ringwell_directory::Replicated;
+use ringwell_config::Replicated;
 use ringwell_journal::MESSAGE_BYTES_MAX;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::{Client, ConnectOptions};
-use ringwell_directory::Replicated;
+use ringwell_config::Replicated;
 
 use crate::error::{NatsError, unreached};
 

@@ -1,6 +1,6 @@
 //! The reason why the servers cannot keep journals.
 
-use ringwell_directory::Replicated;
+use ringwell_config::Replicated;
 use serde_json::Value;
 
 /// The servers that were tested: this minor version, from this patch on.

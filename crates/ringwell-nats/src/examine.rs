@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use async_nats::Client;
-use ringwell_directory::Replicated;
+use ringwell_config::Replicated;
 use tokio::runtime::{Builder, Handle};
 
 use crate::check::{self, servers as check_servers};

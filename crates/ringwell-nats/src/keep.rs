@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use ringwell_directory::Replicated;
+use ringwell_config::Replicated;
 use ringwell_driver::store::{KeptNotes, LogEnd, LogNotes, Unreached};
 use tokio::time::sleep;
 

@@ -28,7 +28,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use async_nats::Client;
-use ringwell_directory::Replicated;
+use ringwell_config::Replicated;
 use ringwell_driver::store::{
     Beat, FoundLog, Heard, KeptNotes, LogNotes, Logs, SharedLog, Shelf, Sign,
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use async_nats::{Client, Request};
-use ringwell_directory::Replicated;
+use ringwell_config::Replicated;
 use serde::Deserialize;
 use serde_json::Value;
 

@@ -13,7 +13,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
-use ringwell_directory::Replicated;
+use ringwell_config::Replicated;
 use ringwell_driver::store::{LogNotes, NotAppended, SharedLog, Unreached, Waiting};
 use ringwell_journal::decode_message;
 use serde::Deserialize;

@@ -15,8 +15,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use ringwell_config::Application as Settings;
 use ringwell_core::{PoolId, Throttle};
-use ringwell_directory::Application as Settings;
 use ringwell_driver::node::Node;
 use ringwell_driver::queue::Peers;
 use ringwell_driver::shard::PoolSource;

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Mutex;
 use std::thread;
 
-use ringwell_directory::{Config, Durability};
+use ringwell_config::{Config, Durability};
 
 use crate::ServeError;
 use crate::listen::Listeners;

@@ -6,7 +6,7 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 
-use ringwell_directory::Listen;
+use ringwell_config::Listen;
 use socket2::{Domain, Protocol, SockAddr, Socket, Type};
 
 /// The maximum number of connections that the kernel may queue before it refuses more.

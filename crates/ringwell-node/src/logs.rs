@@ -5,7 +5,8 @@ use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ringwell_directory::{Config, Directory};
+use ringwell_config::Config;
+use ringwell_directory::Directory;
 use ringwell_driver::Platform;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{JournalState, Node, Phase};

@@ -1,6 +1,6 @@
 //! This process's place in a cluster, with the certificates of its links.
 
-use ringwell_directory::{Cluster, ClusterNode};
+use ringwell_config::{Cluster, ClusterNode};
 use ringwell_driver::membership;
 
 use crate::link::tls::{Tls, TlsError};

@@ -6,7 +6,7 @@
 
 use hyper::header::{self, HeaderMap, HeaderValue};
 use hyper::{Response, StatusCode};
-use ringwell_directory::Api;
+use ringwell_config::Api;
 use ringwell_wire::{RequestError, Route};
 
 use crate::http::{AnswerBody, values};

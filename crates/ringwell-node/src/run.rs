@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use ringwell_directory::{Config, Directory, Fault, Owners, Site};
+use ringwell_config::{Config, Site};
+use ringwell_directory::{Directory, Fault, Owners};
 use ringwell_engine::Engine;
 use ringwell_journal::Durability;
 use tokio::runtime::{Builder, Runtime};
@@ -108,9 +109,9 @@ pub fn serve(
     on_ready: OnReady,
 ) -> Result<(), ServeError> {
     let durability = match config.durability {
-        ringwell_directory::Durability::Disk => Durability::Disk,
-        ringwell_directory::Durability::Os => Durability::Os,
-        ringwell_directory::Durability::Memory => Durability::Memory,
+        ringwell_config::Durability::Disk => Durability::Disk,
+        ringwell_config::Durability::Os => Durability::Os,
+        ringwell_config::Durability::Memory => Durability::Memory,
     };
     let member = membership.as_ref().map(|membership| &membership.member);
     let (directory, owners) = life::place(&OsFiles, &config.data, directory, member)?;

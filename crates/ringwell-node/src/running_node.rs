@@ -5,8 +5,9 @@
 
 use std::sync::Arc;
 
+use ringwell_config::Site;
 use ringwell_core::{Millis, NumberRange, PoolId};
-use ringwell_directory::{RingPool, Site};
+use ringwell_directory::RingPool;
 use tokio::sync::{mpsc, oneshot};
 
 use ringwell_driver::Platform;

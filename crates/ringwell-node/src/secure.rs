@@ -4,7 +4,7 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use ringwell_directory::ClientTls;
+use ringwell_config::ClientTls;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::client::WebPkiServerVerifier;
 use tokio_rustls::rustls::client::danger::ServerCertVerifier as _;

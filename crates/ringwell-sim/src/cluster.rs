@@ -4,11 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
 
+use ringwell_config::{Cluster as ClusterFile, ClusterMap, ClusterNode, Listen, Secret};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{
-    BUCKETS, Cluster as ClusterFile, ClusterMap, ClusterNode, Directory, Listen, Owners,
-    PoolFields, RingPool, RingPoolKey, Secret, bucket,
-};
+use ringwell_directory::{BUCKETS, Directory, Owners, PoolFields, RingPool, RingPoolKey, bucket};
 use ringwell_driver::membership::Membership;
 
 use crate::model::PoolRule;

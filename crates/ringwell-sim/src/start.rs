@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_config::Config;
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Directory, bucket};
+use ringwell_directory::{Directory, bucket};
 use ringwell_driver::Bug;
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::node::{Node as Process, Phase};

@@ -3,8 +3,8 @@
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use ringwell_config::{DEMO_LIFETIME, demo_pools};
 use ringwell_core::Millis;
-use ringwell_directory::{DEMO_LIFETIME, demo_pools};
 use ringwell_store::{Location, Scope, Store};
 
 #[tokio::main(flavor = "current_thread")]

@@ -7,8 +7,9 @@
 
 use std::collections::BTreeSet;
 
+use ringwell_config::Inventory;
 use ringwell_core::{Millis, NumberRange, PoolId};
-use ringwell_directory::{Inventory, RingPoolKey};
+use ringwell_directory::RingPoolKey;
 use serde_json::{Value, json};
 use sqlx::{Any, AnyConnection, Row, Transaction};
 

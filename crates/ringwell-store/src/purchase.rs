@@ -8,8 +8,8 @@
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use ringwell_config::Buying;
 use ringwell_core::{NumberRange, PromoNumber};
-use ringwell_directory::Buying;
 use serde_json::json;
 use sqlx::Row;
 

@@ -3,7 +3,7 @@
 //! Owns their rows. A site may name a pool that does not exist: its row then overflows, and pages
 //! keep their own number. Source: docs/spec/site.md.
 
-use ringwell_directory::{Site, SiteText};
+use ringwell_config::{Site, SiteText};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;

@@ -6,8 +6,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::{Stream, TryStreamExt};
+use ringwell_config::{Inventory, Site};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Inventory, RingPool, Site};
+use ringwell_directory::RingPool;
 use serde_json::Value;
 use sqlx::any::AnyRow;
 use sqlx::{AnyConnection, Row};

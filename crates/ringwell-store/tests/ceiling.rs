@@ -6,8 +6,9 @@
 mod rig;
 
 use rig::Rig;
+use ringwell_config::Inventory;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Inventory, RingPoolKey};
+use ringwell_directory::RingPoolKey;
 use ringwell_store::{
     Growth, Leave, Network, Placed, PoolSettings, Refusal, Scope, Store, StoreError,
 };

@@ -10,8 +10,9 @@ mod ids;
 mod overflow;
 
 use rig::Rig;
+use ringwell_config::demo_pools;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{PoolFields, RingPool, RingPoolKey, demo_pools};
+use ringwell_directory::{PoolFields, RingPool, RingPoolKey};
 use ringwell_store::{
     Change, Leave, Location, NumberState, Placed, PoolSettings, PoolSize, Refusal, Role, Scope,
     Store, StoreError,

@@ -8,10 +8,9 @@ mod rig;
 use std::sync::Arc;
 
 use rig::Rig;
+use ringwell_config::Inventory;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{
-    AreaCode, Inventory, Place, Places, Point, RingPoolKey, StateCode, ZipCode,
-};
+use ringwell_directory::{AreaCode, Place, Places, Point, RingPoolKey, StateCode, ZipCode};
 use ringwell_store::{PoolSettings, Resized, Scope, Store};
 use serde_json::{Value, json};
 

@@ -9,8 +9,9 @@ use std::fs;
 use std::path::PathBuf;
 
 use rig::Rig;
+use ringwell_config::{Buying, Inventory};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Buying, Inventory, RingPoolKey};
+use ringwell_directory::RingPoolKey;
 use ringwell_store::{
     FileProvider, Offer, PoolSettings, Provider, Purchase, Refusal, Scope, Store, StoreError,
 };

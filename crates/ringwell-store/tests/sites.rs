@@ -6,8 +6,8 @@
 mod rig;
 
 use rig::Rig;
+use ringwell_config::{Site, SiteText, SwapText};
 use ringwell_core::Millis;
-use ringwell_directory::{Site, SiteText, SwapText};
 use ringwell_store::{Refusal, Store, StoreError};
 
 const NOW: Millis = Millis(1_700_000_100_000);

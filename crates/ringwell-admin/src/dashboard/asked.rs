@@ -5,7 +5,7 @@ use axum::response::{IntoResponse, Response};
 use maud::{Markup, html};
 use percent_encoding::percent_decode_str;
 use ringwell_calls::Service;
-use ringwell_directory::Site;
+use ringwell_config::Site;
 use ringwell_node::Handle;
 use ringwell_store::{Role, Store};
 

@@ -4,8 +4,9 @@
 //! at once do not overwrite each other.
 
 use maud::{Markup, html};
+use ringwell_config::{Site, SiteText, SwapText};
 use ringwell_core::PoolId;
-use ringwell_directory::{RingPool, Site, SiteText, SwapText};
+use ringwell_directory::RingPool;
 use sha2::{Digest, Sha256};
 
 use super::actions;

@@ -1,7 +1,7 @@
 //! Web sites whose pages swap numbers: their requests, and the tag to paste.
 
 use maud::{Markup, html};
-use ringwell_directory::{Listen, Site};
+use ringwell_config::{Listen, Site};
 use ringwell_node::SiteStats;
 use serde_json::json;
 

@@ -4,8 +4,9 @@
 //! meaning: the published samples send `"preferred":"true"`. Unknown members are ignored, as in the
 //! published API.
 
+use ringwell_config::NumberCheck;
 use ringwell_core::Millis;
-use ringwell_directory::{NumberCheck, RingPool};
+use ringwell_directory::RingPool;
 use ringwell_store::{PoolSettings, Scope};
 use serde_json::{Map, Value};
 

@@ -11,8 +11,9 @@ use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Response};
 use csv::DeserializeErrorKind;
+use ringwell_config::{Inventory, Lines, guarded, unguarded};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{Inventory, Lines, PoolFault, RingPool, RingPoolKey, guarded, unguarded};
+use ringwell_directory::{PoolFault, RingPool, RingPoolKey};
 use ringwell_store::{Change, NumberState, Pace, PoolSettings, Refusal, Role, Scope, StoreError};
 use serde::{Deserialize, Serialize};
 

@@ -2,7 +2,7 @@
 
 use axum::Json;
 use axum::extract::State;
-use ringwell_directory::ClusterNode;
+use ringwell_config::ClusterNode;
 use ringwell_node::{Handle, JournalState, LinkStats, Member, Reason, ShardStats};
 use serde::Serialize;
 

@@ -9,8 +9,8 @@ use axum::Json;
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, Uri};
+use ringwell_config::{Site, SiteText, SwapText};
 use ringwell_core::PoolId;
-use ringwell_directory::{Site, SiteText, SwapText};
 use ringwell_store::{Refusal, Role};
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
@@ -221,7 +221,7 @@ impl PutSite {
         if let Some(leases) = leases_per_minute {
             text.leases_per_minute = leases;
         }
-        let refused = |fault: ringwell_directory::SiteFault| {
+        let refused = |fault: ringwell_config::SiteFault| {
             Problem::new(StatusCode::UNPROCESSABLE_ENTITY, fault.to_string())
         };
         text.check().map_err(refused)

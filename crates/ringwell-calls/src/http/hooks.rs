@@ -9,7 +9,7 @@ use axum::extract::{Path, Request, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
-use ringwell_directory::UnknownNumber;
+use ringwell_config::UnknownNumber;
 
 use crate::account::Account;
 use crate::form::FIELDS_MAX;

@@ -1,8 +1,8 @@
 //! The common parts of all providers' tests.
 
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Method};
+use ringwell_config::{CallProvider, UnknownNumber};
 use ringwell_core::Millis;
-use ringwell_directory::{CallProvider, UnknownNumber};
 
 use super::*;
 use crate::call::Outcome;

@@ -2,8 +2,8 @@
 
 use axum::http::Method;
 use proptest::prelude::*;
+use ringwell_config::CallProvider;
 use ringwell_core::Millis;
-use ringwell_directory::CallProvider;
 
 use super::tests::{NOW, account, post, request};
 use super::*;

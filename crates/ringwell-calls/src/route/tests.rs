@@ -1,8 +1,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use ringwell_config::OpenHours;
 use ringwell_core::PoolId;
-use ringwell_directory::OpenHours;
 
 use super::*;
 

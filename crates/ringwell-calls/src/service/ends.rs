@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use ringwell_config::UnknownNumber;
 use ringwell_core::Millis;
-use ringwell_directory::UnknownNumber;
 use ringwell_store::Repeated;
 
 use super::Service;

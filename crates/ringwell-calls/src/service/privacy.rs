@@ -4,8 +4,8 @@ use std::sync::PoisonError;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use ringwell_config::CallerIds;
 use ringwell_core::Millis;
-use ringwell_directory::CallerIds;
 
 use super::{Service, now};
 use crate::caller::Caller;

@@ -1,8 +1,8 @@
 use std::time::Duration;
 
+use ringwell_config::{CallAccount, CallProvider, DestinationRule, Secret, UnknownNumber};
 use ringwell_core::PoolId;
 use ringwell_core::PromoNumber;
-use ringwell_directory::{CallAccount, CallProvider, DestinationRule, Secret, UnknownNumber};
 use ringwell_store::Location;
 use tokio::sync::watch;
 

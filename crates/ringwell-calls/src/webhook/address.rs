@@ -5,7 +5,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use ringwell_directory::WebhookSettings;
+use ringwell_config::WebhookSettings;
 
 /// The longest URL of an endpoint.
 const URL_BYTES_MAX: usize = 2_048;

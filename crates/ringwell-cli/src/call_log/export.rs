@@ -9,7 +9,7 @@ use std::time::Duration;
 use anyhow::{Context, anyhow};
 use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
-use ringwell_directory::parse_duration;
+use ringwell_config::parse_duration;
 use serde_json::Value;
 
 use super::layout::{self, Conversion, Upload};

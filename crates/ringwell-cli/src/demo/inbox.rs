@@ -10,8 +10,8 @@ use anyhow::Context;
 use axum::http::StatusCode;
 use ringwell_calls::Service;
 use ringwell_calls::webhook::NewEndpoint;
+use ringwell_config::{Listen, WebhookSettings};
 use ringwell_core::Millis;
-use ringwell_directory::{Listen, WebhookSettings};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 

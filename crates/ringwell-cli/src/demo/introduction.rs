@@ -4,7 +4,8 @@
 
 use std::time::Duration;
 
-use ringwell_directory::{Config, RingPool};
+use ringwell_config::Config;
+use ringwell_directory::RingPool;
 
 /// The state of the data directory's list of pools before this start.
 #[derive(Clone, Copy, Debug)]

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::bail;
-use ringwell_directory::{
+use ringwell_config::{
     CallAccount, CallProvider, Calls, DestinationRule, Listen, Secret, UnknownNumber,
 };
 

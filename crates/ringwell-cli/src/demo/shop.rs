@@ -19,7 +19,8 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use hyper::Method;
 use ringwell_calls::Service;
-use ringwell_directory::{Consent, RingPool, Site, SiteOrigin, Swap, WebhookSettings};
+use ringwell_config::{Consent, Site, SiteOrigin, Swap, WebhookSettings};
+use ringwell_directory::RingPool;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
 

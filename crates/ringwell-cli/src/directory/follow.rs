@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ringwell_admin::DatabaseTokens;
-use ringwell_directory::Site;
+use ringwell_config::Site;
 use ringwell_node::{OrderError, RunningNode};
 use ringwell_store::{Delta, Store, StoreError};
 use tokio::sync::{Notify, watch};

@@ -5,7 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
-use ringwell_directory::{Config, Durability};
+use ringwell_config::{Config, Durability};
 use ringwell_node::disk::{FileError, Identity, OsFiles, is_restored, mark_restored};
 use ringwell_store::{Store, StoreError};
 

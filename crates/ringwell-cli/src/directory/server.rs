@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use ringwell_admin::{Later, PoolLoad, PoolState, SharedLoads};
+use ringwell_config::Site;
 use ringwell_core::{Millis, NumberRange, PoolId};
-use ringwell_directory::Site;
 use ringwell_node::RunningNode;
 use tokio::sync::{Notify, watch};
 

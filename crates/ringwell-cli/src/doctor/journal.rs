@@ -1,6 +1,6 @@
 //! The servers that keep the journals, if the configuration names some.
 
-use ringwell_directory::Config;
+use ringwell_config::Config;
 
 use super::findings::Findings;
 

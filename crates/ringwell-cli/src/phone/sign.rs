@@ -4,7 +4,7 @@ use anyhow::Context as _;
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderName, HeaderValue};
 use jiff::Timestamp;
 use ringwell_calls::digest::{Mac, base64, base64_url, ed25519, from_base64, hex, sha256_hex};
-use ringwell_directory::CallProvider;
+use ringwell_config::CallProvider;
 use serde_json::json;
 
 use super::{Body, Phone};

@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Context, ensure};
 use hyper::Method;
+use ringwell_config::parse_lifetime;
 use ringwell_core::{Millis, NumberRange, PromoNumber};
-use ringwell_directory::parse_lifetime;
 use serde_json::{Value, json};
 
 use super::server::{Server, collection};

@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use hyper::Method;
 use hyper::body::Bytes;
 use jiff::Timestamp;
-use ringwell_directory::Listen;
+use ringwell_config::Listen;
 use serde_json::{Value, json};
 use tokio::runtime::Builder;
 use tokio::sync::Notify;

@@ -14,8 +14,8 @@ use axum::body::to_bytes;
 use axum::extract::{Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
 use ringwell_calls::webhook::sign::{self, Mismatch};
+use ringwell_config::Listen;
 use ringwell_core::Millis;
-use ringwell_directory::Listen;
 use serde_json::Value;
 
 use crate::listener::Listener;

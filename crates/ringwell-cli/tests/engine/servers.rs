@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use ringwell_directory::Replicated;
+use ringwell_config::Replicated;
 use serde_json::Value;
 use tempfile::TempDir;
 

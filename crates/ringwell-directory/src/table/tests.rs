@@ -3,19 +3,28 @@
 use std::collections::BTreeSet;
 
 use proptest::prelude::*;
-use ringwell_core::Millis;
+use ringwell_core::{Millis, NumberRange, PromoNumber};
 
 use super::*;
-use crate::{Directory, PoolFields, demo_pools};
+use crate::{Directory, PoolFields, RingPoolKey};
 
 /// A state with pools of these ids; each has one number.
 fn state(ids: &[u64]) -> Directory {
-    let count = u32::try_from(ids.len()).unwrap();
-    let pools = demo_pools(count.max(1), 1, Millis(1000)).unwrap();
-    let with_id = |(pool, id): (&RingPool, &u64)| {
-        RingPool::new(PoolFields { id: PoolId(*id), ..pool.fields().clone() }).unwrap()
+    let pool = |(number, id): (u64, &u64)| {
+        let first = PromoNumber::from_e164(12_000_000_000 + number).unwrap();
+        let fields = PoolFields {
+            id: PoolId(*id),
+            name: None,
+            key: RingPoolKey::parse("a key of sixteen bytes").unwrap(),
+            next_key: None,
+            lifetime: Millis(1000),
+            numbers: vec![NumberRange::new(first, 1).unwrap()],
+            overflow: None,
+            tracking: None,
+        };
+        RingPool::new(fields).unwrap()
     };
-    Directory::new(1, pools.iter().zip(ids).map(with_id).collect(), 1).unwrap()
+    Directory::new(1, (0..).zip(ids).map(pool).collect(), 1).unwrap()
 }
 
 #[test]

@@ -291,8 +291,9 @@ async fn abandon_now<P: Platform>(
 mod tests {
     #![allow(clippy::unwrap_used, reason = "tests: a panic is their report")]
 
+    use ringwell_config::demo_pools;
     use ringwell_core::{Position, VisitorId};
-    use ringwell_directory::{Directory, demo_pools};
+    use ringwell_directory::Directory;
     use ringwell_engine::{Moment, Past, Restore, Step};
     use ringwell_journal::Tip;
 

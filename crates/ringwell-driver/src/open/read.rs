@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use ringwell_config::Config;
 use ringwell_core::{Millis, PoolSpec};
-use ringwell_directory::{Config, RingPool, SHARDS_MAX};
+use ringwell_directory::{RingPool, SHARDS_MAX};
 use ringwell_engine::{Recorded, Restore};
 use ringwell_journal::{Chunk, Durability, Noted, Recovered, Snapshot, Tip};
 

@@ -80,8 +80,9 @@ pub use unreadable::unreadable_files;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
+use ringwell_config::Config;
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Directory};
+use ringwell_directory::Directory;
 use ringwell_journal::Durability;
 
 /// The way in which frames reach the disk. Both are equally durable.

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_config::demo_pools;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{
-    BucketHolds, Directory, Owners, PoolFields, RingPool, bucket, demo_pools,
-};
+use ringwell_directory::{BucketHolds, Directory, Owners, PoolFields, RingPool, bucket};
 use ringwell_driver::arrivals::LIST_SPREAD;
 use ringwell_driver::lists::{Lists, lists};
 use ringwell_driver::node::{Begun, Phase};

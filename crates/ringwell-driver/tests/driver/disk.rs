@@ -6,8 +6,9 @@ use std::sync::atomic::{AtomicI32, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ringwell_config::{Config, demo_pools};
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Directory, demo_pools};
+use ringwell_directory::Directory;
 use ringwell_driver::store::{
     Access, Draft, FileError, Files, InlineJournal, ReadError, Reader, Settings, ShardStore, Store,
     Unkept, may_lack_groups, read_whole, unreadable_files,

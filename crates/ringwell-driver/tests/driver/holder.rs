@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_config::demo_pools;
 use ringwell_core::{Millis, NumberRange, PromoNumber};
-use ringwell_directory::{RingPool, bucket, demo_pools};
+use ringwell_directory::{RingPool, bucket};
 use ringwell_driver::holder::{HolderError, Joined, holder};
 use ringwell_driver::node::{Begun, JournalState};
 use ringwell_driver::store::Gaps;

@@ -5,8 +5,9 @@ use std::path::Path;
 use std::rc::Rc;
 use std::time::Duration;
 
+use ringwell_config::{Cluster, Config, demo_pools};
 use ringwell_core::Millis;
-use ringwell_directory::{BucketHolds, Cluster, Config, Directory, Owners, demo_pools};
+use ringwell_directory::{BucketHolds, Directory, Owners};
 use ringwell_driver::lists::Lists;
 use ringwell_driver::membership::Membership;
 use ringwell_driver::node::{Begun, JournalState, Node};
@@ -99,7 +100,7 @@ fn owners_that_were_served_last_count_under_the_same_cluster_file() {
         let placed = life::place(&OsFiles, folder.path(), directory(2), member).unwrap();
         (placed.0.placement().of_bucket(7), placed.1)
     };
-    let by_file = Owners::of_map(two.cluster().map());
+    let by_file = two.cluster().map().owners();
     assert_eq!(place(None), (0, None));
     assert_eq!(place(Some(&two)), (0, Some(by_file.clone())), "nothing was served");
     let mut moved = by_file.clone();
@@ -116,7 +117,7 @@ fn owners_that_were_served_last_count_under_the_same_cluster_file() {
     other["version"] = 2.into();
     serve(&serde_json::from_value(other).unwrap());
     assert_eq!(place(Some(&two)), (0, Some(by_file.clone())));
-    serve(&Owners::of_map(three.cluster().map()));
+    serve(&three.cluster().map().owners());
     assert_eq!(place(Some(&two)), (0, Some(by_file)));
 }
 

@@ -8,10 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ringwell_config::{Cluster, Config, demo_pools};
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{
-    Cluster, Config, Directory, Owners, PoolFields, RingPool, bucket, demo_pools,
-};
+use ringwell_directory::{Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::link::serve::{answer, body_bytes_max, frame_bytes_max, is_of_the_cluster};
 use ringwell_driver::link::{Link, to_others};
@@ -161,7 +160,7 @@ fn joined(platform: &Wired) -> Joined {
     let file = folder.path().join("cluster.toml");
     write_whole(&OsFiles, &file, CLUSTER.as_bytes()).unwrap();
     let cluster = Cluster::load(&file).unwrap();
-    let owners = Owners::of_map(cluster.map());
+    let owners = cluster.map().owners();
     let node = |own: u16, name: &str| {
         let directory = Directory::new(1, pools(), 2).unwrap().placed(owners.placement());
         let membership = Membership::new(cluster.clone(), name).unwrap();

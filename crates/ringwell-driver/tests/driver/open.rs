@@ -2,10 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use ringwell_config::demo_pools;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
-use ringwell_directory::{
-    BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket, demo_pools,
-};
+use ringwell_directory::{BucketHold, BucketHolds, Directory, PoolFields, RingPool, bucket};
 use ringwell_driver::open::{
     self, Begun, Believed, Copied, OldMap, OverflowTaken, Start, StartError,
 };

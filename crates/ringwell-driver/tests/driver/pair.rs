@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ringwell_config::{Cluster, Config, demo_pools};
 use ringwell_core::{Millis, PoolId, PromoNumber, Retired, Slot, VisitorId};
-use ringwell_directory::{Cluster, Config, Directory, Owners, RingPool, demo_pools};
+use ringwell_directory::{Directory, RingPool};
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::link::serve::answer;
 use ringwell_driver::lists::lists;
@@ -162,7 +163,7 @@ fn node(
     begun: &impl Fn(&Directory) -> Begun,
 ) -> Arc<Node> {
     let membership = Membership::new(cluster.clone(), name).unwrap();
-    let owners = Owners::of_map(cluster.map());
+    let owners = cluster.map().owners();
     let directory = directory.moved(owners.placement());
     let begun = Begun {
         identity: name.to_owned(),

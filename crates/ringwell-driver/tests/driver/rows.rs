@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use bytes::Bytes;
+use ringwell_config::demo_pools;
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_directory::demo_pools;
 use ringwell_driver::batch::{self, Answered};
 use ringwell_driver::message::{Message, PeerRow, PeerRows};
 use ringwell_driver::node::Begun;

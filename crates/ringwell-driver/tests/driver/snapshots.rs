@@ -5,8 +5,8 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use ringwell_config::Config;
 use ringwell_core::Millis;
-use ringwell_directory::Config;
 use ringwell_driver::maintenance::task;
 use ringwell_driver::store::{
     Appended, Draft, FileError, Memory, MemoryReader, Part, Stats, Store,

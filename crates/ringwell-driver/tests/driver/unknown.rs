@@ -6,8 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ringwell_config::{Config, demo_pools};
 use ringwell_core::{Millis, PoolId};
-use ringwell_directory::{Config, PoolFields, RingPool, Tracking, demo_pools};
+use ringwell_directory::{PoolFields, RingPool, Tracking};
 use ringwell_driver::node::Node;
 use ringwell_driver::queue::Peers;
 use ringwell_driver::shard::PoolSource;

@@ -7,8 +7,9 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_config::{Cluster, Config, demo_pools};
 use ringwell_core::Millis;
-use ringwell_directory::{Cluster, Config, Directory, Owners, bucket, demo_pools};
+use ringwell_directory::{Directory, bucket};
 use ringwell_driver::change;
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::membership::Membership;
@@ -56,7 +57,7 @@ fn node_with(
 ) -> Arc<Node> {
     let membership = Membership::new(cluster.clone(), ["a", "b"][usize::from(own)]).unwrap();
     let directory = Directory::new(1, demo_pools(pools, 20, LIFETIME).unwrap(), 2).unwrap();
-    let owners = Owners::of_map(cluster.map());
+    let owners = cluster.map().owners();
     let directory = directory.placed(owners.placement());
     let begun =
         Begun { identity: found.0.to_owned(), journals: vec![(own, found.1)], ..Begun::default() };

@@ -6,8 +6,9 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, AUTHORIZATION, HOST, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
+use ringwell_config::{Application, Listen, pool_from_json};
 use ringwell_core::PoolId;
-use ringwell_directory::{Application, Listen, RingPool, pool_from_json};
+use ringwell_directory::RingPool;
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::platform::spawn;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use ringwell_config::{Config, demo_pools};
 use ringwell_core::Millis;
-use ringwell_directory::{Config, Directory, RingPool, demo_pools};
+use ringwell_directory::{Directory, RingPool};
 use ringwell_driver::Platform;
 use ringwell_engine::Restore;
 use ringwell_journal::{Durability, Tip};

@@ -13,7 +13,7 @@ use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use ringwell_directory::Listen;
+use ringwell_config::Listen;
 use ringwell_trace::{Context, Kind, Parent, Span, TRACEPARENT};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, UnixStream};

@@ -11,8 +11,9 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use ringwell_config::{Config, demo_pools};
 use ringwell_core::{Millis, NumberRange, PromoNumber};
-use ringwell_directory::{Config, Directory, PoolFields, RingPool, demo_pools};
+use ringwell_directory::{Directory, PoolFields, RingPool};
 use ringwell_engine::Restore;
 use ringwell_journal::{Durability, Tip};
 use rustix::time::{ClockId, clock_gettime};

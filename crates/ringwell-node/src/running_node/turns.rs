@@ -3,8 +3,9 @@
 use std::cell::Cell;
 use std::sync::Arc;
 
+use ringwell_config::{Config, demo_pools};
 use ringwell_core::PromoNumber;
-use ringwell_directory::{Config, Directory, demo_pools};
+use ringwell_directory::Directory;
 use ringwell_engine::{Restore, RowKey};
 use ringwell_journal::{AnswerEntry, Durability, RecordedAnswer, Tip};
 use tokio::task::LocalSet;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use hyper::Response;
 use hyper::header::HeaderMap;
+use ringwell_config::{Consent, Site};
 use ringwell_core::Millis;
-use ringwell_directory::{Consent, Site};
 use ringwell_driver::batch::{self, Answered, Terms};
 use ringwell_driver::stats::Kind;
 use ringwell_driver::{Platform, Traced};

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Response, StatusCode};
-use ringwell_directory::Consent;
+use ringwell_config::Consent;
 use subtle::ConstantTimeEq;
 
 use super::answer::{Given, allocate, new_visitor, settled};

@@ -9,8 +9,8 @@ use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use ringwell_config::Site;
 use ringwell_core::{Millis, PromoNumber};
-use ringwell_directory::Site;
 
 use super::token::Visitor;
 

@@ -23,8 +23,8 @@ use std::time::{Duration, Instant};
 use hyper::body::Incoming;
 use hyper::header::{self, HeaderMap, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
+use ringwell_config::{Site, client_address};
 use ringwell_core::PromoNumber;
-use ringwell_directory::{Site, client_address};
 use tokio::sync::oneshot;
 
 use self::leases::{LeasedNumber, Leases};

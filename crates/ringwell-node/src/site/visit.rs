@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
+use ringwell_config::is_reserved_param;
 use ringwell_core::PromoNumber;
-use ringwell_directory::is_reserved_param;
 use ringwell_wire::national::{country_code, national};
 use ringwell_wire::ten_digits;
 use serde::Deserialize;

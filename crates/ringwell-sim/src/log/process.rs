@@ -7,8 +7,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ringwell_config::Config;
 use ringwell_core::Millis;
-use ringwell_directory::Config;
 use ringwell_driver::clock::{Clock, reading};
 use ringwell_driver::local::Executor;
 use ringwell_driver::maintenance::task as maintenance;

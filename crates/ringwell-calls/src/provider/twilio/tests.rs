@@ -1,5 +1,5 @@
 use proptest::prelude::*;
-use ringwell_directory::CallProvider;
+use ringwell_config::CallProvider;
 
 use super::*;
 use crate::provider::tests::{account, post};

@@ -1,0 +1,265 @@
+//! A cluster: its nodes, their shards, and the secret or certificates that they share.
+//!
+//! Owns the contents of a cluster file; `cluster_file.rs` reads it. Knows nothing of how nodes
+//! communicate. Invariants: every shard below [`ClusterMap::shards`] belongs to exactly one node;
+//! the secret is never shown.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use ringwell_directory::{Fault, Owners, Placement};
+use subtle::ConstantTimeEq;
+
+use crate::values::Listen;
+
+/// A node: one process, with its shards.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterNode {
+    /// Its name: 1 to 64 letters, digits, `-`, `_` and `.`.
+    pub name: String,
+    /// Its shards, in rising order; at least one.
+    pub shards: Vec<u16>,
+    /// Its address for other nodes.
+    pub link: Listen,
+    /// Its addresses for clients, or for the proxy in front of them; at least one.
+    pub listen: Vec<Listen>,
+}
+
+/// The shards of each node and the pools of each shard: the whole cluster file except the secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterMap {
+    version: u64,
+    nodes: Vec<ClusterNode>,
+    /// The node of each shard, as an index into `nodes`.
+    node_of: Vec<usize>,
+    placement: Placement,
+}
+
+impl ClusterMap {
+    /// `None` unless the shards of all nodes together are those of `placement`, each on one node.
+    #[must_use]
+    pub fn new(version: u64, nodes: Vec<ClusterNode>, placement: Placement) -> Option<Self> {
+        let mut owned: Vec<(u16, usize)> = (0..)
+            .zip(&nodes)
+            .flat_map(|(place, node)| node.shards.iter().map(move |shard| (*shard, place)))
+            .collect();
+        owned.sort_unstable();
+        let is_each_once = owned.iter().map(|(shard, _)| *shard).eq(0..placement.shards());
+        let node_of = owned.into_iter().map(|(_, place)| place).collect();
+        is_each_once.then_some(Self { version, nodes, node_of, placement })
+    }
+
+    /// The version of the map; a later one has a greater number.
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All nodes, in the order of the file.
+    #[must_use]
+    pub fn nodes(&self) -> &[ClusterNode] {
+        &self.nodes
+    }
+
+    /// The node of that name, and its index in [`ClusterMap::nodes`].
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<(usize, &ClusterNode)> {
+        self.nodes.iter().enumerate().find(|(_, node)| node.name == name)
+    }
+
+    /// The node that has `shard`, as an index into [`ClusterMap::nodes`].
+    ///
+    /// # Panics
+    /// If the shard does not exist; take shards from this map or its placement.
+    #[must_use]
+    pub fn node_of(&self, shard: u16) -> usize {
+        self.node_of[usize::from(shard)]
+    }
+
+    /// The count of shards of all nodes together.
+    #[must_use]
+    pub const fn shards(&self) -> u16 {
+        self.placement.shards()
+    }
+
+    /// The owner of each bucket.
+    #[must_use]
+    pub const fn placement(&self) -> &Placement {
+        &self.placement
+    }
+
+    /// The owners of all buckets before any move.
+    #[must_use]
+    pub fn owners(&self) -> Owners {
+        Owners::at_first(self.version, &self.placement)
+    }
+}
+
+/// A cluster as seen by its nodes: the map and the secret.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    map: ClusterMap,
+    secret: Secret,
+    tls: Option<TlsFiles>,
+    warnings: Vec<Fault>,
+}
+
+/// The certificates that identify nodes to each other on links over TCP.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The authority that signs the certificates of all nodes.
+    pub(crate) authority: PathBuf,
+    /// The path of each node's certificate: `{node}` in it is replaced by the node's name.
+    pub(crate) certificate: PathBuf,
+    /// The path of each node's key, in the same form.
+    pub(crate) key: PathBuf,
+}
+
+impl TlsFiles {
+    /// The authority's certificate.
+    #[must_use]
+    pub fn authority(&self) -> &Path {
+        &self.authority
+    }
+
+    /// The certificate of `node`, which must be issued in its name.
+    #[must_use]
+    pub fn certificate(&self, node: &str) -> PathBuf {
+        of_node(&self.certificate, node)
+    }
+
+    /// The key of `node`.
+    #[must_use]
+    pub fn key(&self, node: &str) -> PathBuf {
+        of_node(&self.key, node)
+    }
+}
+
+fn of_node(path: &Path, node: &str) -> PathBuf {
+    path.to_string_lossy().replace("{node}", node).into()
+}
+
+impl Cluster {
+    pub(crate) const fn new(
+        map: ClusterMap,
+        secret: Secret,
+        tls: Option<TlsFiles>,
+        warnings: Vec<Fault>,
+    ) -> Self {
+        Self { map, secret, tls, warnings }
+    }
+
+    /// A cluster without a file, for simulations and tests: its links are unencrypted.
+    #[must_use]
+    pub fn of_map(map: ClusterMap, secret: Secret) -> Self {
+        Self::new(map, secret, None, Vec::new())
+    }
+
+    /// The certificates of links over TCP; without them, those links are unencrypted.
+    #[must_use]
+    pub const fn tls(&self) -> Option<&TlsFiles> {
+        self.tls.as_ref()
+    }
+
+    /// Everything except the secret.
+    #[must_use]
+    pub const fn map(&self) -> &ClusterMap {
+        &self.map
+    }
+
+    /// See [`ClusterMap::version`].
+    #[must_use]
+    pub const fn version(&self) -> u64 {
+        self.map.version()
+    }
+
+    /// See [`ClusterMap::nodes`].
+    #[must_use]
+    pub fn nodes(&self) -> &[ClusterNode] {
+        self.map.nodes()
+    }
+
+    /// See [`ClusterMap::node`].
+    #[must_use]
+    pub fn node(&self, name: &str) -> Option<(usize, &ClusterNode)> {
+        self.map.node(name)
+    }
+
+    /// See [`ClusterMap::node_of`].
+    ///
+    /// # Panics
+    /// If the shard does not exist.
+    #[must_use]
+    pub fn node_of(&self, shard: u16) -> usize {
+        self.map.node_of(shard)
+    }
+
+    /// See [`ClusterMap::shards`].
+    #[must_use]
+    pub const fn shards(&self) -> u16 {
+        self.map.shards()
+    }
+
+    /// See [`ClusterMap::placement`].
+    #[must_use]
+    pub const fn placement(&self) -> &Placement {
+        self.map.placement()
+    }
+
+    /// The secret in the form that is sent: 16 to 256 bytes of printable ASCII without space. Not
+    /// for logs.
+    #[must_use]
+    pub fn secret(&self) -> &[u8] {
+        &self.secret.0
+    }
+
+    /// Whether `presented` is the secret; the time depends only on lengths.
+    #[must_use]
+    pub fn secret_matches(&self, presented: &[u8]) -> bool {
+        self.secret.0.ct_eq(presented).into()
+    }
+
+    /// Faults that should be fixed although the cluster can run with them.
+    #[must_use]
+    pub fn warnings(&self) -> &[Fault] {
+        &self.warnings
+    }
+}
+
+/// A secret that two programs share: 16 to 256 bytes of printable ASCII without space.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<[u8]>);
+
+impl Secret {
+    /// The shortest length that cannot be guessed.
+    const BYTES_MIN: usize = 16;
+    /// It is sent in a header.
+    const BYTES_MAX: usize = 256;
+
+    /// The secret itself. Not for logs.
+    #[must_use]
+    pub fn reveal(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Reads a secret.
+    ///
+    /// # Errors
+    /// The expected form; does not contain the secret.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        if !(Self::BYTES_MIN..=Self::BYTES_MAX).contains(&text.len()) {
+            let (least, most) = (Self::BYTES_MIN, Self::BYTES_MAX);
+            return Err(format!("must have {least} to {most} bytes, has {}", text.len()));
+        }
+        if !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("must be printable ASCII without space".to_owned());
+        }
+        Ok(Self(text.as_bytes().into()))
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("***")
+    }
+}

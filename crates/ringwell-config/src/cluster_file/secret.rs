@@ -1,0 +1,72 @@
+//! The secret of a cluster: in the cluster file or, better, in a separate file.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+
+use ringwell_directory::Fault;
+
+use super::Secret;
+use crate::fields::text;
+use crate::section::Section;
+use crate::toml_file::read_bytes;
+use crate::values::{ValueError, parse_path};
+
+/// The permissions of users other than the owner and the group.
+const OTHERS: u32 = 0o007;
+
+/// The secret in, or named by, the file at `path`, and warnings about it.
+pub(super) fn read(file: &mut Section<'_, '_>, path: &Path) -> Option<(Secret, Vec<Fault>)> {
+    let inline = file.take("secret", text(|secret| Secret::parse(secret).map_err(ValueError::new)));
+    let base = path.parent().unwrap_or(Path::new(""));
+    let outside = file.take(
+        "secret_file",
+        text(|name| {
+            let secret_path = base.join(parse_path(name)?);
+            Ok((read_file(&secret_path)?, secret_path))
+        }),
+    );
+    match (file.has("secret"), file.has("secret_file")) {
+        (true, true) => {
+            let error = ValueError::new("conflicts with secret").hint("remove one of them");
+            file.fault("secret_file", error);
+        }
+        (false, false) => {
+            let hint = "write e.g. secret_file = \"cluster.secret\"";
+            file.miss("secret_file", hint);
+        }
+        _ => {}
+    }
+    match (inline, outside) {
+        (Some(secret), _) => Some((secret, warnings(path))),
+        (None, Some((secret, secret_path))) => Some((secret, warnings(&secret_path))),
+        (None, None) => None,
+    }
+}
+
+/// Omits the secret.
+pub(super) fn skip(file: &mut Section<'_, '_>) {
+    let _ = file.take("secret", |_| Ok(()));
+    let _ = file.take("secret_file", |_| Ok(()));
+}
+
+/// Editors end files with a line feed, which is not part of the secret.
+pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
+    let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
+    let bytes = read_bytes(path).map_err(|error| fault(format!("cannot be read: {error}")))?;
+    let secret = String::from_utf8(bytes).map_err(|_| fault("is not text".to_owned()))?;
+    Secret::parse(secret.trim_ascii_end()).map_err(fault)
+}
+
+/// The warning about the permissions of the file that contains the secret.
+fn warnings(path: &Path) -> Vec<Fault> {
+    let mode = std::fs::metadata(path).map(|metadata| metadata.permissions().mode());
+    if mode.is_ok_and(|mode| mode & OTHERS == 0) {
+        return Vec::new();
+    }
+    vec![Fault {
+        file: Some(path.display().to_string()),
+        message: "has the cluster's secret and is open to all users".to_owned(),
+        hint: Some("remove their permissions: chmod o= FILE".to_owned()),
+        ..Fault::default()
+    }]
+}

@@ -1,0 +1,295 @@
+//! Ring pools from a CSV file, one in each line, for installations with many.
+//!
+//! Owns its columns. Also reads files of `ringwell demo` and of `ringwell pools export`; the latter
+//! have a line for each range of a pool's numbers. Columns may be in any order. Other CSV files use
+//! the same reader of lines.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use csv::{Reader, StringRecord};
+use ringwell_core::{NumberRange, PoolId};
+use ringwell_directory::{Fault, RingPool};
+
+use super::pools::{Found, Given, PoolLines, describe, parse_key};
+use super::section::Source;
+use super::toml_file::read_bytes;
+use super::values::{ValueError, parse_number, parse_range, parse_seconds};
+
+const REQUIRED: [&str; 4] = ["id", "ring_pool_key", "lifetime_seconds", "numbers"];
+const OPTIONAL: [&str; 7] = [
+    "next_ring_pool_key",
+    "overflow_number",
+    "first_number",
+    "name",
+    // Present in the lists of `ringwell pools export`; files of pools ignore owners.
+    "network",
+    "advertiser",
+    "campaign",
+];
+
+/// Reads the pools of the file at `path`, and adds its faults to `faults`.
+pub(super) fn read(path: &Path, found: &mut Found, faults: &mut Vec<Fault>) {
+    let file = Arc::from(path.display().to_string());
+    faults.extend(read_lines(path, &REQUIRED, &OPTIONAL, |line| read_line(line, &file, found)));
+}
+
+/// Passes each line of the CSV file at `path` to `read`. A fault of the file.
+pub(super) fn read_lines(
+    path: &Path,
+    required: &[&str],
+    optional: &[&str],
+    mut read: impl FnMut(&Line<'_>),
+) -> Vec<Fault> {
+    let source = Source::new(path.display().to_string(), "");
+    match read_bytes(path) {
+        Ok(text) => read_records(&text, &source, (required, optional), &mut read),
+        Err(error) => source.fault(None, String::new(), cannot_read(&error.into())),
+    }
+    source.into_faults()
+}
+
+type Columns<'a> = (&'a [&'a str], &'a [&'a str]);
+
+fn read_records(
+    text: &[u8],
+    source: &Source,
+    columns: Columns<'_>,
+    read: &mut impl FnMut(&Line<'_>),
+) {
+    let (mut reader, mut lines) = (Reader::from_reader(text), Lines::of(text));
+    let mut line =
+        |position: Option<&csv::Position>| u32::try_from(lines.at(position)).unwrap_or(u32::MAX);
+    let header = match reader.headers() {
+        Ok(header) => header.clone(),
+        Err(error) => return source.fault(Some(1), String::new(), cannot_read(&error)),
+    };
+    if !check_header(&header, columns, source) {
+        return;
+    }
+    for record in reader.records() {
+        match record {
+            Ok(record) => {
+                let number = line(record.position());
+                read(&Line { header: &header, record: &record, source, number });
+            }
+            Err(error) => {
+                let line = error.position().map(|position| line(Some(position)));
+                source.fault(line, String::new(), cannot_read(&error));
+            }
+        }
+    }
+}
+
+fn check_header(header: &StringRecord, (required, optional): Columns<'_>, source: &Source) -> bool {
+    let mut fits = true;
+    let mut fault = |field: &str, message: &str, hint| {
+        fits = false;
+        source.fault(Some(1), field.to_owned(), ValueError { message: message.to_owned(), hint });
+    };
+    for name in required {
+        if !header.iter().any(|column| column == *name) {
+            fault(name, "the column is missing", None);
+        }
+    }
+    for (place, column) in header.iter().enumerate() {
+        if !required.contains(&column) && !optional.contains(&column) {
+            let columns = [required, optional].concat().join(", ");
+            fault(column, "there is no such column", Some(format!("there are {columns}")));
+        }
+        if header.iter().take(place).any(|earlier| earlier == column) {
+            fault(column, "the column occurs twice", None);
+        }
+    }
+    fits
+}
+
+fn read_line(line: &Line<'_>, file: &Arc<str>, found: &mut Found) {
+    let id = line.read("id", |text| {
+        let fault = |_| ValueError::new("must be a whole number").hint("write e.g. 16");
+        text.parse().map(PoolId).map_err(fault)
+    });
+    let key = line.read("ring_pool_key", parse_key);
+    let lifetime = line.read("lifetime_seconds", parse_seconds);
+    let numbers = numbers(line);
+    let next_key = line.read_if_any("next_ring_pool_key", parse_key);
+    let overflow = line.read_if_any("overflow_number", parse_number);
+    let name = line.get("name").filter(|name| !name.is_empty()).map(str::to_owned);
+    let mut given = Given { id, name, key, next_key, lifetime, numbers, overflow, tracking: None };
+    let is_of_file = found.places.last().is_some_and(|place| place.file == *file);
+    if is_of_file && let Some(before) = line_before(&given, found) {
+        join(&mut given, &before, line);
+    }
+    match given.pool() {
+        Ok(Some(pool)) => {
+            found.pools.push(pool);
+            let (id_line, file) = (line.number, Arc::clone(file));
+            let (numbers_line, overflow_line) = (id_line, id_line);
+            let path = String::new();
+            found.places.push(PoolLines { file, path, id_line, numbers_line, overflow_line });
+        }
+        Ok(None) => {}
+        Err(pool_faults) => {
+            for fault in pool_faults {
+                let (field, error) = describe(fault, true);
+                line.fault(field, error);
+            }
+        }
+    }
+}
+
+/// Takes the pool of the last line out of `found` if this line describes the same pool.
+fn line_before(given: &Given, found: &mut Found) -> Option<RingPool> {
+    let Given { id: Some(id), key: Some(key), lifetime: Some(_), numbers: Some(_), .. } = given
+    else {
+        return None;
+    };
+    let is_same = |pool: &mut RingPool| pool.id() == *id && *pool.key() == *key;
+    let before = found.pools.pop_if(is_same)?;
+    found.places.pop();
+    Some(before)
+}
+
+/// Adds the numbers of the pool's line before. A cell that is empty in one of the lines has the
+/// value of the other one; different values are faults.
+fn join(given: &mut Given, before: &RingPool, line: &Line<'_>) {
+    if let Some(numbers) = &mut given.numbers {
+        *numbers = [before.numbers(), numbers].concat();
+    }
+    let same = |is_same: bool, column: &str| {
+        if !is_same {
+            line.fault(column, ValueError::new("differs from the pool's line before"));
+        }
+    };
+    let fields = before.fields();
+    same(given.lifetime == Some(fields.lifetime), "lifetime_seconds");
+    given.overflow = given.overflow.or(fields.overflow);
+    same(fields.overflow.is_none() || given.overflow == fields.overflow, "overflow_number");
+    given.next_key = given.next_key.or(fields.next_key);
+    same(fields.next_key.is_none() || given.next_key == fields.next_key, "next_ring_pool_key");
+    given.name = given.name.take().or_else(|| fields.name.clone());
+    same(fields.name.is_none() || given.name == fields.name, "name");
+}
+
+/// Ranges separated by semicolons; or, with a column for the first number, the count.
+fn numbers(line: &Line<'_>) -> Option<Vec<NumberRange>> {
+    if line.get("first_number").is_none() {
+        let hint = "write e.g. 8885550100-8885550149;8885550200";
+        return line.read("numbers", |text| {
+            let ranges = text.split(';').map(|range| parse_range(range.trim()));
+            ranges.collect::<Result<_, _>>().map_err(|error| error.hint(hint))
+        });
+    }
+    let first = line.read("first_number", parse_number);
+    let fault = || ValueError::new("must be the count of numbers from the first on");
+    let count = line.read("numbers", |text| text.parse::<u32>().map_err(|_| fault()));
+    let (first, count) = (first?, count?);
+    let range = NumberRange::new(first, count);
+    if range.is_none() {
+        line.fault("numbers", fault());
+    }
+    Some(vec![range?])
+}
+
+/// One line with its columns.
+pub(super) struct Line<'a> {
+    header: &'a StringRecord,
+    record: &'a StringRecord,
+    source: &'a Source,
+    number: u32,
+}
+
+impl<'a> Line<'a> {
+    fn get(&self, column: &str) -> Option<&'a str> {
+        let place = self.header.iter().position(|name| name == column)?;
+        self.record.get(place).map(|cell| unguarded(cell.trim()))
+    }
+
+    pub(super) fn read<T>(
+        &self,
+        column: &str,
+        read: impl Fn(&str) -> Result<T, ValueError>,
+    ) -> Option<T> {
+        let value = match self.get(column).unwrap_or_default() {
+            "" => Err(ValueError::new("is missing")),
+            text => read(text),
+        };
+        value.map_err(|error| self.fault(column, error)).ok()
+    }
+
+    fn read_if_any<T>(
+        &self,
+        column: &str,
+        read: impl Fn(&str) -> Result<T, ValueError>,
+    ) -> Option<T> {
+        self.get(column).filter(|text| !text.is_empty())?;
+        self.read(column, read)
+    }
+
+    pub(super) fn fault(&self, column: &str, error: ValueError) {
+        self.source.fault(Some(self.number), column.to_owned(), error);
+    }
+}
+
+/// Whether a spreadsheet would read a cell as a formula once the apostrophes before it are removed.
+fn is_formula(cell: &str) -> bool {
+    cell.trim_start_matches('\'').starts_with(['=', '+', '-', '@', '\t', '\r'])
+}
+
+/// A cell for a list that may be opened in a spreadsheet: an apostrophe precedes a cell that would
+/// be a formula. [`unguarded`] removes it.
+#[must_use]
+pub fn guarded(cell: String) -> String {
+    if is_formula(&cell) { format!("'{cell}") } else { cell }
+}
+
+/// The original text that [`guarded`] received.
+#[must_use]
+pub fn unguarded(cell: &str) -> &str {
+    cell.strip_prefix('\'').filter(|_| is_formula(cell)).unwrap_or(cell)
+}
+
+/// The lines of the records of a list, for faults. The reader's own count is behind by one after a
+/// line that ends in `\r\n`, because it reads the `\n` with the next record.
+#[derive(Debug)]
+pub struct Lines<'a> {
+    text: &'a [u8],
+    counted: usize,
+    line: u64,
+}
+
+impl<'a> Lines<'a> {
+    /// The lines of the whole list.
+    #[must_use]
+    pub fn of(text: &'a [u8]) -> Self {
+        Self { text, counted: 0, line: 1 }
+    }
+
+    /// The line of the record that begins at this position, or after the end of the line there.
+    /// Positions must not decrease.
+    pub fn at(&mut self, position: Option<&csv::Position>) -> u64 {
+        let from = position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or(0));
+        let rest = self.text.get(from..).unwrap_or_default();
+        let ends = rest.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        let to = (from + ends).min(self.text.len());
+        let passed = self.text.get(self.counted..to).unwrap_or_default();
+        self.line += passed.split(|byte| *byte == b'\n').count() as u64 - 1;
+        self.counted = self.counted.max(to);
+        self.line
+    }
+}
+
+/// Describes the fault without the file's contents.
+fn cannot_read(error: &csv::Error) -> ValueError {
+    match error.kind() {
+        csv::ErrorKind::Io(error) => ValueError::new(format!("cannot be read: {error}")),
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            ValueError::new(format!("has {len} columns, the header has {expected_len}"))
+        }
+        csv::ErrorKind::Utf8 { .. } => ValueError::new("is not UTF-8"),
+        _ => ValueError::new("is not CSV"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,67 @@
+//! The section `[growth]`: how pools in a database grow and shrink automatically.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use super::fields::{duration, text, whole};
+use super::limits;
+use super::section::Section;
+use super::values::ValueError;
+
+/// Growth of busy pools that were not filled at once, and the return of unused numbers at the end
+/// of a month.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Growth {
+    /// The mode: [`GrowthMode::On`].
+    pub mode: GrowthMode,
+    /// The interval between two checks, 1 s to 1 day (default: 5 min).
+    pub every: Duration,
+    /// The share of its size by which a busy pool grows at once (default: 20 %).
+    pub percent: u32,
+    /// The largest growth at once, in numbers (default: 50).
+    pub step_max: u32,
+    /// A pool is busy if more than this share of its rows overflow, or would (default: 1 %).
+    pub overflow_percent: u32,
+}
+
+/// Whether pools change automatically.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum GrowthMode {
+    /// They do.
+    #[default]
+    On,
+    /// The changes are only logged.
+    DryRun,
+    /// They do not.
+    Off,
+}
+
+impl Default for Growth {
+    fn default() -> Self {
+        let every = Duration::from_mins(5);
+        Self { mode: GrowthMode::On, every, percent: 20, step_max: 50, overflow_percent: 1 }
+    }
+}
+
+impl FromStr for GrowthMode {
+    type Err = ValueError;
+
+    fn from_str(text: &str) -> Result<Self, ValueError> {
+        match text {
+            "on" => Ok(Self::On),
+            "dry_run" => Ok(Self::DryRun),
+            "off" => Ok(Self::Off),
+            _ => Err(ValueError::new("must be on, dry_run or off")),
+        }
+    }
+}
+
+pub(super) fn read(mut section: Section<'_, '_>, into: &mut Growth) {
+    section.set(&mut into.mode, "mode", text(str::parse));
+    section.set(&mut into.every, "every", duration(&limits::GROWTH_EVERY));
+    section.set(&mut into.percent, "percent", whole(&limits::GROWTH_PERCENT));
+    section.set(&mut into.step_max, "step_max", whole(&limits::GROWTH_STEP));
+    let percent = whole(&limits::OVERFLOW_PERCENT);
+    section.set(&mut into.overflow_percent, "overflow_percent", percent);
+    section.finish();
+}

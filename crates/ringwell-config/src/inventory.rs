@@ -1,0 +1,179 @@
+//! The section `[inventory]`: the numbers that pools in a database may have and draw.
+//!
+//! Owns the file of places: one area code or zip code a line.
+//! Source: docs/spec/directory.md, "Local numbers".
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ringwell_directory::{AreaCode, Fault, Place, Places, Point, RingPool, StateCode, ZipCode};
+
+use super::csv::{Line, read_lines};
+use super::fields::{text, whole};
+use super::limits;
+use super::section::Section;
+use super::values::{ValueError, parse_path};
+
+/// The limits of pools in a database.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Inventory {
+    /// The file with the places of area codes and zip codes (default: none).
+    pub places: Arc<Places>,
+    /// The greatest `max_pool_size` that a pool may be given (default: 100,000).
+    pub pool_numbers_max: u32,
+    /// The maximum number of numbers that the pools of one network may have together, unless the
+    /// network has a separate ceiling: no limit.
+    pub network_numbers_max: Option<u64>,
+    /// The accepted numbers: valid ones.
+    pub check_numbers: NumberCheck,
+    /// A CSV file of numbers that can be bought (default: none).
+    pub offers: Option<PathBuf>,
+    /// The CSV file that records purchases.
+    pub purchases: Option<PathBuf>,
+    /// Whether pools buy numbers that the inventory lacks (default: no).
+    pub buy: Buying,
+    /// The highest monthly price of a bought number, in hundredths: no limit.
+    pub price_cents_max: Option<u64>,
+}
+
+/// Whether numbers are bought automatically, for pools of networks that have a ceiling.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Buying {
+    /// Only after an operator releases it.
+    #[default]
+    Off,
+    /// Purchases are only written to the audit log.
+    DryRun,
+    /// The response when the inventory has no number for a pool.
+    On,
+}
+
+/// The rule for numbers that the directory has not seen yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum NumberCheck {
+    /// The numbers that libphonenumber's data list as possible.
+    #[default]
+    Valid,
+    /// All numbers with a valid count of digits, which allows numbers for tests.
+    Possible,
+}
+
+const COLUMNS: [&str; 5] = ["kind", "code", "state", "latitude", "longitude"];
+
+impl Default for Inventory {
+    fn default() -> Self {
+        let pool_numbers_max = u32::try_from(RingPool::NUMBERS_MAX).unwrap_or(u32::MAX);
+        Self {
+            places: Arc::default(),
+            pool_numbers_max,
+            network_numbers_max: None,
+            check_numbers: NumberCheck::default(),
+            offers: None,
+            purchases: None,
+            buy: Buying::default(),
+            price_cents_max: None,
+        }
+    }
+}
+
+pub(super) fn read(mut section: Section<'_, '_>, base: &Path, into: &mut Inventory) {
+    section.set(&mut into.pool_numbers_max, "pool_numbers_max", whole(&limits::POOL_NUMBERS));
+    let network = section.take("network_numbers_max", whole(&limits::NETWORK_NUMBERS));
+    into.network_numbers_max = network.or(into.network_numbers_max);
+    section.set(
+        &mut into.check_numbers,
+        "check_numbers",
+        text(|word| match word {
+            "valid" => Ok(NumberCheck::Valid),
+            "possible" => Ok(NumberCheck::Possible),
+            _ => Err(ValueError::new("must be \"valid\" or \"possible\"")),
+        }),
+    );
+    if let Some(path) = section.take("places", text(parse_path)) {
+        let (places, faults) = read_places(&base.join(path));
+        into.places = Arc::new(places);
+        section.add(faults);
+    }
+    read_buying(&mut section, base, into);
+    section.finish();
+}
+
+fn read_buying(section: &mut Section<'_, '_>, base: &Path, into: &mut Inventory) {
+    let path = |name: &str| Ok(base.join(parse_path(name)?));
+    into.offers = section.take("offers", text(path));
+    into.purchases = section.take("purchases", text(path));
+    if section.has("offers") {
+        section.miss("purchases", "write e.g. purchases = \"purchases.csv\"");
+    }
+    section.set(
+        &mut into.buy,
+        "buy",
+        text(|word| match word {
+            "off" => Ok(Buying::Off),
+            "dry_run" => Ok(Buying::DryRun),
+            "on" => Ok(Buying::On),
+            _ => Err(ValueError::new("must be \"off\", \"dry_run\" or \"on\"")),
+        }),
+    );
+    if into.buy != Buying::Off {
+        section.miss("offers", "write e.g. offers = \"offers.csv\"");
+    }
+    into.price_cents_max = section.take("price_cents_max", whole(&limits::PRICE_CENTS));
+}
+
+/// The places of a CSV file, and its faults.
+fn read_places(path: &Path) -> (Places, Vec<Fault>) {
+    let mut places = Places::default();
+    let faults = read_lines(path, &COLUMNS, &[], |line| read_place(line, &mut places));
+    (places, faults)
+}
+
+fn read_place(line: &Line<'_>, into: &mut Places) {
+    let is_zip = line.read("kind", |kind| match kind {
+        "area_code" => Ok(false),
+        "zip" => Ok(true),
+        _ => Err(ValueError::new("must be area_code or zip")),
+    });
+    let state = line.read("state", |text| {
+        let fault = || ValueError::new("must be two capital letters").hint("write e.g. CA");
+        StateCode::parse(text).ok_or_else(fault)
+    });
+    let degrees = |column: &str, most: f64| {
+        line.read(column, |text| {
+            let fault = || ValueError::new(format!("must be degrees from -{most} to {most}"));
+            text.parse().ok().filter(|it: &f64| it.abs() <= most).ok_or_else(fault)
+        })
+    };
+    let (latitude, longitude) = (degrees("latitude", 90.0), degrees("longitude", 180.0));
+    let point = latitude.zip(longitude).and_then(|(north, east)| Point::new(north, east));
+    let place = point.zip(state).map(|(point, state)| Place { point, state });
+    // An invalid code is reported even if its place is invalid too.
+    let is_new = match is_zip {
+        None => return,
+        Some(true) => {
+            let fault = || ValueError::new("must be five digits");
+            let zip = line.read("code", |text| ZipCode::parse(text).ok_or_else(fault));
+            zip.zip(place).is_none_or(|(zip, place)| into.add_zip(zip, place))
+        }
+        Some(false) => {
+            let area = line.read("code", parse_area);
+            area.zip(place).is_none_or(|(area, place)| into.add_area(area, place))
+        }
+    };
+    if !is_new {
+        line.fault("code", ValueError::new("occurs twice"));
+    }
+}
+
+/// An area code with a place.
+fn parse_area(text: &str) -> Result<AreaCode, ValueError> {
+    let area = text.parse().ok().and_then(AreaCode::new);
+    let area = area.ok_or_else(|| ValueError::new("must be three digits from 200 to 999"))?;
+    if area.is_toll_free() {
+        return Err(ValueError::new("is toll-free, so it has no place"));
+    }
+    Ok(area)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,57 @@
+//! The configuration of a server.
+//!
+//! Reads files and uses nothing else of the operating system: variables and flags come in as
+//! arguments. Precedence: defaults, then the file, then `RINGWELL_*` variables, then flags. Also
+//! reads cluster files, and makes the demo's ring pools.
+
+mod application;
+mod calls;
+mod cluster;
+mod cluster_file;
+mod csv;
+mod database_url;
+mod demo;
+mod fields;
+mod file;
+mod growth;
+mod inventory;
+mod json;
+mod limits;
+mod load;
+mod overrides;
+mod pools;
+mod proxies;
+mod secret_files;
+mod section;
+mod settings;
+mod sites;
+mod toml_file;
+mod values;
+
+pub use self::calls::{
+    CallAccount, CallProvider, CallerIds, Calls, DestinationRule, OpenHours, RoutingSettings,
+    UnknownNumber, WebhookSettings, is_call_target,
+};
+pub use self::cluster::{Cluster, ClusterMap, ClusterNode, Secret, TlsFiles};
+pub use self::csv::{Lines, guarded, unguarded};
+pub use self::database_url::{Database, DatabaseUrl};
+pub use self::demo::{
+    DEMO_LIFETIME, DEMO_NUMBERS, DEMO_POOLS, DemoError, demo_pools, write_demo_csv,
+};
+pub use self::growth::{Growth, GrowthMode};
+pub use self::inventory::{Buying, Inventory, NumberCheck};
+pub use self::json::pool_from_json;
+pub use self::load::load;
+pub use self::overrides::{Overrides, VARIABLES, parse_deadline, parse_shards};
+pub use self::proxies::{TrustedProxy, client_address};
+pub use self::secret_files::secret_files;
+pub use self::settings::{
+    Api, Application, ClientTls, Config, Journal, Limits, Links, Log, Management, Replicated,
+};
+pub use self::sites::{
+    Consent, Site, SiteFault, SiteOrigin, SiteText, Swap, SwapText, is_reserved_param,
+};
+pub use self::values::{Durability, Listen, LogFormat, ValueError, parse_duration, parse_lifetime};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,167 @@
+//! Combines defaults, file, variables and flags.
+//!
+//! Owns their order and the promise that one run finds every fault, except that faults between
+//! pools are found only among pools without a fault.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use ringwell_directory::{Directory, Fault, clashes, even};
+
+use super::fields::text;
+use super::overrides::Overrides;
+use super::pools::Found;
+use super::section::Section;
+use super::settings::Config;
+use super::toml_file::{parse, read_bytes, unreadable};
+use super::values::Listen;
+use super::values::{ValueError, parse_path};
+use super::{csv, file, pools};
+
+/// Reads the file at `path` for a machine of `cores` processor cores; variables, read with `get`,
+/// and `flags` override it.
+///
+/// Relative paths in the file start at the file's directory.
+///
+/// # Errors
+/// All faults, in the order of files and lines.
+pub fn load(
+    path: &Path,
+    get: impl Fn(&str) -> Option<String>,
+    flags: Overrides,
+    cores: u16,
+) -> Result<(Config, Directory), Vec<Fault>> {
+    let mut faults = Vec::new();
+    let variables = Overrides::from_variables(get).unwrap_or_else(|found| {
+        faults = found;
+        Overrides::default()
+    });
+    let mut config = Config::new(PathBuf::new(), cores);
+    let mut found = Found::default();
+    let has_data = flags.data.is_some() || variables.data.is_some();
+    match read_bytes(path) {
+        Ok(bytes) => {
+            let of_file = read(path, &bytes, cores, has_data, &mut config, &mut found);
+            faults.extend(of_file);
+        }
+        Err(error) => faults.push(unreadable(path, &error)),
+    }
+    variables.apply(&mut config, cores);
+    flags.apply(&mut config, cores);
+    let fault = |(field, message)| Fault {
+        file: Some(path.display().to_string()),
+        field,
+        message,
+        ..Fault::default()
+    };
+    faults.extend(shared_addresses(&config).into_iter().map(fault));
+    faults.extend(clashes(&found.pools).into_iter().filter_map(|clash| found.fault(clash)));
+    // The sort is stable: variables come first because they have no file, and faults of a line keep
+    // their order.
+    faults.sort_by(|a, b| (&a.file, a.line).cmp(&(&b.file, b.line)));
+    if !faults.is_empty() {
+        return Err(faults);
+    }
+    let placement = even(config.shards)?;
+    let directory =
+        Directory::build(1, found.pools.into_iter().map(Arc::new).collect(), placement)?;
+    let faults: Vec<Fault> = missing_pools(&config, &directory).into_iter().map(fault).collect();
+    if faults.is_empty() { Ok((config, directory)) } else { Err(faults) }
+}
+
+/// Listeners that would use the same address: field and message for each.
+fn shared_addresses(config: &Config) -> Vec<(String, String)> {
+    let management = &config.management;
+    let manages = config.database.is_some() || management.dashboard;
+    let tls = config.tls.iter().flat_map(|tls| &tls.listen).map(|it| ("tls.listen", it));
+    let manages = manages.then_some(("management.address", &management.address));
+    let pages = config.site_listen.iter().map(|it| ("sites.listen", it));
+    let calls = config.calls.iter().map(|calls| ("calls.listen", &calls.listen));
+    let clients = config.listen.iter().map(|it| ("listen", it));
+    let all: Vec<(&str, &Listen)> =
+        clients.chain(tls).chain(manages).chain(pages).chain(calls).collect();
+    let mut found = Vec::new();
+    for (place, (field, address)) in all.iter().enumerate() {
+        let other = all[..place].iter().find(|(_, other)| is_same(other, address));
+        // This pair is checked where the section is read, with its line.
+        let is_reported = |other: &str| other == "listen" && *field == "sites.listen";
+        if let Some((other, _)) = other.filter(|(other, _)| !is_reported(other)) {
+            found.push(((*field).to_owned(), format!("must not be an address of {other}")));
+        }
+    }
+    found
+}
+
+/// Whether one listener prevents the other from binding its address.
+fn is_same(one: &Listen, other: &Listen) -> bool {
+    match (one, other) {
+        (Listen::Tcp { host, port }, Listen::Tcp { host: other_host, port: other_port }) => {
+            let is_any = |host: &str| host == "0.0.0.0" || host == "::";
+            let meet = host == other_host || is_any(host) || is_any(other_host);
+            *port != 0 && port == other_port && meet
+        }
+        (Listen::Unix(one), Listen::Unix(other)) => one == other,
+        (Listen::Tcp { .. }, Listen::Unix(_)) | (Listen::Unix(_), Listen::Tcp { .. }) => false,
+    }
+}
+
+/// Swaps of sites whose ring pools do not exist: field and message for each.
+fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)> {
+    // A database and the application bring their own pools.
+    if config.database.is_some() || config.application.is_some() {
+        return Vec::new();
+    }
+    let mut found = Vec::new();
+    for (site, of) in config.sites.iter().enumerate() {
+        let swaps = of.swaps.iter().enumerate();
+        for (swap, it) in swaps.filter(|(_, it)| directory.pool(it.pool).is_none()) {
+            let field = format!("site[{site}].swap[{swap}].ring_pool");
+            found.push((field, format!("there is no ring pool {}", it.pool)));
+        }
+    }
+    found
+}
+
+/// Reads a whole file and the CSV file that it names.
+fn read(
+    path: &Path,
+    bytes: &[u8],
+    cores: u16,
+    has_data: bool,
+    config: &mut Config,
+    found: &mut Found,
+) -> Vec<Fault> {
+    let (source, table) = match parse(path, bytes) {
+        Ok(parsed) => parsed,
+        Err(faults) => return faults,
+    };
+    let base = path.parent().unwrap_or(Path::new(""));
+    let mut faults = Vec::new();
+    let mut top = Section::new(&source, String::new(), 0, table);
+    let names_data = file::read(&mut top, base, cores, config);
+    if !names_data && !has_data {
+        let hint = "write e.g. data = \"/var/lib/ringwell\", or use --data";
+        source.fault(None, "data".to_owned(), ValueError::new("is missing").hint(hint));
+    }
+    let file: Arc<str> = Arc::from(source.name.as_str());
+    for table in top.sections("ring_pool") {
+        pools::read(table, &file, found);
+    }
+    let csv_path = |name: &str| {
+        let path = base.join(parse_path(name)?);
+        let cannot =
+            |error| ValueError::new(format!("{}: cannot be read: {error}", path.display()));
+        std::fs::metadata(&path).map_err(cannot).map(|_| path.clone())
+    };
+    if let Some(csv_path) = top.take("ring_pools", text(csv_path)) {
+        csv::read(&csv_path, found, &mut faults);
+    }
+    let has_others = config.database.is_some() || config.application.is_some();
+    if !has_others && !top.has("ring_pool") && !top.has("ring_pools") {
+        let hint = "add a table [[ring_pool]], or write e.g. ring_pools = \"pools.csv\"";
+        source.fault(None, "ring_pool".to_owned(), ValueError::new("is missing").hint(hint));
+    }
+    top.finish();
+    faults.extend(source.into_faults());
+    faults
+}

@@ -1,0 +1,153 @@
+//! Overrides of the file: `RINGWELL_*` variables, and flags, which take precedence.
+//!
+//! Variables with other names are ignored, even if they begin with `RINGWELL_`: Kubernetes sets
+//! `RINGWELL_PORT` and similar ones wherever a service has our name.
+
+use std::fmt::Display;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ringwell_directory::{Fault, TokenHash};
+
+use super::limits::{DEADLINE, SHARDS, one_a_core};
+use super::settings::Config;
+use super::values::{Durability, Listen, LogFormat};
+use super::values::{ValueError, parse_duration, parse_path};
+
+/// The variables, each with the setting that it overrides.
+pub const VARIABLES: [(&str, &str); 8] = [
+    ("RINGWELL_DATA", "directory of journals and snapshots"),
+    ("RINGWELL_LISTEN", "addresses to listen on, separated by commas"),
+    ("RINGWELL_SHARDS", "count of shards; 0 for one per core"),
+    ("RINGWELL_DURABILITY", "disk, os or memory"),
+    ("RINGWELL_DEADLINE", "time limit for answering a batch, e.g. 100ms"),
+    ("RINGWELL_TOKEN_SHA256", "hashes of management tokens, separated by commas"),
+    ("RINGWELL_LOG_FORMAT", "auto, text or json"),
+    ("RINGWELL_LOG_LEVEL", "error, warn, info, debug or trace"),
+];
+
+/// Settings that override those of the file, if they are given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    /// The directory of journals and snapshots.
+    pub data: Option<PathBuf>,
+    /// The addresses to listen on.
+    pub listen: Option<Vec<Listen>>,
+    /// The count of shards; 0 for one per core.
+    pub shards: Option<u16>,
+    /// The durability that an allocation must reach before it is answered.
+    pub durability: Option<Durability>,
+    /// The deadline of a batch.
+    pub deadline: Option<Duration>,
+    /// The tokens for `/v1/`.
+    pub token_sha256: Option<Vec<TokenHash>>,
+    /// The form of the logs.
+    pub log_format: Option<LogFormat>,
+    /// The filter of log lines.
+    pub log_level: Option<String>,
+}
+
+impl Overrides {
+    /// Reads variables. `get` returns the value of one; an empty value counts as none.
+    ///
+    /// # Errors
+    /// A fault for each variable with an invalid value.
+    pub fn from_variables(get: impl Fn(&str) -> Option<String>) -> Result<Self, Vec<Fault>> {
+        let mut read = Variables { get, faults: Vec::new() };
+        let overrides = Self {
+            data: read.one("RINGWELL_DATA", parse_path),
+            listen: read.list("RINGWELL_LISTEN", str::parse),
+            shards: read.one("RINGWELL_SHARDS", parse_shards),
+            durability: read.one("RINGWELL_DURABILITY", str::parse),
+            deadline: read.one("RINGWELL_DEADLINE", parse_deadline),
+            token_sha256: read.list("RINGWELL_TOKEN_SHA256", parse_token_hash),
+            log_format: read.one("RINGWELL_LOG_FORMAT", str::parse),
+            log_level: read.one("RINGWELL_LOG_LEVEL", parse_level),
+        };
+        if read.faults.is_empty() { Ok(overrides) } else { Err(read.faults) }
+    }
+
+    /// Writes the given settings into `config`, on a machine of `cores` processor cores.
+    pub fn apply(self, config: &mut Config, cores: u16) {
+        let put_shards = |shards| if shards == 0 { one_a_core(cores) } else { shards };
+        replace(&mut config.data, self.data);
+        replace(&mut config.listen, self.listen);
+        replace(&mut config.shards, self.shards.map(put_shards));
+        replace(&mut config.durability, self.durability);
+        replace(&mut config.deadline, self.deadline);
+        if let Some(hashes) = self.token_sha256 {
+            let of_file = config.management.token_sha256.current();
+            config.management.token_variable_wins = !of_file.is_empty() && *of_file != *hashes;
+            config.management.token_sha256.replace(&hashes);
+        }
+        replace(&mut config.log.format, self.log_format);
+        replace(&mut config.log.level, self.log_level);
+    }
+}
+
+/// Reads a number of shards: 0 to 256.
+///
+/// # Errors
+/// [`ValueError`] if `text` is invalid.
+pub fn parse_shards(text: &str) -> Result<u16, ValueError> {
+    SHARDS.check(text.parse().map_err(|_| SHARDS.fault())?)
+}
+
+/// Reads a batch's deadline: 1 ms to 60 s.
+///
+/// # Errors
+/// [`ValueError`] if `text` is invalid.
+pub fn parse_deadline(text: &str) -> Result<Duration, ValueError> {
+    DEADLINE.check(parse_duration(text)?)
+}
+
+pub(super) fn parse_token_hash(text: &str) -> Result<TokenHash, ValueError> {
+    let hint = "print one with `ringwell token`";
+    TokenHash::parse(text).map_err(|error| ValueError::new(error.to_string()).hint(hint))
+}
+
+pub(super) fn parse_level(text: &str) -> Result<String, ValueError> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"_:,=[]{}".contains(&b);
+    if !text.is_empty() && text.bytes().all(is_plain) {
+        return Ok(text.to_owned());
+    }
+    Err(ValueError::new("must be error, warn, info, debug or trace, or directives")
+        .hint("write e.g. \"info\" or \"warn,ringwell_node=debug\""))
+}
+
+fn replace<T>(place: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *place = value;
+    }
+}
+
+struct Variables<G> {
+    get: G,
+    faults: Vec<Fault>,
+}
+
+impl<G: Fn(&str) -> Option<String>> Variables<G> {
+    fn one<T>(&mut self, name: &str, read: impl Fn(&str) -> Result<T, ValueError>) -> Option<T> {
+        let text = (self.get)(name).filter(|text| !text.is_empty())?;
+        let value = read(&text);
+        self.keep(name, value)
+    }
+
+    fn list<T>(
+        &mut self,
+        name: &str,
+        read: impl Fn(&str) -> Result<T, ValueError>,
+    ) -> Option<Vec<T>> {
+        self.one(name, |text| text.split(',').map(|part| read(part.trim())).collect())
+    }
+
+    fn keep<T>(&mut self, name: impl Display, value: Result<T, ValueError>) -> Option<T> {
+        let fault = |error: ValueError| Fault {
+            field: name.to_string(),
+            message: error.message,
+            hint: error.hint,
+            ..Fault::default()
+        };
+        value.map_err(|error| self.faults.push(fault(error))).ok()
+    }
+}

@@ -1,0 +1,242 @@
+//! Reading tables of a TOML file field by field, so that every fault is found with its position.
+//!
+//! Owns the positions in the file, and the set of fields that were read: all other fields are
+//! unknown. Independent of the fields' meaning. Invariant: no fault contains a value, because it
+//! could be a key.
+
+use std::cell::RefCell;
+
+use ringwell_directory::Fault;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use super::values::ValueError;
+
+/// One file: its name, its lines, and its faults.
+#[derive(Debug)]
+pub(super) struct Source {
+    pub(super) name: String,
+    /// The start of each line.
+    lines: Vec<usize>,
+    faults: RefCell<Vec<Fault>>,
+}
+
+impl Source {
+    pub(super) fn new(name: String, text: &str) -> Self {
+        let ends = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1);
+        Self { name, lines: [0].into_iter().chain(ends).collect(), faults: RefCell::default() }
+    }
+
+    /// The line of the byte at `offset`, counted from 1.
+    pub(super) fn line(&self, offset: usize) -> u32 {
+        let line = self.lines.partition_point(|start| *start <= offset);
+        u32::try_from(line).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn column(&self, offset: usize) -> u32 {
+        let line = self.lines.partition_point(|start| *start <= offset);
+        let start = self.lines.get(line.saturating_sub(1)).copied().unwrap_or(0);
+        u32::try_from(offset - start + 1).unwrap_or(u32::MAX)
+    }
+
+    pub(super) fn fault(&self, line: Option<u32>, field: String, error: ValueError) {
+        let ValueError { message, hint } = error;
+        let file = Some(self.name.clone());
+        self.faults.borrow_mut().push(Fault { file, line, column: None, field, message, hint });
+    }
+
+    pub(super) fn into_faults(self) -> Vec<Fault> {
+        self.faults.into_inner()
+    }
+}
+
+/// One table of a file. Ends with [`Section::finish`].
+#[derive(Debug)]
+pub(super) struct Section<'s, 'i> {
+    source: &'s Source,
+    /// Empty for the file itself.
+    path: String,
+    offset: usize,
+    table: DeTable<'i>,
+    /// Requested fields, and their positions if they exist.
+    asked: Vec<(&'static str, Option<usize>)>,
+}
+
+impl<'s, 'i> Section<'s, 'i> {
+    pub(super) fn new(source: &'s Source, path: String, offset: usize, table: DeTable<'i>) -> Self {
+        Self { source, path, offset, table, asked: Vec::new() }
+    }
+
+    /// The line of `field`, or of the table if the field is missing.
+    pub(super) fn line_of(&self, field: &str) -> u32 {
+        let asked = self.asked.iter().find(|(name, _)| *name == field);
+        let offset = asked.and_then(|(_, offset)| *offset).unwrap_or(self.offset);
+        self.source.line(offset)
+    }
+
+    /// Whether `field` was requested and is present.
+    pub(super) fn has(&self, field: &str) -> bool {
+        self.asked.iter().any(|(name, offset)| *name == field && offset.is_some())
+    }
+
+    pub(super) fn fault(&self, field: &str, error: ValueError) {
+        self.source.fault(Some(self.line_of(field)), self.full_name(field), error);
+    }
+
+    /// Adds the faults of a file that a field names.
+    pub(super) fn add(&self, faults: Vec<Fault>) {
+        self.source.faults.borrow_mut().extend(faults);
+    }
+
+    /// The field's value; `None` if it is missing or invalid.
+    pub(super) fn take<T>(
+        &mut self,
+        field: &'static str,
+        read: impl FnOnce(&DeValue<'i>) -> Result<T, ValueError>,
+    ) -> Option<T> {
+        let value = self.take_value(field)?;
+        read(value.get_ref()).map_err(|error| self.fault(field, error)).ok()
+    }
+
+    /// Like [`Section::take`], for a required field. `hint` suggests a correction.
+    pub(super) fn require<T>(
+        &mut self,
+        field: &'static str,
+        hint: &str,
+        read: impl FnOnce(&DeValue<'i>) -> Result<T, ValueError>,
+    ) -> Option<T> {
+        let value = self.take(field, read);
+        self.miss(field, hint);
+        value
+    }
+
+    /// Reports that `field` is missing, if it was requested and not found.
+    pub(super) fn miss(&self, field: &str, hint: &str) {
+        if !self.has(field) {
+            self.fault(field, ValueError::new("is missing").hint(hint));
+        }
+    }
+
+    /// Stores the field's value in `place`; keeps the old value if the field is missing or invalid.
+    pub(super) fn set<T>(
+        &mut self,
+        place: &mut T,
+        field: &'static str,
+        read: impl FnOnce(&DeValue<'i>) -> Result<T, ValueError>,
+    ) {
+        if let Some(value) = self.take(field, read) {
+            *place = value;
+        }
+    }
+
+    /// The values of a list; `None` if it is missing or one of them is invalid.
+    pub(super) fn take_list<T>(
+        &mut self,
+        field: &'static str,
+        read: impl Fn(&DeValue<'i>) -> Result<T, ValueError>,
+    ) -> Option<Vec<T>> {
+        let values = match self.take_value(field)?.into_inner() {
+            DeValue::Array(values) => values,
+            other => {
+                let hint = "write it in brackets: [\"…\", \"…\"]";
+                self.fault(field, wrong_type("a list", &other).hint(hint));
+                return None;
+            }
+        };
+        let count = values.len();
+        let mut list = Vec::with_capacity(count);
+        for (place, value) in values.into_iter().enumerate() {
+            match read(value.get_ref()) {
+                Ok(value) => list.push(value),
+                Err(error) => {
+                    let name = format!("{}[{place}]", self.full_name(field));
+                    self.source.fault(Some(self.source.line(value.span().start)), name, error);
+                }
+            }
+        }
+        (list.len() == count).then_some(list)
+    }
+
+    /// The table with that name, empty if it is missing.
+    pub(super) fn section(&mut self, field: &'static str) -> Section<'s, 'i> {
+        let (offset, table) = match self.take_value(field).map(|v| (v.span(), v.into_inner())) {
+            None => (self.offset, DeTable::new()),
+            Some((span, DeValue::Table(table))) => (span.start, table),
+            Some((span, other)) => {
+                let hint = format!("write [{field}] on a separate line");
+                self.fault(field, wrong_type("a table", &other).hint(hint));
+                (span.start, DeTable::new())
+            }
+        };
+        Section::new(self.source, self.full_name(field), offset, table)
+    }
+
+    /// The tables of a list of tables.
+    pub(super) fn sections(&mut self, field: &'static str) -> Vec<Section<'s, 'i>> {
+        let hint = || format!("write [[{field}]] on a separate line");
+        let values = match self.take_value(field).map(Spanned::into_inner) {
+            None => return Vec::new(),
+            Some(DeValue::Array(values)) => values,
+            Some(other) => {
+                self.fault(field, wrong_type("a list of tables", &other).hint(hint()));
+                return Vec::new();
+            }
+        };
+        let mut sections = Vec::new();
+        for (place, value) in values.into_iter().enumerate() {
+            let (path, offset) =
+                (format!("{}[{place}]", self.full_name(field)), value.span().start);
+            match value.into_inner() {
+                DeValue::Table(table) => {
+                    sections.push(Section::new(self.source, path, offset, table));
+                }
+                other => {
+                    let error = wrong_type("a table", &other).hint(hint());
+                    self.source.fault(Some(self.source.line(offset)), path, error);
+                }
+            }
+        }
+        sections
+    }
+
+    /// Reports unknown fields: those that were never read.
+    pub(super) fn finish(self) {
+        for (key, _) in &self.table {
+            let name = key.get_ref();
+            let near = self
+                .asked
+                .iter()
+                .map(|(known, _)| (strsim::osa_distance(known, name), *known))
+                .filter(|(distance, known)| distance * 3 <= known.len())
+                .min();
+            let hint = near.map(|(_, known)| format!("did you mean {known}?"));
+            let error = ValueError { message: "there is no such field".to_owned(), hint };
+            let line = self.source.line(key.span().start);
+            self.source.fault(Some(line), self.full_name(name), error);
+        }
+    }
+
+    /// The field with its enclosing tables, as in `ring_pool[2].lifetime`.
+    pub(super) fn full_name(&self, field: &str) -> String {
+        if self.path.is_empty() { field.to_owned() } else { format!("{}.{field}", self.path) }
+    }
+
+    fn take_value(&mut self, field: &'static str) -> Option<Spanned<DeValue<'i>>> {
+        let entry = self.table.remove_entry(field);
+        self.asked.push((field, entry.as_ref().map(|(key, _)| key.span().start)));
+        entry.map(|(_, value)| value)
+    }
+}
+
+/// An error with the kind of value that was found and the expected one.
+pub(super) fn wrong_type(wanted: &str, found: &DeValue<'_>) -> ValueError {
+    let found = match found {
+        DeValue::String(_) => "text",
+        DeValue::Integer(_) | DeValue::Float(_) => "a number",
+        DeValue::Boolean(_) => "true or false",
+        DeValue::Datetime(_) => "a date",
+        DeValue::Array(_) => "a list",
+        DeValue::Table(_) => "a table",
+    };
+    ValueError::new(format!("must be {wanted}, is {found}"))
+}

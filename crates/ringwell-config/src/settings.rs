@@ -1,0 +1,355 @@
+//! The settings of a server, and their defaults.
+//!
+//! Their limits are in `limits.rs`; the other modules read them. Invariant: `Debug` output of a
+//! [`Config`] contains no secret.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use ringwell_core::Millis;
+use ringwell_directory::TokenHashes;
+
+use crate::calls::Calls;
+use crate::cluster::Secret;
+use crate::database_url::Database;
+use crate::growth::Growth;
+use crate::inventory::Inventory;
+use crate::limits::one_a_core;
+use crate::proxies::TrustedProxy;
+use crate::sites::Site;
+use crate::values::{Durability, Listen, LogFormat};
+
+/// The configuration of a server. Each field's comment ends with its default.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The directory of journals and snapshots. No default: a server started from another working
+    /// directory must not lose its answered allocations.
+    pub data: PathBuf,
+    /// The addresses to listen on: `127.0.0.1:8080`.
+    pub listen: Vec<Listen>,
+    /// The addresses for TLS, and the certificate.
+    pub tls: Option<ClientTls>,
+    /// The count of shards, 1 to 256: one per core.
+    pub shards: u16,
+    /// The durability that an allocation must reach before it is answered: [`Durability::Disk`].
+    pub durability: Durability,
+    /// The deadline of a batch, 1 ms to 60 s (default: 100 ms).
+    pub deadline: Duration,
+    /// The largest error of the wall clock after a boot of the machine for which no lockout may end
+    /// early: earlier lockouts last this much longer. 1 minute.
+    pub clock_skew_max: Duration,
+    /// The time for which a stopping server stays out of rotation before it closes connections.
+    pub drain_pause: Duration,
+    /// The tokens for `/v1/`.
+    pub management: Management,
+    /// The database of ring pools, if they are not in this file.
+    pub database: Option<Database>,
+    /// The numbers that pools in a database may have and draw.
+    pub inventory: Inventory,
+    /// Automatic growth and shrinking of pools in a database.
+    pub growth: Growth,
+    /// The application that supplies ring pools unknown to this server.
+    pub application: Option<Application>,
+    /// The limits on clients.
+    pub limits: Limits,
+    /// The time limits of this node for shards of other nodes.
+    pub links: Links,
+    /// The journal's use of the disk.
+    pub journal: Journal,
+    /// Choices that the published API leaves open.
+    pub api: Api,
+    /// The contents and form of the log.
+    pub log: Log,
+    /// Proxies whose `X-Forwarded-For` is trusted (default: none).
+    pub trusted_proxies: Vec<TrustedProxy>,
+    /// Web sites whose pages show each visitor a number (default: none).
+    pub sites: Vec<Site>,
+    /// The addresses only for web pages; if empty, those of clients.
+    pub site_listen: Vec<Listen>,
+    /// Calls: none are accepted.
+    pub calls: Option<Calls>,
+}
+
+/// The tokens for `/v1/`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Management {
+    /// Hashes of the accepted tokens (default: none).
+    pub token_sha256: TokenHashes,
+    /// Whether a variable replaces different hashes of the file (default: no).
+    pub token_variable_wins: bool,
+    /// Hashes of tokens that may only read attributions, and calls with masked callers (default:
+    /// none).
+    pub lookup_sha256: TokenHashes,
+    /// The address for managing pools in a database: `127.0.0.1:8081`.
+    pub address: Listen,
+    /// The maximum number of requests a second that are answered there; further ones get 429
+    /// (default: 100).
+    pub requests_per_second: u32,
+    /// Whether clients' addresses serve the ring pools of the published API too (default: no).
+    pub on_data_port: bool,
+    /// Host names that management accepts at a loopback address, beside the machine's own (default:
+    /// none).
+    pub hosts: Vec<String>,
+    /// Whether the dashboard is served there without a database too (default: no).
+    pub dashboard: bool,
+}
+
+/// The main application: the server asks it for unknown ring pools.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Application {
+    /// Its address.
+    pub address: Listen,
+    /// The path before and after the pool's id.
+    pub path: (String, String),
+    /// The token sent as `Authorization: Bearer TOKEN`.
+    pub token: Option<Secret>,
+    /// The time limit for an answer (default: 2 s).
+    pub timeout: Duration,
+    /// The time for which a refusal is remembered (default: 10 s).
+    pub refusal_age: Duration,
+    /// The time for which one of its pools is valid: 1 h. After that, a pool in use is fetched
+    /// again, and any other is dropped.
+    pub pool_age: Duration,
+    /// The secret that signs its pushed changes; without it none are accepted.
+    pub webhook_secret: Option<Secret>,
+}
+
+/// The limits on clients. All lengths in bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The longest body (default: 1 MiB).
+    pub body_bytes: usize,
+    /// The maximum number of bytes of all bodies in progress together; `None`: a tenth of the
+    /// memory.
+    pub bodies_bytes: Option<usize>,
+    /// The maximum number of rows of a batch (default: 500).
+    pub rows: usize,
+    /// The longest `api_suffix`, unescaped (default: 8 KiB).
+    pub suffix_bytes: usize,
+    /// The longest `request_id`, as sent (default: 256).
+    pub request_id_bytes: usize,
+    /// The longest head of a request (default: 16 KiB).
+    pub header_bytes: usize,
+    /// The maximum number of header fields (default: 64).
+    pub headers: usize,
+    /// The longest path and query (default: 8 KiB).
+    pub uri_bytes: usize,
+    /// The maximum number of open connections of all shards together (default: 12,000).
+    pub connections: usize,
+    /// Time limit for a client to send the head of a request (default: 5 s).
+    pub head_timeout: Duration,
+    /// Time limit for a client to send a body (default: 10 s).
+    pub body_timeout: Duration,
+    /// Idle time of a connection between two requests (default: 60 s).
+    pub idle_timeout: Duration,
+    /// Time limit for a client to receive an answer (default: 10 s).
+    pub write_timeout: Duration,
+    /// The maximum number of rows that each shard remembers for `Idempotency-Key` (default:
+    /// 1,000,000).
+    pub idempotency_rows: usize,
+}
+
+/// A node's time limits for shards of other nodes. Source: docs/spec/pacing.md.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Links {
+    /// The longest time for which another shard may work on its rows of a batch (default: 50 ms).
+    pub deadline: Duration,
+    /// The time after which an answer counts as slow, at most `deadline` (default: 25 ms).
+    pub slow: Duration,
+    /// The time for which rows wait for their turn on a link (default: 15 ms).
+    pub wait: Duration,
+}
+
+/// The journal's use of the disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Journal {
+    /// The size of a segment, 1 MiB to 1 GiB (default: 64 MiB).
+    pub segment_bytes: u64,
+    /// The count of segments that each shard keeps prepared (default: 1).
+    pub spare_segments: u32,
+    /// The amount of journal after which a snapshot is taken (default: 256 MiB).
+    pub snapshot_every_bytes: u64,
+    /// The time for which allocations can be looked up (default: 30 days).
+    pub history_age: Millis,
+    /// The disk space for that history in each shard (default: 8 GiB).
+    pub history_bytes: u64,
+    /// The servers that keep the journals; `None` for files of this machine.
+    pub replicated: Option<Replicated>,
+}
+
+/// Journals in streams of NATS JetStream, which several machines share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Replicated {
+    /// Addresses of the servers, as in `nats://10.0.0.1:4222`.
+    pub servers: Vec<String>,
+    /// Addresses of the servers' monitoring, as in `http://10.0.0.1:8222`.
+    pub monitor: Vec<String>,
+    /// The prefix of stream names: `RINGWELL`.
+    pub stream: String,
+    /// The count of servers that keep each stream (default: 3).
+    pub replicas: u32,
+    /// The largest size of a stream (default: 8 GiB).
+    pub stream_bytes: u64,
+    /// A file with the credentials of this client.
+    pub credentials: Option<PathBuf>,
+    /// The authority of the servers' certificates, as PEM; TLS is used if it is set.
+    pub authority: Option<PathBuf>,
+    /// Whether a start waits while another process serves (default: no).
+    pub standby: bool,
+}
+
+/// TLS for clients.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientTls {
+    /// The addresses to listen on for TLS.
+    pub listen: Vec<Listen>,
+    /// A certificate and its chain up to the authority, as PEM.
+    pub certificate: PathBuf,
+    /// The certificate's private key, as PEM.
+    pub key: PathBuf,
+}
+
+/// Choices that the published API leaves open.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Api {
+    /// Whether a row without any parameter is an error (default: no).
+    pub strict_params: bool,
+    /// Whether the legacy request for one number is refused (default: no).
+    pub bulk_only: bool,
+    /// Whether answers to batches are compressed for clients that accept gzip (default: no).
+    pub gzip: bool,
+    /// Origins whose web pages may use the published API (default: none).
+    pub origins: Vec<String>,
+}
+
+/// The contents and form of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// The form: [`LogFormat::Auto`].
+    pub format: LogFormat,
+    /// A level, or directives such as `info,ringwell_node=debug`: `info`.
+    pub level: String,
+    /// Host and port of the collector that receives traces by OTLP over HTTP (default: none).
+    pub traces: Option<String>,
+    /// One of this many traces is kept, unless a `traceparent` decides (default: 100).
+    pub traces_one_in: u32,
+}
+
+impl Config {
+    /// The defaults for a server with the data directory `data` and `cores` processor cores.
+    #[must_use]
+    pub fn new(data: PathBuf, cores: u16) -> Self {
+        Self {
+            data,
+            listen: vec![Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8080 }],
+            tls: None,
+            shards: one_a_core(cores),
+            durability: Durability::default(),
+            deadline: Duration::from_millis(100),
+            clock_skew_max: Duration::from_mins(1),
+            drain_pause: Duration::from_secs(1),
+            management: Management::default(),
+            database: None,
+            inventory: Inventory::default(),
+            growth: Growth::default(),
+            application: None,
+            limits: Limits::default(),
+            links: Links::default(),
+            journal: Journal::default(),
+            api: Api::default(),
+            log: Log::default(),
+            trusted_proxies: Vec::new(),
+            sites: Vec::new(),
+            site_listen: Vec::new(),
+            calls: None,
+        }
+    }
+}
+
+impl Default for Management {
+    fn default() -> Self {
+        let address = Listen::Tcp { host: "127.0.0.1".to_owned(), port: 8081 };
+        let (token_sha256, lookup_sha256) = (TokenHashes::default(), TokenHashes::default());
+        let (hosts, dashboard, on_data_port) = (Vec::new(), false, false);
+        Self {
+            token_sha256,
+            token_variable_wins: false,
+            lookup_sha256,
+            address,
+            requests_per_second: 100,
+            on_data_port,
+            hosts,
+            dashboard,
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            body_bytes: 1 << 20,
+            bodies_bytes: None,
+            rows: 500,
+            suffix_bytes: 8 << 10,
+            request_id_bytes: 256,
+            header_bytes: 16 << 10,
+            headers: 64,
+            uri_bytes: 8 << 10,
+            connections: 12_000,
+            head_timeout: Duration::from_secs(5),
+            body_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_mins(1),
+            write_timeout: Duration::from_secs(10),
+            idempotency_rows: 1_000_000,
+        }
+    }
+}
+
+impl Default for Links {
+    fn default() -> Self {
+        Self {
+            deadline: Duration::from_millis(50),
+            slow: Duration::from_millis(25),
+            wait: Duration::from_millis(15),
+        }
+    }
+}
+
+impl Default for Journal {
+    fn default() -> Self {
+        Self {
+            segment_bytes: 64 << 20,
+            spare_segments: 1,
+            snapshot_every_bytes: 256 << 20,
+            history_age: Millis(30 * 24 * 60 * 60 * 1000),
+            history_bytes: 8 << 30,
+            replicated: None,
+        }
+    }
+}
+
+impl Default for Replicated {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            monitor: Vec::new(),
+            stream: "RINGWELL".to_owned(),
+            replicas: 3,
+            stream_bytes: 8 << 30,
+            credentials: None,
+            authority: None,
+            standby: false,
+        }
+    }
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self {
+            format: LogFormat::default(),
+            level: "info".to_owned(),
+            traces: None,
+            traces_one_in: 100,
+        }
+    }
+}

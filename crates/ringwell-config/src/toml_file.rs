@@ -1,0 +1,56 @@
+//! Opening the files that a configuration consists of.
+
+use std::io;
+use std::os::unix::fs::FileTypeExt;
+use std::path::Path;
+
+use ringwell_directory::Fault;
+use toml::de::DeTable;
+
+use super::section::Source;
+
+/// The file and its tables, if it is TOML.
+pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable<'i>), Vec<Fault>> {
+    let name = path.display().to_string();
+    let Ok(text) = str::from_utf8(bytes) else {
+        let message = "is not UTF-8".to_owned();
+        return Err(vec![Fault { file: Some(name), message, ..Fault::default() }]);
+    };
+    let source = Source::new(name, text);
+    let (table, errors) = DeTable::parse_recoverable(text);
+    if errors.is_empty() {
+        Ok((source, table.into_inner()))
+    } else {
+        // Continuing would only report false faults.
+        Err(errors.iter().map(|error| syntax_fault(&source, error)).collect())
+    }
+}
+
+/// Reads a file that a configuration names. A device, which may have no end, is refused.
+pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
+    let kind = std::fs::metadata(path)?.file_type();
+    if kind.is_char_device() || kind.is_block_device() {
+        return Err(io::Error::other("it is a device, not a file"));
+    }
+    std::fs::read(path)
+}
+
+/// The fault of a file that cannot be read.
+pub(super) fn unreadable(path: &Path, error: &io::Error) -> Fault {
+    Fault {
+        file: Some(path.display().to_string()),
+        message: format!("cannot be read: {error}"),
+        ..Fault::default()
+    }
+}
+
+fn syntax_fault(source: &Source, error: &toml::de::Error) -> Fault {
+    let start = error.span().map(|span| span.start);
+    Fault {
+        file: Some(source.name.clone()),
+        line: start.map(|start| source.line(start)),
+        column: start.map(|start| source.column(start)),
+        message: format!("is not TOML: {}", error.message()),
+        ..Fault::default()
+    }
+}
