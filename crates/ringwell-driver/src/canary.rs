@@ -86,6 +86,8 @@ bugs! {
     RetryForgotten "retry-forgotten";
     /// An allocation that no visitor saw counts as its number's newest.
     UnseenCounts "unseen-counts";
+    /// A report of another node's journals is given up if that node stops waiting.
+    ReportGivenUp "report-given-up";
     /// Ready answers count, even if a thread polls them long after their deadline.
     ReadyBeatsDeadline "ready-beats-deadline";
     /// A repeatable request is identified by its key alone.

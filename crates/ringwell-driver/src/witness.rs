@@ -53,11 +53,26 @@ pub struct Exchange {
     journals: Vec<JournalWord>,
 }
 
-/// Answers another node with the previous records of the shards. Stores its report durably first.
+/// Answers another node with the previous records of the shards. Stores its report durably first,
+/// even if that node stops waiting: otherwise the file would have a record that this process does
+/// not know, and that its next report would replace.
 ///
 /// # Errors
 /// The reason why it cannot be recorded.
 pub async fn learn<P: Platform>(
+    platform: &P,
+    node: &Arc<Node>,
+    said: Exchange,
+) -> Result<Vec<JournalWord>, String> {
+    let (at, of) = (platform.clone(), Arc::clone(node));
+    let work = async move { learn_now(&at, &of, said).await };
+    if planted(Bug::ReportGivenUp) {
+        return work.await;
+    }
+    to_its_end(platform, work).await.ok_or("the server is stopping")?
+}
+
+async fn learn_now<P: Platform>(
     platform: &P,
     node: &Node,
     said: Exchange,

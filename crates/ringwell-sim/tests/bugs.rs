@@ -114,6 +114,13 @@ const COINCIDENCES: &[Coincidence] = &[
         rules: &["attribution"],
     },
     Coincidence {
+        bug: Bug::ReportGivenUp,
+        on: &[Kind::Move, Kind::Restored, Kind::CopyBack],
+        has_hours: false,
+        from: 615,
+        rules: &["forgotten"],
+    },
+    Coincidence {
         bug: Bug::AbortNotCompleted,
         on: &[Kind::Move, Kind::Abort, Kind::FrameLost, Kind::Partition],
         has_hours: false,

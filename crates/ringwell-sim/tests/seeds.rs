@@ -131,7 +131,7 @@ fn seeds_that_have_failed_hold() {
         Kind::BootClock,
         Kind::LargePools,
     ];
-    let cases: [(u64, &[Kind], &[Kind]); 39] = [
+    let cases: [(u64, &[Kind], &[Kind]); 40] = [
         (260_078, &[], &[]),
         (260_078, &[Kind::StandsStill, Kind::Manage], &[]),
         (260_078, &[Kind::Manage, Kind::Move, Kind::Visitor, Kind::Retry], &[]),
@@ -156,6 +156,7 @@ fn seeds_that_have_failed_hold() {
         (1_003, &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange], &[]),
         (5_447, &[Kind::Move, Kind::Manage, Kind::Call, Kind::MapChange], &[]),
         (1_461, &[Kind::Move, Kind::Abort, Kind::Retry, Kind::Visitor], &[]),
+        (615, &[Kind::Move, Kind::Restored, Kind::CopyBack], &[]),
         (58, &[Kind::Move, Kind::FrameDelayed, Kind::Kill], &newer),
         (300_124, &[], &[]),
         (320_049, &[Kind::Retry, Kind::Visitor, Kind::Single, Kind::Hurry], &[]),

@@ -1,7 +1,7 @@
 //! A platform in virtual time, for tests: nothing sleeps, and every run is the same.
 
 use std::convert::Infallible;
-use std::future::{Future, ready};
+use std::future::Future;
 use std::pin::pin;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -73,7 +73,12 @@ impl Platform for Virtual {
         &self,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> impl Future<Output = Option<T>> + 'static {
-        ready(Some(work()))
+        // The caller may be given up after the work has been done.
+        let done = work();
+        async {
+            turn().await;
+            Some(done)
+        }
     }
 }
 

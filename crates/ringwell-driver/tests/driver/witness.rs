@@ -114,7 +114,7 @@ fn shard_with(
 }
 
 /// The record of shard 0 on `node`.
-async fn remembered(platform: &Virtual, node: &Node) -> Vec<JournalWord> {
+async fn remembered(platform: &Virtual, node: &Arc<Node>) -> Vec<JournalWord> {
     let asked = serde_json::from_str(r#"{"shards":[0],"journals":[]}"#).unwrap();
     witness::learn(platform, node, asked).await.unwrap()
 }
@@ -157,6 +157,24 @@ fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_not_trusted(
         // The data get another name, so that a copy of them can be detected later.
         assert_eq!(known[0].1, own.identity());
         assert!(!["old", "new"].contains(&&*known[0].1), "{known:?}");
+    });
+}
+
+#[test]
+fn a_report_whose_sender_has_gone_is_recorded() {
+    let folder = tempfile::tempdir().unwrap();
+    let (_, other) = two_nodes(10, folder.path());
+    let platform = Virtual::default();
+    platform.run(async {
+        let report = |groups: u64| {
+            let said = serde_json::json!({"shards": [], "journals": [[0, "old", groups]]});
+            witness::learn(&platform, &other, serde_json::from_value(said).unwrap())
+        };
+        report(5).await.unwrap();
+        // The sender goes while the disk stores the report.
+        assert!(platform.within(Duration::ZERO, report(7)).await.is_none());
+        platform.sleep_until(platform.moment() + Duration::from_secs(1)).await;
+        assert_eq!(remembered(&platform, &other).await, [(0, "old".to_owned(), 7)]);
     });
 }
 
