@@ -401,6 +401,28 @@ fn a_repeated_push_does_not_restore_an_older_state_even_after_a_restart() {
 }
 
 #[test]
+fn a_push_is_not_undone_by_the_answer_to_an_earlier_request() {
+    let backend = Backend::new(Duration::from_secs(1));
+    let (old, gone) = (Pool::new(5, 2, LONG), Pool::new(6, 2, LONG));
+    backend.knows(&old);
+    backend.knows(&gone);
+    let site = backend.site("");
+    let server = Server::start(site.serve(&["--deadline", "300ms"]));
+    let mut client = server.client();
+    ask(&mut client, &[old.clone(), gone.clone()], "first");
+    assert_eq!(backend.requests(), 2);
+    let new = Pool { key: "a-new-key-of-5".into(), ..old };
+    let body = json!({"ring_pool": as_json(&new)}).to_string();
+    assert_eq!(push(&mut client, &body, SECRET).status, 204);
+    assert_eq!(push(&mut client, "{\"removed\":6}", SECRET).status, 204);
+    // The application answers with the pools as they were before.
+    thread::sleep(Duration::from_millis(1_200));
+    assert_eq!(batch::one(&mut client, &new, "second").number, new.first);
+    assert!(ask(&mut client, &[gone], "second").body.contains("InvalidKey"));
+    server.stop();
+}
+
+#[test]
 fn a_signed_push_changes_pools_and_an_unsigned_one_does_not() {
     let backend = Backend::new(Duration::ZERO);
     let site = backend.site("");

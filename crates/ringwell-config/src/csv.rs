@@ -92,12 +92,20 @@ fn check_header(header: &StringRecord, (required, optional): Columns<'_>, source
             fault(name, "the column is missing", None);
         }
     }
+    let columns = [required, optional].concat();
     for (place, column) in header.iter().enumerate() {
-        if !required.contains(&column) && !optional.contains(&column) {
-            let columns = [required, optional].concat().join(", ");
-            fault(column, "there is no such column", Some(format!("there are {columns}")));
-        }
-        if header.iter().take(place).any(|earlier| earlier == column) {
+        if !columns.contains(&column) {
+            // Without a header, the first line has a key.
+            let is_like = |known: &&str| {
+                (column.len() > 3 && strsim::osa_distance(known, column) <= 2)
+                    || known.split('_').any(|it| it == column)
+            };
+            let is_misspelt = columns.iter().any(is_like);
+            let nth = format!("column {}", place + 1);
+            let name = if is_misspelt { column.to_owned() } else { nth };
+            let hint = Some(format!("there are {}", columns.join(", ")));
+            fault(&name, "there is no such column", hint);
+        } else if header.iter().take(place).any(|earlier| earlier == column) {
             fault(column, "the column occurs twice", None);
         }
     }

@@ -61,8 +61,9 @@ pub(super) fn duration(
     bounds: &Bounds<Duration>,
 ) -> impl Fn(&DeValue<'_>) -> Result<Duration, ValueError> {
     move |value| match value {
-        DeValue::String(text) => bounds.check(parse_duration(text)?),
-        other => Err(wrong_type("a length of time", other)
-            .hint("write it with its unit in quotes, e.g. \"30m\"")),
+        DeValue::String(text) => {
+            bounds.check(parse_duration(text).map_err(|fault| fault.hint(bounds.example()))?)
+        }
+        other => Err(wrong_type("a length of time", other).hint(bounds.example())),
     }
 }

@@ -26,6 +26,12 @@ impl<T: PartialOrd> Bounds<T> {
     pub(super) fn fault(&self) -> ValueError {
         ValueError::new(format!("must be {}", self.text))
     }
+
+    /// The least value, as a hint.
+    pub(super) fn example(&self) -> String {
+        let least = self.text.split(" to ").next().unwrap_or_default();
+        format!("write it with its unit in quotes, e.g. \"{least}\"")
+    }
 }
 
 const KIB: u64 = 1 << 10;

@@ -225,7 +225,7 @@ fn types_are_distinguished() {
         "\
 ringwell.toml:1: listen: must be a list, is text; write it in brackets: [\"…\", \"…\"]
 ringwell.toml:2: shards: must be a whole number, is text
-ringwell.toml:3: deadline: must be a length of time, is a number; write it with its unit in quotes, e.g. \"30m\"
+ringwell.toml:3: deadline: must be a length of time, is a number; write it with its unit in quotes, e.g. \"1ms\"
 ringwell.toml:4: durability: must be text, is true or false; write it in quotes
 ringwell.toml:5: limits: must be a table, is a number; write [limits] on a separate line
 ringwell.toml:6: api.bulk_only: must be true or false, is text
@@ -268,7 +268,10 @@ fn every_limit_has_a_least_and_a_greatest() {
         ("shards = 257", "must be 0 to 256, 0 for one per core"),
         ("shards = -1", "must be 0 to 256, 0 for one per core"),
         ("deadline = \"61s\"", "must be 1ms to 60s"),
-        ("deadline = \"soon\"", "must be a length of time; write e.g. \"30m\""),
+        (
+            "deadline = \"soon\"",
+            "must be a length of time; write it with its unit in quotes, e.g. \"1ms\"",
+        ),
         ("limits.body_bytes = 1023", "must be 1KiB to 64MiB"),
         (
             "limits.body_bytes = \"64Mb\"",

@@ -18,7 +18,7 @@ pub struct Clash {
     pub field: &'static str,
     /// The rule, and how it is broken.
     pub message: String,
-    /// How to comply.
+    /// A correction.
     pub hint: &'static str,
 }
 

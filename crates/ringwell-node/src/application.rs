@@ -138,8 +138,14 @@ impl Application {
     /// Makes the request and adds the pool. Returns `Some` with a time within which the request
     /// must not be repeated.
     async fn learn(&self, node: &Node, peers: &Peers, pool: PoolId) -> Option<Duration> {
+        let pushes = self.replays.lock().await.count();
         let asked = tokio::time::timeout(self.settings.timeout, call::get(&self.settings, pool));
-        let trouble = match asked.await {
+        let answer = asked.await;
+        let replays = self.replays.lock().await;
+        if replays.has_newer(pool, pushes) {
+            return None;
+        }
+        let trouble = match answer {
             Ok(Ok(None)) => return Some(self.settings.refusal_age),
             Ok(Ok(Some(found))) => {
                 let taken = running_node::take(node, peers, vec![found], &[]).await;

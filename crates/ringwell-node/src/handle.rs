@@ -35,6 +35,9 @@ use ringwell_driver::queue::Peers;
 use ringwell_driver::stats::ShardStats;
 use ringwell_os::Clock;
 
+/// An answer within this time is as good as one at once.
+const PROMPT: Duration = Duration::from_millis(200);
+
 /// Builds the service for requests outside of `/api/` and those of web pages. Called once on each
 /// shard's thread.
 pub type Routes = Arc<dyn Fn(Handle) -> Router + Send + Sync>;
@@ -255,20 +258,32 @@ impl Handle {
             .await
     }
 
-    /// The newest allocation that a shard knows of a number: its time, as in
-    /// [`Self::release`]; zero if it knows none.
+    /// The newest allocation that a shard knows of a number: its time, as in [`Self::release`]; zero
+    /// if it knows none. `None` if the answer took so long that the allocation may have been made
+    /// after the question.
     ///
     /// # Errors
     /// [`AskError`]
-    pub async fn newest_in(&self, shard: u16, number: PromoNumber) -> Result<Millis, AskError> {
+    pub async fn newest_in(
+        &self,
+        shard: u16,
+        number: PromoNumber,
+    ) -> Result<Option<Millis>, AskError> {
         // Lost periods and wrong clocks do not matter for the newest one.
         let at = Moment::Shard(Millis(u64::MAX));
+        let (begun, wall) = (Tokio.moment(), Tokio.wall());
         let past = self
             .ask(shard, |reply| Message::Attribution { number, at, keep_alives: false, reply })
             .await?
             .map_err(|_| AskError::Stopped)?;
-        let newest = past.held.map(|held| held.allocated_at).or(past.later);
-        Ok(newest.unwrap_or_default())
+        let is_slow = Tokio.moment().since(begun) > PROMPT;
+        let is_before = |at: Millis| u128::from(at.0) < wall.as_millis();
+        match (past.held, past.later) {
+            (Some(held), _) if is_slow && !is_before(held.allocated_wall) => Ok(None),
+            (Some(held), _) => Ok(Some(held.allocated_at)),
+            (None, Some(_)) if is_slow => Ok(None),
+            (None, later) => Ok(Some(later.unwrap_or_default())),
+        }
     }
 
     async fn ask<T>(

@@ -49,7 +49,10 @@ pub(crate) async fn post(
     };
     let meant = match allocated_at {
         // A request that a network delays must not end the lockout of the next visitor.
-        None => Some(node.newest_in(owner.shard(), number).await.map_err(unanswered)?),
+        None => match node.newest_in(owner.shard(), number).await.map_err(unanswered)? {
+            None => return Err(Problem::unavailable(HANDED_ON)),
+            newest => newest,
+        },
         Some(at) => Some(at),
     };
     let mut released = release(&node, owner.shard(), number, meant).await?;
@@ -75,6 +78,10 @@ async fn release(
         Err(error) => Err(unanswered(error)),
     }
 }
+
+const HANDED_ON: &str = "the answer of the number's node took long, and another visitor may have \
+    got the number meanwhile: nothing has ended. Ask again, or name the allocation with \
+    allocated_at";
 
 fn unanswered(error: AskError) -> Problem {
     Problem::unavailable(match error {

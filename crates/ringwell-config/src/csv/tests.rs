@@ -141,6 +141,13 @@ pools.csv:1: id: the column occurs twice
 pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lifetime_seconds, numbers, next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign
 ",
     );
+    let none = "there is no such column; there are id, ring_pool_key, lifetime_seconds, numbers, \
+        next_ring_pool_key, overflow_number, first_number, name, network, advertiser, campaign\n";
+    // A line of a pool, whose key must not be in the log.
+    let columns = ["1", "2", "3", "4"].map(|nth| format!("pools.csv:1: column {nth}: {none}"));
+    let missing = ["id", "ring_pool_key", "lifetime_seconds", "numbers"]
+        .map(|name| format!("pools.csv:1: {name}: the column is missing\n"));
+    check_csv("1,key-of-pool-1,1800,8885550100\n", &(missing.concat() + &columns.concat()));
     check_csv(
         "id,ring_pool_key,lifetime_seconds,first_number,numbers\n1,key-of-pool-1,1,8885550100,0\n",
         "pools.csv:2: numbers: must be the count of numbers from the first on\n",

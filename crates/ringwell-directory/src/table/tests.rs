@@ -15,7 +15,7 @@ fn state(ids: &[u64]) -> Directory {
         let fields = PoolFields {
             id: PoolId(*id),
             name: None,
-            key: RingPoolKey::parse("a key of sixteen bytes").unwrap(),
+            key: RingPoolKey::parse("a-key-of-sixteen-bytes").unwrap(),
             next_key: None,
             lifetime: Millis(1000),
             numbers: vec![NumberRange::new(first, 1).unwrap()],

@@ -115,6 +115,7 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
     let (unused, used): (Vec<_>, Vec<_>) =
         over.into_iter().partition(|pool| may_go && is_unused(pool));
     let mut removed: Vec<PoolId> = unused.into_iter().map(|(pool, _)| pool).collect();
+    let pushes = application.replays.lock().await.count();
     let mut asking = JoinSet::new();
     for (pool, _) in used {
         let settings = application.settings.clone();
@@ -145,6 +146,10 @@ async fn renew_these(thread: &HttpShard, application: &Application, over: Vec<(P
         }
         application.ages().begin(pool, age, asked.get(&pool).copied().unwrap_or_default());
     }
+    let replays = application.replays.lock().await;
+    // A push that has come meanwhile is newer than these answers.
+    put.retain(|found| !replays.has_newer(found.id(), pushes));
+    removed.retain(|pool| !replays.has_newer(*pool, pushes));
     for found in put {
         take(thread, vec![found], &[]).await;
     }

@@ -27,12 +27,18 @@ pub(super) struct Replays {
     /// The time of the newest accepted push.
     newest: u64,
     pools: HashMap<PoolId, Newest>,
+    /// The count of accepted pushes of this process.
+    count: u64,
+    /// The count when pools were last forgotten.
+    forgotten_at: u64,
 }
 
 /// The newest push for a pool.
 #[derive(Debug)]
 struct Newest {
     seconds: u64,
+    /// The count of pushes when it was accepted last.
+    count: u64,
     /// The signatures of this second, in order of arrival.
     signatures: Vec<Vec<u8>>,
 }
@@ -49,7 +55,7 @@ impl Replays {
             Some(Err(error)) if error.kind() == std::io::ErrorKind::NotFound => 0,
             Some(Err(_)) => now,
         };
-        Self { file, floor, newest: floor, pools: HashMap::new() }
+        Self { file, floor, newest: floor, pools: HashMap::new(), count: 0, forgotten_at: 0 }
     }
 
     /// Whether a push of this time is accepted; it is then recorded. The last push for a pool is
@@ -73,6 +79,10 @@ impl Replays {
                 if place.is_none() {
                     known.signatures.push(signature.to_owned());
                 }
+                if is_last {
+                    self.count += 1;
+                    known.count = self.count;
+                }
                 return Ok(is_last);
             }
             None | Some(_) => {}
@@ -90,10 +100,23 @@ impl Replays {
         if self.pools.len() >= POOLS_MAX {
             self.floor = self.newest;
             self.pools.clear();
+            self.forgotten_at = self.count;
         }
+        self.count += 1;
         let signatures = vec![signature.to_owned()];
-        self.pools.insert(pool, Newest { seconds, signatures });
+        self.pools.insert(pool, Newest { seconds, count: self.count, signatures });
         Ok(true)
+    }
+
+    /// The count of accepted pushes, for [`Self::has_newer`].
+    pub(super) const fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// Whether a push for `pool` may have been accepted since there were `count`: an answer to a
+    /// request from before that is outdated.
+    pub(super) fn has_newer(&self, pool: PoolId, count: u64) -> bool {
+        self.pools.get(&pool).map_or(self.forgotten_at, |newest| newest.count) > count
     }
 }
 
@@ -105,6 +128,18 @@ mod tests {
 
     fn took(replays: &mut Replays, pool: u64, seconds: u64, signature: &[u8]) -> bool {
         replays.take(PoolId(pool), seconds, signature, NOW).unwrap()
+    }
+
+    #[test]
+    fn an_answer_is_outdated_by_a_later_push_for_its_pool_alone() {
+        let mut replays = Replays::open(None, NOW);
+        assert!(took(&mut replays, 1, NOW, b"a"));
+        let then = replays.count();
+        assert!(!replays.has_newer(PoolId(1), then) && !replays.has_newer(PoolId(2), then));
+        assert!(took(&mut replays, 1, NOW, b"a"), "the same one again");
+        assert!(replays.has_newer(PoolId(1), then) && !replays.has_newer(PoolId(2), then));
+        assert!(!took(&mut replays, 2, 0, b"old"));
+        assert!(!replays.has_newer(PoolId(2), then), "it was refused");
     }
 
     #[test]
