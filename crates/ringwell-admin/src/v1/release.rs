@@ -10,6 +10,10 @@ use serde::{Deserialize, Serialize};
 use super::attribution::{newest_at, parse_moment, parse_number};
 use crate::problem::Problem;
 
+const HANDED_ON: &str = "the answer of the number's node took long, and another visitor may have \
+    got the number meanwhile: nothing has ended. Ask again, or name the allocation with \
+    allocated_at";
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
@@ -78,10 +82,6 @@ async fn release(
         Err(error) => Err(unanswered(error)),
     }
 }
-
-const HANDED_ON: &str = "the answer of the number's node took long, and another visitor may have \
-    got the number meanwhile: nothing has ended. Ask again, or name the allocation with \
-    allocated_at";
 
 fn unanswered(error: AskError) -> Problem {
     Problem::unavailable(match error {
