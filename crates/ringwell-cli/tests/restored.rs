@@ -305,6 +305,33 @@ fn a_journal_that_is_brought_back_later_holds_all_pools_again() {
     assert!(server.log().contains("another journal of this shard"), "{}", server.log());
 }
 
+/// Neither has what was answered with the other one.
+#[test]
+fn an_older_copy_of_a_journal_and_then_the_original_hold_all_pools() {
+    let lifetime = Duration::from_secs(5);
+    let site = site_of_two_shards(lifetime);
+    Server::start(site.serve(&[])).stop();
+    let [journal, copy, away] = ["journal/0", "copy", "away"].map(|name| site.data().join(name));
+    std::fs::create_dir(&copy).unwrap();
+    for file in std::fs::read_dir(&journal).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), copy.join(file.file_name())).unwrap();
+    }
+    let server = Server::start(site.serve(&[]));
+    assert_eq!(overflow(&server, &site), 0);
+    server.kill();
+    for (from, to) in [(&journal, &away), (&copy, &journal), (&journal, &copy), (&away, &journal)] {
+        std::fs::rename(from, to).unwrap();
+        if to != &journal {
+            continue;
+        }
+        let server = Server::start(site.serve(&[]));
+        assert_eq!(overflow(&server, &site), site.pools.len());
+        assert!(server.log().contains("another journal of this shard"), "{}", server.log());
+        server.stop();
+    }
+}
+
 #[test]
 fn a_boot_without_an_orderly_stop_holds_all_pools_with_durability_os() {
     let settings = "shards = 1\ndurability = \"os\"";

@@ -46,6 +46,8 @@ bugs! {
     FailedFlushIgnored "failed-flush-ignored";
     /// Nothing is held at startup if only one shard's journal is missing.
     LostShardIgnored "lost-shard-ignored";
+    /// An older journal of a shard, or the original after a copy of it was served, is not noticed.
+    OlderJournalIgnored "older-journal-ignored";
     /// A rename is not made durable.
     NoNameFlush "no-name-flush";
     /// Every use of a file has the same salt.

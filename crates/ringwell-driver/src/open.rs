@@ -35,7 +35,7 @@ use read::KeptIn;
 use ringwell_core::Millis;
 use ringwell_directory::{BucketHolds, Directory};
 use ringwell_engine::{Clocks, Doubts, Engine, Reading, Recorded};
-use ringwell_journal::{Durability, Noted, Verdict};
+use ringwell_journal::{Cut, Durability, Noted, Verdict};
 
 use crate::arrivals;
 use crate::canary::{Bug, planted};
@@ -44,7 +44,7 @@ use crate::lists::{self, Lists};
 use crate::node;
 use crate::store::{
     FileError, Files, Gaps, Identity, Inline, LastOwner, Memory, OverflowPeriods, ServedMap,
-    Settings, Store, note_unflushed, read_lifetimes, write_lifetimes,
+    Settings, WrittenJournal, note_unflushed, read_lifetimes, write_lifetimes,
 };
 
 /// The name of every data directory whose journals are copies of logs: only the log may have lost
@@ -122,7 +122,7 @@ impl<F: Files> Begun<F> {
     fn note(
         &mut self,
         start: &Start<'_, F>,
-        mut journals: BTreeMap<u16, String>,
+        mut journals: BTreeMap<u16, WrittenJournal>,
         missing: &[(Millis, Millis)],
     ) -> Result<(), FileError> {
         let Start { files, settings: Settings { data, durability, .. }, has_log, .. } = *start;
@@ -131,7 +131,7 @@ impl<F: Files> Begun<F> {
         }
         let is_copy = self.copied.is_some() && !planted(Bug::CopyKeepsName);
         let draw = if is_copy { Identity::draw } else { Identity::read_or_draw };
-        journals.extend(self.shards.iter().map(Opened::journal));
+        journals.extend(self.shards.iter().filter_map(Opened::journal));
         if has_log {
             // A log has its own record of the shards.
             journals.clear();
@@ -148,7 +148,8 @@ impl<F: Files> Begun<F> {
         if !missing.is_empty() {
             self.gaps.write(files, data)?;
         }
-        Ok(())
+        // The record of the last start no longer names them.
+        self.shards.iter().try_for_each(Opened::remove_empty)
     }
 
     /// The findings, for the node. `journals` are the shards' next groups; `is_first` means that
@@ -190,10 +191,22 @@ pub struct Opened<F: Files> {
 }
 
 impl<F: Files> Opened<F> {
-    /// The shard and the name of its journal.
+    /// The shard and its journal, if it is in files.
     #[must_use]
-    pub fn journal(&self) -> (u16, String) {
-        (self.shard, Identity::journal(self.store.identity()))
+    pub fn journal(&self) -> Option<(u16, WrittenJournal)> {
+        let Inline::Left(journal) = &self.store else { return None };
+        Some((self.shard, journal.written()))
+    }
+
+    /// Removes empty segments of earlier starts, except for one whose first frame is damaged: until a
+    /// frame follows, each start must see it.
+    fn remove_empty(&self) -> Result<(), FileError> {
+        let Inline::Left(journal) = &self.store else { return Ok(()) };
+        let doubted = match self.verdict {
+            Verdict::Rotten(Cut { segno, .. }) => Some(segno),
+            Verdict::Torn(_) | Verdict::Clean => None,
+        };
+        journal.remove_empty(doubted)
     }
 }
 
@@ -255,7 +268,7 @@ pub fn begin<F: Files>(
     // Pools that are not in the list yet will be held for their own lifetimes, which may be longer
     // than all known ones.
     new.extend(doubtful.iter().flat_map(|shard| placement.buckets_of(*shard)));
-    let journals = reads.iter().filter_map(Read::journal).collect();
+    let journals = reads.iter().filter_map(Read::written).collect();
     let missing = missing(&reads, copied, (recorded_until, clocks.wall(now)));
     let opened = reads.into_iter().filter(|read| start.only.is_none_or(|it| it == read.shard));
     let shards = opened.map(|read| open(read, now)).collect::<Result<Vec<_>, _>>()?;

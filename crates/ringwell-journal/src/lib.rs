@@ -45,7 +45,9 @@ pub use recover::{
     ChainFault, Cut, Foreign, Oldest, RecoverError, Recovered, RecoveryPlan, SegmentFile,
     SegmentInfo, Segments, SnapshotMark, Step, Verdict, Walk, continues, recover,
 };
-pub use segment::{FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader, encode_end};
+pub use segment::{
+    FORMAT_VERSION, SEGMENT_HEADER_BYTES, SegmentFault, SegmentHeader, encode_end, salt,
+};
 pub use snapshot::{
     AnswerEntry, Chunk, Entries, ForeignTimeEntry, HoldEntry, NumberEntry, RecordedAnswer,
     SNAPSHOT_VERSION, Snapshot, SnapshotError, SnapshotHeader, SnapshotReader, SnapshotWriter,

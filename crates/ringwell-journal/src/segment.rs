@@ -1,6 +1,7 @@
 //! The head of a segment: the journal, and the part of it, that the file contains.
 //!
-//! Takes the file's first block; frames follow. A new salt is drawn each time a file is used.
+//! Takes the file's first block; frames follow. Each use of a file has another salt, which tells the
+//! start of the process that began it.
 //! Source: docs/spec/journal.md, "Segments".
 
 use std::fmt;
@@ -32,7 +33,7 @@ pub struct SegmentHeader {
     pub journal: [u8; 16],
     /// Number of the segment, from one; also the file's name.
     pub segno: u64,
-    /// Drawn when the file was taken into use; distinguishes its old and new frames.
+    /// Distinguishes the file's old and new frames: [`salt`] of the start that took it into use.
     pub salt: u64,
     /// The end of the journal before the first frame. `tip.next_n` is the first frame's number.
     pub tip: Tip,
@@ -54,7 +55,24 @@ pub enum SegmentFault {
     Tip,
 }
 
+/// The salt of a segment that was begun by the start for which `start` was drawn. Salts of one start
+/// differ in bits that numbers of groups do not have: a frame's stamps join both.
+#[must_use]
+pub const fn salt(start: u64, segno: u64) -> u64 {
+    // The last part of splitmix64 by Sebastiano Vigna.
+    let mixed = (segno ^ (segno >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    start ^ mixed ^ (mixed >> 31)
+}
+
 impl SegmentHeader {
+    /// The random name of the start that began the segment. Segments of releases that drew each salt
+    /// have a different one each.
+    #[must_use]
+    pub const fn start(&self) -> u64 {
+        salt(self.salt, self.segno)
+    }
+
     /// The block that begins the segment.
     ///
     /// # Panics

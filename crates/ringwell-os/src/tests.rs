@@ -14,7 +14,7 @@ use ringwell_core::Position;
 use ringwell_directory::BucketHolds;
 use ringwell_driver::store::{
     Appended, Draft, Identity, OpenError, ReadError, Reader, ServedMap, Settings, Store, WriteMode,
-    is_restored, mark_restored, unmark_restored,
+    WrittenJournal, is_restored, mark_restored, unmark_restored,
 };
 use ringwell_journal::Durability;
 use ringwell_journal::{
@@ -327,7 +327,8 @@ fn the_probe_measures_and_leaves_nothing() {
 fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     let [one, other] = [(); 2].map(|()| TempDir::new().unwrap());
     assert_eq!(Identity::read(&OsFiles, one.path()).unwrap(), None);
-    let journal = |shard: u16, name: &str| (shard, name.to_owned());
+    let start = Some(u64::MAX);
+    let journal = |shard: u16, name: &str| (shard, WrittenJournal { name: name.to_owned(), start });
     let first = BTreeMap::from([journal(0, "a")]);
     let both = BTreeMap::from([journal(0, "a"), journal(1, "b")]);
     let read_or_draw = |data: &TempDir, journals: &BTreeMap<_, _>| {
@@ -344,10 +345,13 @@ fn a_data_directory_keeps_its_name_and_another_has_a_different_one() {
     assert_eq!(renamed.journals, both);
     // A journal that is not written any more is forgotten.
     assert_eq!(read_or_draw(&one, &first).journals, first);
-    // Data of an earlier release.
+    // Data of earlier releases.
     fs::write(one.path().join("identity.json"), r#"{"id":"0123"}"#).unwrap();
     let earlier = Identity::read(&OsFiles, one.path()).unwrap().unwrap();
     assert_eq!((&*earlier.id, earlier.journals.len()), ("0123", 0));
+    fs::write(one.path().join("identity.json"), r#"{"id":"0123","journals":{"0":"a"}}"#).unwrap();
+    let earlier = Identity::read(&OsFiles, one.path()).unwrap().unwrap();
+    assert_eq!(earlier.journals[&0], WrittenJournal { name: "a".to_owned(), start: None });
     mark_restored(&OsFiles, one.path()).unwrap();
     mark_restored(&OsFiles, one.path()).unwrap();
     assert!(is_restored(&OsFiles, one.path()) && !is_restored(&OsFiles, other.path()));

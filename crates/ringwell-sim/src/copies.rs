@@ -15,7 +15,7 @@ use ringwell_journal::Durability;
 use crate::event::Event;
 use crate::fault::Kind;
 use crate::files::{DATA, restored_mark};
-use crate::older::{Copied, Known, Lost, Older};
+use crate::older::{Copied, CopiedJournal, Known, Lost, Older};
 use crate::world::{MS, SECOND, World};
 
 impl World {
@@ -48,20 +48,8 @@ impl World {
         let random = self.faults.stream(Kind::LostJournal);
         let (which, drawn, is_found) = (random.next(), random.next(), random.chance(500_000));
         let later = random.between(200 * MS, 8 * SECOND);
-        let node = usize::try_from(which % self.nodes.len() as u64).unwrap_or(0);
-        let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
-        let shards: Vec<u16> =
-            known.iter().flat_map(|known| known.journals.keys()).copied().collect();
-        let may_not = self.is_in_between()
-            || self.is_listing
-            || self.durability == Durability::Memory
-            || self.nodes[node].is_refused
-            || self.nodes[node].before_moves.is_some()
-            || self.nodes[node].older.is_some_and(|older| older.is_marked);
-        if may_not || shards.is_empty() {
-            return;
-        }
-        let shard = shards[usize::try_from(drawn % shards.len() as u64).unwrap_or(0)];
+        let Some((node, shard)) = self.journal(which, drawn) else { return };
+        let name = self.journal_named(node, shard);
         self.stop(node, false);
         let lost = self.nodes[node].files.disk().lose_shard(shard);
         // This is detected at startup without other nodes.
@@ -70,10 +58,94 @@ impl World {
         self.nodes[node].older = Some(Older { is_marked: true, since_us });
         self.tell(node, &[], || format!("the journal of shard {shard} is lost"));
         if is_found {
-            let name = known.and_then(|known| known.journals.get(&shard).cloned());
             let lost = Lost { node, shard, name, files: lost, at: self.now(), before };
             self.queue.add(self.now() + later, Event::BroughtBack(lost));
         }
+    }
+
+    /// An operator makes a copy of the journal of one of a node's shards, puts it back some time
+    /// later, and sometimes brings back the original after that.
+    pub(crate) fn copy_journal(&mut self) {
+        let random = self.faults.stream(Kind::CopiedJournal);
+        let (which, drawn, is_found) = (random.next(), random.next(), random.chance(700_000));
+        let [later, back] = [(); 2].map(|()| random.between(200 * MS, 8 * SECOND));
+        let Some((node, shard)) = self.journal(which, drawn) else { return };
+        let files = {
+            let disk = self.nodes[node].files.disk();
+            let is_whole = !disk.is_to_blame() && !disk.has_stopped;
+            is_whole.then(|| disk.copy().of_shard(shard))
+        };
+        let Some(files) = files else { return };
+        let copied = CopiedJournal {
+            node,
+            shard,
+            name: self.journal_named(node, shard),
+            files,
+            at: self.now(),
+            owners: self.owners_served(node),
+            map: self.nodes[node].map.version,
+            back_us: is_found.then_some(back),
+        };
+        self.tell(node, &[], || format!("a copy of the journal of shard {shard} is made"));
+        self.queue.add(self.now() + later, Event::JournalCopyBack(copied));
+    }
+
+    pub(crate) fn put_journal_back(&mut self, copied: &CopiedJournal) {
+        let CopiedJournal { node, shard, at, map, back_us, .. } = *copied;
+        let name = self.journal_named(node, shard);
+        // A node notices by itself that it has been started since then.
+        let is_marked = name != copied.name;
+        let mut others = self.nodes.iter().enumerate().filter(|(other, _)| *other != node);
+        let serves = |it: &crate::world::Node| it.running.as_ref().is_some_and(|r| r.is_serving);
+        let is_known = is_marked || others.any(|(_, other)| serves(other));
+        // A copy of all data may have an older record of the last start than this journal.
+        let is_another = self.nodes[node].older.is_some();
+        if self.faults.are_over
+            || self.may_not_lose(node)
+            || is_another
+            || !is_known
+            || self.nodes[node].map.version != map
+            || self.cluster.newest().version != map
+            || self.owners_served(node) != copied.owners
+        {
+            return;
+        }
+        self.stop(node, false);
+        let files = self.nodes[node].files.disk().lose_shard(shard);
+        self.nodes[node].files.disk().bring_back(shard, &copied.files);
+        self.nodes[node].older = Some(Older { is_marked, since_us: at });
+        self.tell(node, &[], || format!("the journal of shard {shard} is put back from the copy"));
+        if let Some(back) = back_us {
+            let original = Lost { node, shard, name, files, at: self.now(), before: None };
+            self.queue.add(self.now() + back, Event::BroughtBack(original));
+        }
+    }
+
+    /// The drawn shard of a node whose journal may be lost or copied now.
+    fn journal(&self, which: u64, drawn: u64) -> Option<(usize, u16)> {
+        let node = usize::try_from(which % self.nodes.len() as u64).unwrap_or(0);
+        let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten();
+        let shards: Vec<u16> =
+            known.iter().flat_map(|known| known.journals.keys()).copied().collect();
+        if self.may_not_lose(node) || shards.is_empty() {
+            return None;
+        }
+        Some((node, shards[usize::try_from(drawn % shards.len() as u64).unwrap_or(0)]))
+    }
+
+    fn may_not_lose(&self, node: usize) -> bool {
+        self.is_in_between()
+            || self.is_listing
+            || self.durability == Durability::Memory
+            || self.nodes[node].is_refused
+            || self.nodes[node].before_moves.is_some()
+            || self.nodes[node].older.is_some_and(|older| older.is_marked)
+    }
+
+    /// The entry of `identity.json` for the journal of a shard.
+    fn journal_named(&self, node: usize, shard: u16) -> Option<String> {
+        let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten()?;
+        known.journals.get(&shard).map(|journal| format!("{journal:?}"))
     }
 
     /// A lost journal is brought back, instead of the one that was written since.
@@ -91,18 +163,18 @@ impl World {
             return;
         }
         self.stop(node, false);
-        let files = &self.nodes[node].files;
-        files.disk().bring_back(shard, &lost.files);
-        let is_same = known.is_some_and(|known| known.journals.get(&shard) == lost.name.as_ref());
-        self.nodes[node].older = if is_same && !is_restored(files, Path::new(DATA)) {
-            // Nothing has been served without that journal. A copy may have been restored
-            // meanwhile.
-            let since = self.nodes[node].older.filter(|older| !older.is_marked);
-            since.or(before)
-        } else {
-            let since_us = self.nodes[node].older.map_or(at, |older| older.since_us.min(at));
-            Some(Older { is_marked: true, since_us })
-        };
+        self.nodes[node].files.disk().bring_back(shard, &lost.files);
+        let is_same = self.journal_named(node, shard) == lost.name;
+        self.nodes[node].older =
+            if is_same && !is_restored(&self.nodes[node].files, Path::new(DATA)) {
+                // Nothing has been served without that journal. A copy may have been restored
+                // meanwhile.
+                let since = self.nodes[node].older.filter(|older| !older.is_marked);
+                since.or(before)
+            } else {
+                let since_us = self.nodes[node].older.map_or(at, |older| older.since_us.min(at));
+                Some(Older { is_marked: true, since_us })
+            };
         self.tell(node, &[], || format!("the journal of shard {shard} is brought back"));
     }
 

@@ -72,7 +72,7 @@ enum Change {
 /// The files of a disk at one moment.
 #[derive(Clone, Debug)]
 pub(crate) struct Copy {
-    files: Vec<(Name, Vec<u8>)>,
+    pub(crate) files: Vec<(Name, Vec<u8>)>,
     directories: BTreeSet<u16>,
     /// Whether the disk had lost or damaged something by then.
     was_to_blame: bool,
@@ -155,8 +155,7 @@ impl Disk {
 
     /// The files of one shard are lost, as if its volume were not mounted. Returns them.
     pub(crate) fn lose_shard(&mut self, shard: u16) -> Copy {
-        let mut lost = self.copy();
-        lost.files.retain(|(name, _)| name.shard == shard);
+        let lost = self.copy().of_shard(shard);
         self.names.retain(|name, _| name.shard != shard);
         self.durable_names.retain(|name, _| name.shard != shard);
         self.changes.retain(|change| match change {

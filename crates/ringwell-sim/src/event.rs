@@ -56,6 +56,8 @@ pub(crate) enum Event {
     LostDisk(usize),
     /// A copy of a node's data is put back.
     CopyBack(crate::older::Copied),
+    /// A copy of the journal of one shard is put back.
+    JournalCopyBack(crate::older::CopiedJournal),
     /// A journal that a node has lost is brought back.
     BroughtBack(crate::older::Lost),
     /// A changed list of pools reaches a node, in this life.

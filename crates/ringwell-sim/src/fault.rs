@@ -92,6 +92,7 @@ kinds! {
     StandsStill "stands-still" 25 5_000 60_000;
     LostJournal "lost-journal" 10 5_000 60_000;
     Remount "remount" 12 5_000 60_000;
+    CopiedJournal "copied-journal" 8 5_000 60_000;
 }
 
 impl Kind {
@@ -150,6 +151,7 @@ impl Faults {
                         | Kind::StandsStill
                         | Kind::LostJournal
                         | Kind::Remount
+                        | Kind::CopiedJournal
                 );
             let is_calmed = is_calm && is_fault;
             let rate = if on.contains(kind) { high } else { rate };

@@ -62,6 +62,9 @@ impl World {
         if self.faults.strikes(Kind::LostJournal) {
             self.lose_journal();
         }
+        if self.faults.strikes(Kind::CopiedJournal) {
+            self.copy_journal();
+        }
         for node in 0..self.nodes.len() {
             for kind in [Kind::Restored, Kind::CopyBack] {
                 if self.faults.strikes(kind) {

@@ -19,12 +19,36 @@ pub(crate) struct Copied {
     pub(crate) boots: usize,
 }
 
+impl Copy {
+    /// Only the files of one shard.
+    pub(crate) fn of_shard(mut self, shard: u16) -> Self {
+        self.files.retain(|(name, _)| name.shard == shard);
+        self
+    }
+}
+
+/// A copy of the journal of one shard, and the conditions that must still hold when it is put back.
+#[derive(Debug)]
+pub(crate) struct CopiedJournal {
+    pub(crate) node: usize,
+    pub(crate) shard: u16,
+    /// See [`Lost::name`].
+    pub(crate) name: Option<String>,
+    pub(crate) files: Copy,
+    /// The time at which it was made.
+    pub(crate) at: u64,
+    pub(crate) owners: Option<(Owners, Vec<Leaving>)>,
+    pub(crate) map: u64,
+    /// The original is brought back so much later.
+    pub(crate) back_us: Option<u64>,
+}
+
 /// The journal of one shard that a node has lost.
 #[derive(Debug)]
 pub(crate) struct Lost {
     pub(crate) node: usize,
     pub(crate) shard: u16,
-    /// Its name in `identity.json` at that time.
+    /// Its entry in `identity.json` at that time.
     pub(crate) name: Option<String>,
     pub(crate) files: Copy,
     /// The time at which it was lost.

@@ -15,7 +15,7 @@ const LIST_WITHIN_US: u64 = 6 * SECOND;
 
 /// Kinds of faults after which a node may not get an answer of another one in time. A node that
 /// continues with its former list needs such an answer.
-const OUT_OF_REACH: [Kind; 17] = [
+const OUT_OF_REACH: [Kind; 18] = [
     Kind::Kill,
     Kind::Power,
     Kind::CrashAtCall,
@@ -33,6 +33,7 @@ const OUT_OF_REACH: [Kind; 17] = [
     Kind::MapChange,
     Kind::LostDisk,
     Kind::CopyBack,
+    Kind::CopiedJournal,
 ];
 
 impl World {

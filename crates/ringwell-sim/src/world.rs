@@ -387,6 +387,7 @@ impl World {
             Event::Remount(node) => self.remount(node),
             Event::LostDisk(node) => self.lose_disk(node),
             Event::CopyBack(copied) => self.copy_back(&copied),
+            Event::JournalCopyBack(copied) => self.put_journal_back(&copied),
             Event::BroughtBack(lost) => self.bring_back(&lost),
             Event::ListSpread => self.is_listing = false,
             Event::Probe => self.probe(),

@@ -127,7 +127,7 @@ const COINCIDENCES: &[Coincidence] = &[
 
 /// Disabled unless requested: a fault that happens in nearly every run hides bugs whose effects
 /// appear late.
-const ASKED_FOR: [Kind; 14] = [
+const ASKED_FOR: [Kind; 15] = [
     Kind::CrashAfter,
     Kind::Hasty,
     Kind::LostDisk,
@@ -142,6 +142,7 @@ const ASKED_FOR: [Kind; 14] = [
     Kind::ListSpread,
     Kind::StandsStill,
     Kind::Remount,
+    Kind::CopiedJournal,
 ];
 
 /// A bug, the kinds of faults that are frequent, and the promises of which it must break one.
@@ -174,6 +175,11 @@ const CASES: &[Case] = &[
     ),
     (Bug::RemountIgnored, &[Kind::Os, Kind::Remount], &["not held", "double"]),
     (Bug::LostShardIgnored, &[Kind::LostJournal], &["not held", "double"]),
+    (
+        Bug::OlderJournalIgnored,
+        &[Kind::CopiedJournal],
+        &["not held", "forgotten", "attribution", "double", "another answer"],
+    ),
     (Bug::NoNameFlush, &[Kind::Power], &["forgotten", "refused"]),
     (Bug::OneSalt, &[Kind::Power, Kind::CrashAtCall], &["refused", "forgotten"]),
     (

@@ -14,8 +14,9 @@ use super::fetch::{discard_unfinished, set_aside};
 use crate::canary::{Bug, planted};
 use crate::rows::spec;
 use crate::store::{
-    FileError, Files, Identity, InlineJournal, OpenError, Settings, ShardStore, SnapshotRef,
-    Unkept, is_restored, journal_id, mark_restored, may_lack_groups,
+    FileError, Files, FoundJournal, Identity, InlineJournal, OpenError, Settings, ShardStore,
+    SnapshotRef, Unkept, WrittenJournal, is_restored, journal_found, mark_restored,
+    may_lack_groups,
 };
 
 /// Limits on the trust in the files.
@@ -107,10 +108,16 @@ impl<F: Files> Read<F> {
         self.recovered.tip.last_at == Millis::ZERO
     }
 
-    /// The shard and the name of its journal, if there is one.
+    /// The shard and its journal, if there is one.
     #[must_use]
-    pub fn journal(&self) -> Option<(u16, String)> {
-        Some((self.shard, Identity::journal(self.recovered.journal?)))
+    pub fn journal(&self) -> Option<(u16, FoundJournal)> {
+        let heads = self.recovered.segments.iter().map(|info| &info.header);
+        Some((self.shard, FoundJournal::of(heads)?))
+    }
+
+    /// The same for `identity.json`.
+    pub(super) fn written(&self) -> Option<(u16, WrittenJournal)> {
+        self.journal().map(|(shard, found)| (shard, found.written()))
     }
 
     /// The clocks at the ends of its segments.
@@ -273,35 +280,53 @@ pub fn copied<F: Files>(
     if is_restored(files, data) {
         return Ok(Some(Copied::Restored));
     }
+    let unkept = may_lack_groups(files, data, boot)?.filter(|_| !planted(Bug::PowerCutIgnored));
     let found = reads.iter().filter_map(Read::journal).collect();
-    if let Some(shard) = other_journal(files, data, own, &found)? {
+    let other = other_journal(files, data, own, &found)?;
+    // Segments that a power cut has damaged were removed, perhaps with all of the last start.
+    let other = other.filter(|other| unkept.is_none() || !other.is_older);
+    if let Some(OtherJournal { shard, .. }) = other {
         // If a process ends during startup before the hold is stored, it leaves a new, empty
         // journal.
         mark_restored(files, data)?;
         return Ok(Some(Copied::Replaced(shard)));
     }
-    let unkept = may_lack_groups(files, data, boot)?.filter(|_| !planted(Bug::PowerCutIgnored));
     Ok(unkept.map(Copied::Unkept))
 }
 
-/// A shard whose journal in `data` is missing, or another one than was written last. `own` are the
-/// shards of this node, if others have more; `found` are the names of the journals.
+/// A shard whose journal is not the one that was written last.
+struct OtherJournal {
+    shard: u16,
+    /// It has the same name, but lacks what was written last.
+    is_older: bool,
+}
+
+/// A shard whose journal in `data` is missing, or another one than was written last, or an older state
+/// of that. `own` are the shards of this node, if others have more.
 fn other_journal(
     files: &impl Files,
     data: &Path,
     own: Option<&[u16]>,
-    found: &BTreeMap<u16, String>,
-) -> Result<Option<u16>, FileError> {
+    found: &BTreeMap<u16, FoundJournal>,
+) -> Result<Option<OtherJournal>, FileError> {
     let Some(known) = Identity::read(files, data)? else { return Ok(None) };
     if found.is_empty() && known.journals.is_empty() {
         // Earlier releases wrote no list of journals.
-        return Ok(Some(0));
+        return Ok(Some(OtherJournal { shard: 0, is_older: false }));
     }
-    let is_other = |(shard, name): &(&u16, &String)| {
-        own.is_none_or(|own| own.contains(shard)) && found.get(shard) != Some(name)
+    let mut own =
+        known.journals.iter().filter(|(shard, _)| own.is_none_or(|own| own.contains(shard)));
+    let is_other = |(shard, written): &(&u16, &WrittenJournal)| {
+        !found.get(shard).is_some_and(|found| found.continues(written))
     };
-    let other = known.journals.iter().find(is_other).map(|(shard, _)| *shard);
-    Ok(other.filter(|_| found.is_empty() || !planted(Bug::LostShardIgnored)))
+    let other = own.find(is_other).map(|(shard, written)| {
+        let is_older = found.get(shard).is_some_and(|found| found.written().name == written.name);
+        OtherJournal { shard: *shard, is_older }
+    });
+    let is_noticed = |other: &OtherJournal| {
+        found.is_empty() || other.is_older || !planted(Bug::LostShardIgnored)
+    };
+    Ok(other.filter(is_noticed))
 }
 
 /// The same, for programs that do not start: reads a head of each journal.
@@ -311,11 +336,12 @@ fn other_journal(
 pub fn replaced_journal(files: &impl Files, data: &Path) -> Result<Option<u16>, FileError> {
     let mut found = BTreeMap::new();
     for shard in shards_on_disk(files, data)? {
-        if let Some(id) = journal_id(files, &data.join("journal").join(shard.to_string()))? {
-            found.insert(shard, Identity::journal(id));
+        if let Some(journal) = journal_found(files, &data.join("journal").join(shard.to_string()))?
+        {
+            found.insert(shard, journal);
         }
     }
-    other_journal(files, data, None, &found)
+    Ok(other_journal(files, data, None, &found)?.map(|other| other.shard))
 }
 
 /// Logs that the files found at startup are not those that were written last.

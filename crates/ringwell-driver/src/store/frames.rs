@@ -11,7 +11,7 @@ use std::time::Duration;
 use ringwell_core::Millis;
 use ringwell_journal::{
     Durability, Group, GroupHeader, SEGMENT_HEADER_BYTES, SegmentHeader, SegmentInfo, Tip,
-    encode_frame, frame_bytes,
+    encode_frame, frame_bytes, salt,
 };
 
 use super::aligned::AlignedBuffer;
@@ -29,6 +29,8 @@ pub struct Frames<F: Files> {
     pub(super) spares: Arc<Spares<F>>,
     /// Shard, journal and number of the newest segment; the rest is filled in for each.
     pub(super) head: SegmentHeader,
+    /// Drawn for this start.
+    pub(super) start: u64,
     /// The end of the stored journal.
     pub(super) tip: Tip,
     pub(super) segment: Option<Segment<F::File>>,
@@ -132,12 +134,9 @@ impl<F: Files> Frames<F> {
     /// Begins to use a new file: it gets its head and, once that is durable, its name.
     pub(super) fn next_segment(&mut self) -> Result<Segment<F::File>, FileError> {
         let Shared { files, directory, settings, .. } = &*self.shared;
-        let mut salt = [7; 8];
-        if !planted(Bug::OneSalt) {
-            salt.copy_from_slice(&files.random(directory)?[..8]);
-        }
-        let salt = u64::from_le_bytes(salt);
-        let header = SegmentHeader { segno: self.head.segno + 1, salt, tip: self.tip, ..self.head };
+        let segno = self.head.segno + 1;
+        let salt = if planted(Bug::OneSalt) { 7 } else { salt(self.start, segno) };
+        let header = SegmentHeader { segno, salt, tip: self.tip, ..self.head };
         let spare = self.spares.take()?;
         let path = segment_path(directory, header.segno);
         let (header, segment) = match create(files, &spare, &path, header, settings) {

@@ -8,9 +8,11 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use ringwell_journal::SegmentHeader;
 use serde::{Deserialize, Serialize};
 
 use super::files::{FileError, Files, read_json, remove, write_json};
+use crate::canary::{Bug, planted};
 
 const FILE: &str = "identity.json";
 const RESTORED: &str = "RESTORED";
@@ -21,15 +23,74 @@ const RESTORED: &str = "RESTORED";
 pub struct Identity {
     /// 32 hexadecimal digits.
     pub id: String,
-    /// The name of each shard's journal that was written last. Empty in data of earlier releases.
+    /// Each shard's journal that was written last. Empty in data of earlier releases.
     #[serde(default)]
-    pub journals: BTreeMap<u16, String>,
+    pub journals: BTreeMap<u16, WrittenJournal>,
+}
+
+/// A shard's journal, as its last start left it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(from = "Form")]
+pub struct WrittenJournal {
+    /// Its name: 32 hexadecimal digits.
+    pub name: String,
+    /// Names that start ([`SegmentHeader::start`]). A copy made before it has no segment of it, nor has
+    /// the original after a copy was served. `None` in data of earlier releases, and if the disk was
+    /// full.
+    pub start: Option<u64>,
+}
+
+/// All forms in which [`WrittenJournal`] was ever written.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Form {
+    Name(String),
+    Whole { name: String, start: Option<u64> },
+}
+
+impl From<Form> for WrittenJournal {
+    fn from(form: Form) -> Self {
+        match form {
+            Form::Name(name) => Self { name, start: None },
+            Form::Whole { name, start } => Self { name, start },
+        }
+    }
+}
+
+/// A journal as found on the disk.
+#[derive(Debug)]
+pub struct FoundJournal {
+    name: String,
+    /// The starts that began its segments, in their order.
+    starts: Vec<u64>,
+}
+
+impl FoundJournal {
+    /// The journal with these segments, in their order; `None` if there are none.
+    pub fn of<'a>(heads: impl Iterator<Item = &'a SegmentHeader>) -> Option<Self> {
+        let heads: Vec<_> = heads.collect();
+        let name = Identity::journal_name(heads.last()?.journal);
+        Some(Self { name, starts: heads.into_iter().map(SegmentHeader::start).collect() })
+    }
+
+    /// The same for `identity.json`, if its last start has served.
+    #[must_use]
+    pub fn written(&self) -> WrittenJournal {
+        WrittenJournal { name: self.name.clone(), start: self.starts.last().copied() }
+    }
+
+    /// Whether it is `written`, or has been continued since.
+    #[must_use]
+    pub fn continues(&self, written: &WrittenJournal) -> bool {
+        let has = |start| self.starts.contains(&start) || planted(Bug::OlderJournalIgnored);
+        self.name == written.name && written.start.is_none_or(has)
+    }
 }
 
 impl Identity {
     /// The name of a journal, as stored.
     #[must_use]
-    pub fn journal(id: [u8; 16]) -> String {
+    pub fn journal_name(id: [u8; 16]) -> String {
         format!("{:032x}", u128::from_le_bytes(id))
     }
 
@@ -48,7 +109,7 @@ impl Identity {
     pub fn read_or_draw(
         files: &impl Files,
         data: &Path,
-        journals: BTreeMap<u16, String>,
+        journals: BTreeMap<u16, WrittenJournal>,
     ) -> Result<Self, FileError> {
         match Self::read(files, data)? {
             None => Self::draw(files, data, journals),
@@ -65,9 +126,9 @@ impl Identity {
     pub fn draw(
         files: &impl Files,
         data: &Path,
-        journals: BTreeMap<u16, String>,
+        journals: BTreeMap<u16, WrittenJournal>,
     ) -> Result<Self, FileError> {
-        let id = Self::journal(files.random(&data.join(FILE))?);
+        let id = Self::journal_name(files.random(&data.join(FILE))?);
         Self { id, journals }.write(files, data)
     }
 

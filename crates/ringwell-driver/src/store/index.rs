@@ -130,6 +130,17 @@ impl Index {
         self.segments.push_back(info);
     }
 
+    /// Removes the segment before the newest one if it has no frames and is not `doubted`; returns its
+    /// number.
+    pub(super) fn pop_empty(&mut self, doubted: Option<u64>) -> Option<u64> {
+        let before = self.segments.len().checked_sub(2)?;
+        let SegmentInfo { header, next_n, .. } = self.segments.get(before)?;
+        if *next_n != header.tip.next_n || Some(header.segno) == doubted {
+            return None;
+        }
+        self.segments.remove(before).map(|info| info.header.segno)
+    }
+
     /// Records that a frame was stored in the newest segment and ends at `end`.
     pub(super) fn stored(&mut self, last_at: Millis, end: u64) {
         if let Some(info) = self.segments.back_mut() {

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use ringwell_core::Millis;
 use ringwell_journal::{Clocks, believed_wall, shifted, wall_less_shard};
 
-use super::files::{FileError, Files};
+use super::files::{FileError, Files, remove};
+use super::identity::{Identity, WrittenJournal};
 use super::index::{Index, JournalReader, Shared};
 use super::interface::Part;
 use super::segments::segment_path;
@@ -18,6 +19,8 @@ use super::stats::Stats;
 #[derive(Debug)]
 pub struct Journal<F> {
     pub(super) id: [u8; 16],
+    /// Drawn for this start.
+    pub(super) start: u64,
     pub(super) shared: Arc<Shared<F>>,
     pub(super) spares: Arc<Spares<F>>,
 }
@@ -44,6 +47,30 @@ impl<F: Files> Journal<F> {
     #[must_use]
     pub fn id(&self) -> [u8; 16] {
         self.id
+    }
+
+    /// As this start has left it.
+    #[must_use]
+    pub(crate) fn written(&self) -> WrittenJournal {
+        let newest = self.shared.index().segments.back().map(|info| info.header.start());
+        let start = newest.filter(|newest| *newest == self.start);
+        WrittenJournal { name: Identity::journal_name(self.id), start }
+    }
+
+    /// Removes the segments that earlier starts have begun and left empty, except for `doubted`, once
+    /// nothing asks for them any more: see [`WrittenJournal::start`].
+    ///
+    /// # Errors
+    /// [`FileError`]
+    pub(crate) fn remove_empty(&self, doubted: Option<u64>) -> Result<(), FileError> {
+        if self.written().start.is_none() {
+            // The newest one is among them, and the end of the journal must be in a file.
+            return Ok(());
+        }
+        while let Some(segno) = self.shared.index().pop_empty(doubted) {
+            remove(&self.shared.files, &segment_path(&self.shared.directory, segno))?;
+        }
+        Ok(())
     }
 
     /// The directory of its files.

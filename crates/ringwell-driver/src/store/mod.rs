@@ -50,7 +50,9 @@ pub use either::Either;
 pub use files::{Access, FileError, Files, read_whole, write_whole};
 pub use frames::Frames;
 pub use gaps::{Gap, Gaps};
-pub use identity::{Identity, is_restored, mark_restored, unmark_restored};
+pub use identity::{
+    FoundJournal, Identity, WrittenJournal, is_restored, mark_restored, unmark_restored,
+};
 pub use index::{JournalReader, ReadError};
 pub use inline::{Inline, InlineJournal, Unstored};
 pub use interface::{Appended, Damage, Draft, Part, Reader, Store};
@@ -66,7 +68,7 @@ pub use memory::{Memory, MemoryReader};
 pub use overflow_periods::OverflowPeriods;
 pub use ringwell_journal::Recovered;
 pub use seen::SeenJournals;
-pub use segments::{SegmentFiles, journal_id, segment_path};
+pub use segments::{SegmentFiles, journal_found, segment_path};
 pub use served::{Leaving, ServedMap, read_lifetimes, write_lifetimes};
 pub use shard::{OpenError, ShardStore};
 pub use snapshots::{

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use ringwell_journal::{SEGMENT_HEADER_BYTES, SegmentFile, SegmentHeader, Segments};
 
 use super::files::{Access, FileError, Files, numbered};
+use super::identity::FoundJournal;
 
 /// The segments in a directory, read only.
 #[derive(Debug)]
@@ -54,15 +55,20 @@ pub fn segment_path(directory: &Path, segno: u64) -> PathBuf {
     directory.join(format!("{segno:016}.rpj"))
 }
 
-/// The identity of the journal in a shard's directory, by the head of its newest segment; `None` if
-/// there is no segment with a readable head.
+/// The journal in a shard's directory, by the heads of its segments; `None` if none can be read.
 ///
 /// # Errors
 /// [`FileError`]
-pub fn journal_id(files: &impl Files, directory: &Path) -> Result<Option<[u8; 16]>, FileError> {
-    let Some((_, path)) = numbered(files, directory, "rpj")?.pop() else { return Ok(None) };
-    let mut block = [0; SEGMENT_HEADER_BYTES];
-    let file = files.open(&path, Access::Read)?;
-    let got = files.read_at(&file, 0, &mut block)?;
-    Ok(SegmentHeader::decode(&block[..got]).ok().map(|head| head.journal))
+pub fn journal_found(
+    files: &impl Files,
+    directory: &Path,
+) -> Result<Option<FoundJournal>, FileError> {
+    let mut heads = Vec::new();
+    for (_, path) in numbered(files, directory, "rpj")? {
+        let mut block = [0; SEGMENT_HEADER_BYTES];
+        let file = files.open(&path, Access::Read)?;
+        let got = files.read_at(&file, 0, &mut block)?;
+        heads.extend(SegmentHeader::decode(&block[..got]));
+    }
+    Ok(FoundJournal::of(heads.iter()))
 }

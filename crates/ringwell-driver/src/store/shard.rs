@@ -179,20 +179,12 @@ impl<F: Files> ShardStore<F> {
             Some(id) => id,
             None => self.files.random(&self.directory)?,
         };
+        let [drawn @ .., _, _, _, _, _, _, _, _] = self.files.random(&self.directory)?;
+        let start = u64::from_le_bytes(drawn);
         let mut segments = recovered.segments;
         self.settle(&mut segments, &recovered.verdict, recovered.tip.next_n)
             .map_err(|error| failed(&self.files, &self.settings, error))?;
-        // A segment whose first frame is damaged is kept: until a frame follows, it must be seen at
-        // each start.
-        let doubted = match recovered.verdict {
-            Verdict::Rotten(Cut { segno, .. }) => Some(segno),
-            Verdict::Torn(_) | Verdict::Clean => None,
-        };
-        let leftover = segments.pop_if(|last| {
-            let is_empty = last.offsets.as_ref().is_some_and(|offsets| offsets.len() == 1);
-            is_empty && doubted != Some(last.header.segno)
-        });
-        let newest = leftover.as_ref().or(segments.last()).map_or(0, |info| info.header.segno);
+        let newest = segments.last().map_or(0, |info| info.header.segno);
         let Settings { segment_bytes, spare_segments, .. } = self.settings;
         let files = self.files.clone();
         let spares = Spares::open(files, &self.directory, segment_bytes, spare_segments, is_copy)?;
@@ -208,6 +200,7 @@ impl<F: Files> ShardStore<F> {
         };
         let shared = Arc::new(Shared::new(self.files, self.settings, self.directory, index));
         let mut frames = Frames {
+            start,
             shared: Arc::clone(&shared),
             spares: Arc::clone(&spares),
             head,
@@ -222,17 +215,7 @@ impl<F: Files> ShardStore<F> {
             }
             begun => frames.segment = Some(begun?),
         }
-        // Without frames it adds nothing to the new one. Only now, because a file must always
-        // contain the end of the journal.
-        match leftover {
-            Some(leftover) if frames.segment.is_some() => {
-                remove(&shared.files, &segment_path(&shared.directory, leftover.header.segno))?;
-            }
-            // Its file stays, and must be dropped with those after it.
-            Some(leftover) => shared.index().push(leftover),
-            None => {}
-        }
-        let journal = Journal { id, shared, spares };
+        let journal = Journal { id, start, shared, spares };
         Ok((InlineJournal::new(journal, frames), tip))
     }
 

@@ -1,6 +1,7 @@
 //! Starts from the files of an earlier process, with other shards, lists, clocks and maps.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
 use ringwell_config::demo_pools;
 use ringwell_core::{Millis, NumberRange, PoolId, PromoNumber};
@@ -10,6 +11,7 @@ use ringwell_driver::open::{
 };
 use ringwell_driver::store::{
     Gaps, Inline, LastOwner, ServedMap, Settings, Unkept, end_unflushed, settle_unflushed,
+    unmark_restored,
 };
 use ringwell_engine::{Ask, Engine, Outcome, Reading, Recorded, Refusal, RowKey, lockout};
 use ringwell_journal::Durability;
@@ -55,8 +57,7 @@ impl Data {
         member: Option<(&[u16], u64)>,
         last_owner: Option<&LastOwner>,
     ) -> Result<Begun<OsFiles>, StartError> {
-        let (answer_rows_max, boot) = (1_000, reading.boot);
-        let believed = Believed { answer_rows_max, clock_skew_max: Millis::ZERO, boot };
+        let believed = believed(reading.boot);
         let on_disk = open::shards_on_disk(&OsFiles, &self.settings.data).unwrap();
         let count = on_disk.iter().map(|shard| shard + 1).max().unwrap_or_default();
         let reads = (0..count.max(directory.shards())).map(|shard| {
@@ -85,6 +86,10 @@ impl Data {
     fn served(&self) -> Option<ServedMap> {
         ServedMap::read(&OsFiles, &self.settings.data).unwrap()
     }
+}
+
+fn believed(boot: u64) -> Believed {
+    Believed { answer_rows_max: 1_000, clock_skew_max: Millis::ZERO, boot }
 }
 
 /// The clocks of a machine this long after [`START`].
@@ -289,6 +294,60 @@ fn a_journal_that_is_missing_or_another_one_is_noticed_without_a_start() {
     assert_eq!(replaced(), Some(1));
     std::fs::rename(foreign, own).unwrap();
     assert_eq!(replaced(), Some(1));
+}
+
+/// Segments begin at each start, so the file knows which start was the last one.
+#[test]
+fn an_older_journal_of_a_shard_and_later_its_original_are_noticed() {
+    let data = Data::new(Durability::Disk);
+    let two = directory(2, LIFETIME);
+    let files = |name: &str| data.settings.data.join(name);
+    let (journal, copy, original) = (files("journal/1"), files("copy"), files("original"));
+    let start = |since, batch| {
+        let mut begun = data.start(&two, Millis(since));
+        let at = now(&begun, Millis(since));
+        hand_out(&mut begun, &two, at, batch);
+        unmark_restored(&OsFiles, &data.settings.data).unwrap();
+        begun.copied
+    };
+    assert_eq!(start(0, 1), None);
+    copy_files(&journal, &copy);
+    assert_eq!(start(1, 2), None);
+    std::fs::rename(&journal, &original).unwrap();
+    copy_files(&copy, &journal);
+    assert_eq!(open::replaced_journal(&OsFiles, &data.settings.data).unwrap(), Some(1));
+    assert_eq!(start(2, 3), Some(Copied::Replaced(1)));
+    assert_eq!(start(3, 4), None);
+    std::fs::remove_dir_all(&journal).unwrap();
+    std::fs::rename(&original, &journal).unwrap();
+    assert_eq!(start(4, 5), Some(Copied::Replaced(1)));
+    assert_eq!(start(5, 6), None);
+}
+
+#[test]
+fn starts_that_end_before_they_serve_leave_the_journal_that_was_written_last() {
+    let data = Data::new(Durability::Disk);
+    let two = directory(2, LIFETIME);
+    let segments = || std::fs::read_dir(data.settings.data.join("journal/0")).unwrap().count();
+    drop(data.start(&two, Millis::ZERO));
+    for _ in 0..3 {
+        // Each begins a segment, and ends before it is recorded.
+        let read = open::read(&OsFiles, &data.settings, 0, &[], believed(1)).unwrap();
+        open::open(read, Millis(2_000_000)).unwrap();
+    }
+    assert_eq!(segments(), 4);
+    for since in 1..4 {
+        assert_eq!(data.start(&two, Millis(since)).copied, None, "{since}");
+        assert_eq!(segments(), 1, "empty ones are removed");
+    }
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    std::fs::create_dir(to).unwrap();
+    for file in std::fs::read_dir(from).unwrap() {
+        let file = file.unwrap();
+        std::fs::copy(file.path(), to.join(file.file_name())).unwrap();
+    }
 }
 
 #[test]

@@ -73,3 +73,19 @@ fn a_head_of_a_newer_version_is_reported_as_such() {
     block[FIELDS_BYTES..FIELDS_BYTES + 4].copy_from_slice(&crc.to_le_bytes());
     assert_eq!(SegmentHeader::decode(&block), Err(SegmentFault::Version(3)));
 }
+
+#[test]
+fn a_salt_names_its_start_and_differs_for_each_segment() {
+    let start = 0x0123_4567_89ab_cdef;
+    let mut salts: Vec<u64> = (1..=1_000).map(|segno| salt(start, segno)).collect();
+    for (segno, salt) in (1..).zip(&salts) {
+        let header = SegmentHeader { segno, salt: *salt, ..header() };
+        assert_eq!(header.start(), start);
+    }
+    // A frame of another segment must not have the stamps of any group's frame.
+    salts.extend([0, start]);
+    for (at, one) in salts.iter().enumerate() {
+        let is_near = |other: &u64| (one ^ other).leading_zeros() >= 64 - N_END.ilog2();
+        assert!(!salts[at + 1..].iter().any(is_near), "{one:x}");
+    }
+}
