@@ -226,7 +226,7 @@ fn serve_its_check_and_the_doctor_find_the_same_faults_of_a_machine() {
     let good = fs::read_to_string(site.config()).unwrap();
     let tls = |certificate: &str| {
         format!(
-            "{good}[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"{certificate}\"\nkey = \"no.key\"\n"
+            "{good}[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"{certificate}\"\nkey = \"{certificate}\"\n"
         )
     };
     let data = text(site.data());

@@ -58,7 +58,9 @@ fn parse_url(url: &str) -> Result<(Listen, (String, String)), ValueError> {
     let is_plain = path.bytes().all(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'<' | b'>'));
     match path.split_once(ID) {
         Some((before, after)) if is_plain => {
-            Ok((address.parse()?, (before.to_owned(), after.to_owned())))
+            let address =
+                address.parse().map_err(|_| fault("must have a host, and at most a port"))?;
+            Ok((address, (before.to_owned(), after.to_owned())))
         }
         Some(_) => Err(fault("must be printable ASCII without space")),
         None => Err(fault("must have {id} where the ring pool's id goes")),

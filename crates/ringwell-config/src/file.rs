@@ -17,6 +17,7 @@ use super::overrides::{parse_level, parse_token_hash};
 use super::section::Section;
 use super::settings::{Api, ClientTls, Config, Journal, Limits, Links, Log, Replicated};
 use super::sites;
+use super::toml_file::readable;
 use super::values::{Listen, ValueError, parse_path};
 
 /// Reads everything but the pools into `config`. Relative paths start at `base`. Returns whether
@@ -146,6 +147,8 @@ fn read_journal(mut section: Section<'_, '_>, into: &mut Journal, base: &Path) {
     section.set(&mut is_shared, "engine", text(parse_engine));
     if is_shared {
         into.replicated = Some(read_replicated(&mut section, base));
+    } else {
+        section.refuse(&REPLICATED, "is only for engine = \"nats\"");
     }
     section.finish();
 }
@@ -158,6 +161,18 @@ fn parse_engine(text: &str) -> Result<bool, ValueError> {
         _ => Err(ValueError::new("must be \"files\" or \"nats\"")),
     }
 }
+
+/// The fields of [`read_replicated`].
+const REPLICATED: [&str; 8] = [
+    "servers",
+    "monitor",
+    "stream",
+    "replicas",
+    "stream_bytes",
+    "credentials",
+    "authority",
+    "standby",
+];
 
 fn read_replicated(section: &mut Section<'_, '_>, base: &Path) -> Replicated {
     let mut into = Replicated::default();
@@ -200,7 +215,7 @@ fn read_replicated(section: &mut Section<'_, '_>, base: &Path) -> Replicated {
 }
 
 fn read_tls(mut section: Section<'_, '_>, base: &Path) -> Option<ClientTls> {
-    let path = |name: &str| Ok(base.join(parse_path(name)?));
+    let path = |name: &str| readable(base.join(parse_path(name)?));
     let hint = "write e.g. \"certificate.pem\"";
     let certificate = section.require("certificate", hint, text(path));
     let key = section.require("key", "write e.g. \"key.pem\"", text(path));

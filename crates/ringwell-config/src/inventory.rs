@@ -12,6 +12,7 @@ use super::csv::{Line, read_lines};
 use super::fields::{text, whole};
 use super::limits;
 use super::section::Section;
+use super::toml_file::readable;
 use super::values::{ValueError, parse_path};
 
 /// The limits of pools in a database.
@@ -89,8 +90,8 @@ pub(super) fn read(mut section: Section<'_, '_>, base: &Path, into: &mut Invento
             _ => Err(ValueError::new("must be \"valid\" or \"possible\"")),
         }),
     );
-    if let Some(path) = section.take("places", text(parse_path)) {
-        let (places, faults) = read_places(&base.join(path));
+    if let Some(path) = section.take("places", text(|it| readable(base.join(parse_path(it)?)))) {
+        let (places, faults) = read_places(&path);
         into.places = Arc::new(places);
         section.add(faults);
     }

@@ -3,6 +3,7 @@
 //! Owns their order and the promise that one run finds every fault, except that faults between
 //! pools are found only among pools without a fault.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -13,7 +14,7 @@ use super::overrides::Overrides;
 use super::pools::Found;
 use super::section::Section;
 use super::settings::Config;
-use super::toml_file::{parse, read_bytes, unreadable};
+use super::toml_file::{parse, read_bytes, readable, unreadable};
 use super::values::Listen;
 use super::values::{ValueError, parse_path};
 use super::{csv, file, pools};
@@ -37,12 +38,13 @@ pub fn load(
         Overrides::default()
     });
     let mut config = Config::new(PathBuf::new(), cores);
-    let mut found = Found::default();
+    let (mut found, mut fields) = (Found::default(), BTreeMap::new());
     let has_data = flags.data.is_some() || variables.data.is_some();
     match read_bytes(path) {
         Ok(bytes) => {
             let of_file = read(path, &bytes, cores, has_data, &mut config, &mut found);
-            faults.extend(of_file);
+            faults.extend(of_file.0);
+            fields = of_file.1;
         }
         Err(error) => faults.push(unreadable(path, &error)),
     }
@@ -50,6 +52,7 @@ pub fn load(
     flags.apply(&mut config, cores);
     let fault = |(field, message)| Fault {
         file: Some(path.display().to_string()),
+        line: fields.get(&field).copied(),
         field,
         message,
         ..Fault::default()
@@ -86,7 +89,12 @@ fn shared_addresses(config: &Config) -> Vec<(String, String)> {
         // This pair is checked where the section is read, with its line.
         let is_reported = |other: &str| other == "listen" && *field == "sites.listen";
         if let Some((other, _)) = other.filter(|(other, _)| !is_reported(other)) {
-            found.push(((*field).to_owned(), format!("must not be an address of {other}")));
+            let message = if other == field {
+                "must not name an address twice".to_owned()
+            } else {
+                format!("must not be an address of {other}")
+            };
+            found.push(((*field).to_owned(), message));
         }
     }
     found
@@ -122,7 +130,7 @@ fn missing_pools(config: &Config, directory: &Directory) -> Vec<(String, String)
     found
 }
 
-/// Reads a whole file and the CSV file that it names.
+/// Reads a whole file and the CSV file that it names. Returns the lines of the fields, too.
 fn read(
     path: &Path,
     bytes: &[u8],
@@ -130,10 +138,10 @@ fn read(
     has_data: bool,
     config: &mut Config,
     found: &mut Found,
-) -> Vec<Fault> {
+) -> (Vec<Fault>, BTreeMap<String, u32>) {
     let (source, table) = match parse(path, bytes) {
         Ok(parsed) => parsed,
-        Err(faults) => return faults,
+        Err(faults) => return (faults, BTreeMap::new()),
     };
     let base = path.parent().unwrap_or(Path::new(""));
     let mut faults = Vec::new();
@@ -147,21 +155,20 @@ fn read(
     for table in top.sections("ring_pool") {
         pools::read(table, &file, found);
     }
-    let csv_path = |name: &str| {
-        let path = base.join(parse_path(name)?);
-        let cannot =
-            |error| ValueError::new(format!("{}: cannot be read: {error}", path.display()));
-        std::fs::metadata(&path).map_err(cannot).map(|_| path.clone())
-    };
+    let csv_path = |name: &str| readable(base.join(parse_path(name)?));
+    let has_others = config.database.is_some() || config.application.is_some();
     if let Some(csv_path) = top.take("ring_pools", text(csv_path)) {
         csv::read(&csv_path, found, &mut faults);
+        if !has_others && found.pools.is_empty() && faults.is_empty() {
+            top.fault("ring_pools", ValueError::new("the file has no ring pool"));
+        }
     }
-    let has_others = config.database.is_some() || config.application.is_some();
     if !has_others && !top.has("ring_pool") && !top.has("ring_pools") {
         let hint = "add a table [[ring_pool]], or write e.g. ring_pools = \"pools.csv\"";
         source.fault(None, "ring_pool".to_owned(), ValueError::new("is missing").hint(hint));
     }
     top.finish();
-    faults.extend(source.into_faults());
-    faults
+    let (of_file, fields) = source.into_parts();
+    faults.extend(of_file);
+    (faults, fields)
 }

@@ -5,6 +5,7 @@
 //! could be a key.
 
 use std::cell::RefCell;
+use std::collections::BTreeMap;
 
 use ringwell_directory::Fault;
 use toml::Spanned;
@@ -19,12 +20,15 @@ pub(super) struct Source {
     /// The start of each line.
     lines: Vec<usize>,
     faults: RefCell<Vec<Fault>>,
+    /// The lines of the fields that were read.
+    fields: RefCell<BTreeMap<String, u32>>,
 }
 
 impl Source {
     pub(super) fn new(name: String, text: &str) -> Self {
         let ends = text.bytes().enumerate().filter(|(_, b)| *b == b'\n').map(|(at, _)| at + 1);
-        Self { name, lines: [0].into_iter().chain(ends).collect(), faults: RefCell::default() }
+        let lines = [0].into_iter().chain(ends).collect();
+        Self { name, lines, faults: RefCell::default(), fields: RefCell::default() }
     }
 
     /// The line of the byte at `offset`, counted from 1.
@@ -46,7 +50,12 @@ impl Source {
     }
 
     pub(super) fn into_faults(self) -> Vec<Fault> {
-        self.faults.into_inner()
+        self.into_parts().0
+    }
+
+    /// The faults, and the lines of the fields that were read.
+    pub(super) fn into_parts(self) -> (Vec<Fault>, BTreeMap<String, u32>) {
+        (self.faults.into_inner(), self.fields.into_inner())
     }
 }
 
@@ -81,6 +90,15 @@ impl<'s, 'i> Section<'s, 'i> {
 
     pub(super) fn fault(&self, field: &str, error: ValueError) {
         self.source.fault(Some(self.line_of(field)), self.full_name(field), error);
+    }
+
+    /// Reports that these fields cannot be used, and why.
+    pub(super) fn refuse(&mut self, fields: &[&'static str], why: &'static str) {
+        for field in fields {
+            if self.take_value(field).is_some() {
+                self.fault(field, ValueError::new(why));
+            }
+        }
     }
 
     /// Adds the faults of a file that a field names.
@@ -223,6 +241,10 @@ impl<'s, 'i> Section<'s, 'i> {
 
     fn take_value(&mut self, field: &'static str) -> Option<Spanned<DeValue<'i>>> {
         let entry = self.table.remove_entry(field);
+        if let Some((key, _)) = &entry {
+            let line = self.source.line(key.span().start);
+            self.source.fields.borrow_mut().insert(self.full_name(field), line);
+        }
         self.asked.push((field, entry.as_ref().map(|(key, _)| key.span().start)));
         entry.map(|(_, value)| value)
     }

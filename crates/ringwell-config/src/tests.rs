@@ -315,21 +315,49 @@ fn no_configuration_shows_its_keys() {
 }
 
 #[test]
+fn fields_of_the_shared_journal_need_its_engine() {
+    let why = "is only for engine = \"nats\"";
+    check(
+        &format!("{GOOD}[journal]\nservers = [\"nats://10.0.0.1:4222\"]\nreplicas = 3\n"),
+        &format!(
+            "ringwell.toml:10: journal.servers: {why}\nringwell.toml:11: journal.replicas: {why}\n"
+        ),
+    );
+}
+
+#[test]
+fn files_that_are_missing_are_named_with_their_fields() {
+    let tls = "[tls]\nlisten = [\"127.0.0.1:0\"]\ncertificate = \"no.pem\"\nkey = \".\"\n";
+    let faults = load_files(&format!("{GOOD}{tls}"), "", &[], Overrides::default()).unwrap_err();
+    let said = lines(&faults);
+    assert!(said.starts_with("ringwell.toml:11: tls.certificate: "), "{said}");
+    assert!(said.contains("no.pem: cannot be read: No such file"), "{said}");
+    assert!(
+        said.contains("ringwell.toml:12: tls.key: ") && said.contains("is a directory"),
+        "{said}"
+    );
+}
+
+#[test]
 fn no_two_listeners_have_the_same_address() {
     let calls = "[calls]\nlisten = \"127.0.0.1:8080\"\n";
     let with = |more: &str, said: &str| check(&format!("{GOOD}{more}"), said);
-    with(calls, "ringwell.toml: calls.listen: must not be an address of listen\n");
+    with(calls, "ringwell.toml:10: calls.listen: must not be an address of listen\n");
     with(
         "[management]\naddress = \"0.0.0.0:8080\"\ndashboard = true\n",
-        "ringwell.toml: management.address: must not be an address of listen\n",
+        "ringwell.toml:10: management.address: must not be an address of listen\n",
     );
     with(
         "[sites]\nlisten = [\"127.0.0.1:8090\"]\n[calls]\nlisten = \"127.0.0.1:8090\"\n",
-        "ringwell.toml: calls.listen: must not be an address of sites.listen\n",
+        "ringwell.toml:12: calls.listen: must not be an address of sites.listen\n",
     );
     with(
         "[sites]\nlisten = [\"127.0.0.1:8080\"]\n",
         "ringwell.toml:10: sites.listen: must not name an address of listen\n",
+    );
+    check_line(
+        "listen = [\"127.0.0.1:80\", \"127.0.0.1:80\"]",
+        "ringwell.toml:1: listen: must not name an address twice\n",
     );
     // Port 0 conflicts with nothing: the system chooses other ports each time.
     with("[management]\naddress = \"127.0.0.1:8080\"\n", "");
@@ -347,7 +375,7 @@ fn a_swap_to_a_missing_pool_is_a_fault() {
     let site = "[[site]]\nkey = \"pk_shop\"\norigins = [\"https://shop.example\"]\n\
         [[site.swap]]\nnumber = \"+18005550100\"\nring_pool = 16\n\
         [[site.swap]]\nnumber = \"+18005550101\"\nring_pool = 99\n";
-    let said = "ringwell.toml: site[0].swap[1].ring_pool: there is no ring pool 99\n";
+    let said = "ringwell.toml:17: site[0].swap[1].ring_pool: there is no ring pool 99\n";
     check(&format!("{GOOD}{site}"), said);
     // A database has pools that this file lacks.
     check(&format!("{GOOD}{site}[directory]\ndatabase = \"sqlite:pools.sqlite\"\n"), "");

@@ -1,13 +1,15 @@
 //! Opening the files that a configuration consists of.
 
+use std::fs::{File, Metadata};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use ringwell_directory::Fault;
 use toml::de::DeTable;
 
 use super::section::Source;
+use super::values::ValueError;
 
 /// The file and its tables, if it is TOML.
 pub(super) fn parse<'i>(path: &Path, bytes: &'i [u8]) -> Result<(Source, DeTable<'i>), Vec<Fault>> {
@@ -33,6 +35,20 @@ pub(super) fn read_bytes(path: &Path) -> io::Result<Vec<u8>> {
         return Err(io::Error::other("it is a device, not a file"));
     }
     std::fs::read(path)
+}
+
+/// The path of a file that a configuration names, unless it cannot be read.
+pub(super) fn readable(path: PathBuf) -> Result<PathBuf, ValueError> {
+    let examine = |found: Metadata| {
+        if found.is_dir() {
+            return Err(io::ErrorKind::IsADirectory.into());
+        }
+        // Opening a pipe would wait for its writer.
+        if found.is_file() { File::open(&path).map(drop) } else { Ok(()) }
+    };
+    let cannot = |error| ValueError::new(format!("{}: cannot be read: {error}", path.display()));
+    std::fs::metadata(&path).and_then(examine).map_err(cannot)?;
+    Ok(path)
 }
 
 /// The fault of a file that cannot be read.

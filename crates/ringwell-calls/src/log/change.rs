@@ -251,10 +251,13 @@ pub(crate) async fn publish(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,
 ) -> Result<Vec<String>, LogError> {
-    let events = placed(db, events).await?;
+    let (events, has_endpoints) = placed(db, events).await?;
     let (Some(first), Some(last)) = (events.first(), events.last()) else { return Ok(Vec::new()) };
     let places = (first.0, last.0);
     let ids = write(db, events).await?;
+    if !has_endpoints {
+        return Ok(ids);
+    }
     // A disabled endpoint keeps its position: missed events can be replayed.
     let query = sqlx::query(
         "INSERT INTO webhook_deliveries (endpoint, event, state, attempts, next_ms) \
@@ -273,7 +276,7 @@ pub(crate) async fn publish_to(
     endpoint: &str,
 ) -> Result<String, LogError> {
     let at = event.at;
-    let events = placed(db, vec![event]).await?;
+    let (events, _) = placed(db, vec![event]).await?;
     let places: Vec<i64> = events.iter().map(|(place, _)| *place).collect();
     let ids = write(db, events).await?;
     for place in places {
@@ -286,19 +289,22 @@ pub(crate) async fn publish_to(
     Ok(ids.concat())
 }
 
-/// Assigns the events' places. All places come from one row, so that a reader who continues after a
-/// place misses no event that becomes visible later.
+/// Assigns the events' places, and returns whether there are endpoints of webhooks. All places come
+/// from one row, so that a reader who continues after a place misses no event that becomes visible
+/// later.
 async fn placed(
     db: &mut AnyConnection,
     events: Vec<NewEvent>,
-) -> Result<Vec<(i64, NewEvent)>, LogError> {
+) -> Result<(Vec<(i64, NewEvent)>, bool), LogError> {
     if events.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), false));
     }
     let count = i64::try_from(events.len()).unwrap_or(i64::MAX);
-    let query = "UPDATE call_counter SET last_place = last_place + $1 RETURNING last_place";
-    let last: i64 = sqlx::query(query).bind(count).fetch_one(db).await?.try_get(0)?;
-    Ok((last - count + 1..).zip(events).collect())
+    let query = "UPDATE call_counter SET last_place = last_place + $1 \
+         RETURNING last_place, (SELECT COUNT(*) FROM webhook_endpoints)";
+    let row = sqlx::query(query).bind(count).fetch_one(db).await?;
+    let (last, endpoints): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    Ok(((last - count + 1..).zip(events).collect(), endpoints > 0))
 }
 
 /// Writes events at their places; returns their ids.

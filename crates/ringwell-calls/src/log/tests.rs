@@ -234,7 +234,8 @@ async fn reports_are_kept_again_if_their_file_is_removed() {
     (&mut report.kept).await.unwrap();
     let before = std::fs::read(&path).unwrap();
     std::fs::remove_file(&path).unwrap();
-    while !std::fs::read(&path).is_ok_and(|again| again == before) {
+    let is_again = || std::fs::read(&path).is_ok_and(|again| again == before);
+    while !is_again() || writer.waiting().kept == 0 {
         assert!(Instant::now() < until + Duration::from_secs(6), "it is not written again");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }

@@ -52,7 +52,12 @@ pub(super) fn skip(file: &mut Section<'_, '_>) {
 /// Editors end files with a line feed, which is not part of the secret.
 pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
-    let bytes = read_bytes(path).map_err(|error| fault(format!("cannot be read: {error}")))?;
+    let bytes = read_bytes(path).map_err(|error| {
+        // The name is not repeated: it could be the secret itself.
+        let folder = path.parent().unwrap_or(Path::new("")).display();
+        ValueError::new(format!("the file cannot be read in \"{folder}\": {error}"))
+            .hint("write the name of a file that contains the secret")
+    })?;
     let secret = String::from_utf8(bytes).map_err(|_| fault("is not text".to_owned()))?;
     Secret::parse(secret.trim_ascii_end()).map_err(fault)
 }

@@ -155,6 +155,12 @@ pools.csv:1: lifetime: there is no such column; there are id, ring_pool_key, lif
     let toml = "data = \"/data\"\nring_pools = \"/nowhere/other.csv\"";
     let why = "/nowhere/other.csv: cannot be read: No such file or directory (os error 2)";
     check(toml, &format!("ringwell.toml:2: ring_pools: {why}\n"));
+    check_csv(
+        "id,ring_pool_key,lifetime_seconds,numbers\n",
+        "ringwell.toml:2: ring_pools: the file has no ring pool\n",
+    );
+    let toml = "data = \"/data\"\nring_pools = \"/proc\"";
+    check(toml, "ringwell.toml:2: ring_pools: /proc: cannot be read: is a directory\n");
     // It has no end.
     let toml = "data = \"/data\"\nring_pools = \"/dev/zero\"";
     check(toml, "/dev/zero: cannot be read: it is a device, not a file\n");

@@ -22,11 +22,12 @@ fn an_inventory_has_no_ceilings_and_no_places_by_default() {
     check(
         &format!(
             "{GOOD}[inventory]\npool_numbers_max = 0\ncheck_numbers = \"off\"\n\
-             places = \"nowhere.csv\"\n"
+             places = \"/nowhere/p.csv\"\n"
         ),
-        "nowhere.csv: cannot be read: No such file or directory (os error 2)\n\
-         ringwell.toml:10: inventory.pool_numbers_max: must be 1 to 100000\n\
-         ringwell.toml:11: inventory.check_numbers: must be \"valid\" or \"possible\"\n",
+        "ringwell.toml:10: inventory.pool_numbers_max: must be 1 to 100000\n\
+         ringwell.toml:11: inventory.check_numbers: must be \"valid\" or \"possible\"\n\
+         ringwell.toml:12: inventory.places: /nowhere/p.csv: cannot be read: No such file or \
+         directory (os error 2)\n",
     );
 }
 
