@@ -136,8 +136,9 @@ impl<F: Files> Begun<F> {
             // A log has its own record of the shards.
             journals.clear();
         }
-        let identity = draw(files, data, journals)?.id;
-        self.identity = if has_log { IN_LOG.to_owned() } else { identity };
+        let identity = draw(files, data, journals.clone())?;
+        let is_recorded = identity.journals == journals;
+        self.identity = if has_log { IN_LOG.to_owned() } else { identity.id };
         self.gaps = Gaps::read(files, data)?;
         self.overflow_periods = OverflowPeriods::read(files, data, start.reading.wall)?;
         // Another machine may have noticed a loss.
@@ -148,8 +149,11 @@ impl<F: Files> Begun<F> {
         if !missing.is_empty() {
             self.gaps.write(files, data)?;
         }
-        // The record of the last start no longer names them.
-        self.shards.iter().try_for_each(Opened::remove_empty)
+        if is_recorded {
+            // The record no longer names their starts.
+            self.shards.iter().try_for_each(Opened::remove_empty)?;
+        }
+        Ok(())
     }
 
     /// The findings, for the node. `journals` are the shards' next groups; `is_first` means that

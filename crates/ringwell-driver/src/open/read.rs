@@ -329,7 +329,7 @@ fn other_journal(
     Ok(other.filter(is_noticed))
 }
 
-/// The same, for programs that do not start: reads a head of each journal.
+/// The same, for programs that do not start: reads the heads of each journal.
 ///
 /// # Errors
 /// [`FileError`]

@@ -29,7 +29,7 @@ pub struct Frames<F: Files> {
     pub(super) spares: Arc<Spares<F>>,
     /// Shard, journal and number of the newest segment; the rest is filled in for each.
     pub(super) head: SegmentHeader,
-    /// Drawn for this start.
+    /// Drawn for this start; see [`SegmentHeader::start`].
     pub(super) start: u64,
     /// The end of the stored journal.
     pub(super) tip: Tip,

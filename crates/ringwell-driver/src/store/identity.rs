@@ -35,8 +35,7 @@ pub struct WrittenJournal {
     /// Its name: 32 hexadecimal digits.
     pub name: String,
     /// Names that start ([`SegmentHeader::start`]). A copy made before it has no segment of it, nor has
-    /// the original after a copy was served. `None` in data of earlier releases, and if the disk was
-    /// full.
+    /// the original after a copy was served. `None` in data of earlier releases.
     pub start: Option<u64>,
 }
 
@@ -102,7 +101,8 @@ impl Identity {
         read_json(files, &data.join(FILE))
     }
 
-    /// Reads the name, or draws one. Durably records these as the journals from now on.
+    /// Reads the name, or draws one. Durably records these as the journals from now on, unless the disk
+    /// is full and only their starts have changed.
     ///
     /// # Errors
     /// [`FileError`]
@@ -114,7 +114,17 @@ impl Identity {
         match Self::read(files, data)? {
             None => Self::draw(files, data, journals),
             Some(known) if known.journals == journals => Ok(known),
-            Some(known) => Self { journals, ..known }.write(files, data),
+            Some(known) => {
+                let names = |all: &BTreeMap<u16, WrittenJournal>| -> Vec<(u16, String)> {
+                    all.iter().map(|(shard, it)| (*shard, it.name.clone())).collect()
+                };
+                let is_same = names(&known.journals) == names(&journals);
+                let new = Self { journals, ..known.clone() };
+                match new.write(files, data) {
+                    Err(error) if error.is_full() && is_same => Ok(known),
+                    written => written,
+                }
+            }
         }
     }
 

@@ -19,8 +19,6 @@ use super::stats::Stats;
 #[derive(Debug)]
 pub struct Journal<F> {
     pub(super) id: [u8; 16],
-    /// Drawn for this start.
-    pub(super) start: u64,
     pub(super) shared: Arc<Shared<F>>,
     pub(super) spares: Arc<Spares<F>>,
 }
@@ -49,28 +47,25 @@ impl<F: Files> Journal<F> {
         self.id
     }
 
-    /// As this start has left it.
+    /// As this start has left it. It names the start before if the disk was full.
     #[must_use]
     pub(crate) fn written(&self) -> WrittenJournal {
         let newest = self.shared.index().segments.back().map(|info| info.header.start());
-        let start = newest.filter(|newest| *newest == self.start);
-        WrittenJournal { name: Identity::journal_name(self.id), start }
+        WrittenJournal { name: Identity::journal_name(self.id), start: newest }
     }
 
-    /// Removes the segments that earlier starts have begun and left empty, except for `doubted`, once
-    /// nothing asks for them any more: see [`WrittenJournal::start`].
+    /// Removes the segments that earlier starts have begun and left empty, except for `doubted` and the
+    /// newest one, once nothing asks for them any more: see [`WrittenJournal::start`].
     ///
     /// # Errors
     /// [`FileError`]
     pub(crate) fn remove_empty(&self, doubted: Option<u64>) -> Result<(), FileError> {
-        if self.written().start.is_none() {
-            // The newest one is among them, and the end of the journal must be in a file.
-            return Ok(());
-        }
-        while let Some(segno) = self.shared.index().pop_empty(doubted) {
+        loop {
+            // The lock is not held while the disk works.
+            let empty = self.shared.index().pop_empty(doubted);
+            let Some(segno) = empty else { return Ok(()) };
             remove(&self.shared.files, &segment_path(&self.shared.directory, segno))?;
         }
-        Ok(())
     }
 
     /// The directory of its files.

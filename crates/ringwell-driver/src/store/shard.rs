@@ -184,7 +184,7 @@ impl<F: Files> ShardStore<F> {
         let mut segments = recovered.segments;
         self.settle(&mut segments, &recovered.verdict, recovered.tip.next_n)
             .map_err(|error| failed(&self.files, &self.settings, error))?;
-        let newest = segments.last().map_or(0, |info| info.header.segno);
+        let newest = segments.last().map(|info| info.header);
         let Settings { segment_bytes, spare_segments, .. } = self.settings;
         let files = self.files.clone();
         let spares = Spares::open(files, &self.directory, segment_bytes, spare_segments, is_copy)?;
@@ -193,7 +193,7 @@ impl<F: Files> ShardStore<F> {
         let head = SegmentHeader {
             shard: self.shard,
             journal: id,
-            segno: newest,
+            segno: newest.map_or(0, |newest| newest.segno),
             salt: 0,
             tip,
             file_bytes: None,
@@ -212,10 +212,12 @@ impl<F: Files> ShardStore<F> {
         match frames.next_segment() {
             Err(error) if error.is_full() => {
                 tracing::error!(%error, "the disk is full: there is no room to begin the journal");
+                // Nor is there any to record this start, so its segments continue the last one's.
+                frames.start = newest.map_or(start, |newest| newest.start());
             }
             begun => frames.segment = Some(begun?),
         }
-        let journal = Journal { id, start, shared, spares };
+        let journal = Journal { id, shared, spares };
         Ok((InlineJournal::new(journal, frames), tip))
     }
 
