@@ -8,6 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::fault::{Faults, Kind};
+use crate::older::Copy;
 use crate::random::Random;
 
 /// The unit of a write; after a power failure, a write may end at any sector.
@@ -69,15 +70,6 @@ enum Change {
     Remove(Name),
 }
 
-/// The files of a disk at one moment.
-#[derive(Clone, Debug)]
-pub(crate) struct Copy {
-    pub(crate) files: Vec<(Name, Vec<u8>)>,
-    directories: BTreeSet<u16>,
-    /// Whether the disk had lost or damaged something by then.
-    was_to_blame: bool,
-}
-
 /// The disk of one machine.
 #[derive(Debug, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is an independent state")]
@@ -109,6 +101,8 @@ pub(crate) struct Disk {
     /// Lost ends of files, likewise.
     tails: Vec<(Name, Vec<u8>)>,
     pub(crate) was_damaged: bool,
+    /// Whether a disk that was lost had violated its guarantees before.
+    pub(crate) former_was_to_blame: bool,
     /// Whether groups count as stored without a flush: durability `os`.
     pub(crate) is_os: bool,
     /// Whether groups may have been answered since the last orderly stop.
@@ -150,7 +144,8 @@ impl Disk {
     /// The files are lost, as on a new disk.
     pub(crate) fn wipe(&mut self) {
         let Self { life, is_os, mounts, .. } = *self;
-        *self = Self { life, mounts, is_os, ..Self::default() };
+        let former_was_to_blame = self.former_was_to_blame || self.is_to_blame();
+        *self = Self { life, mounts, is_os, former_was_to_blame, ..Self::default() };
     }
 
     /// The files of one shard are lost, as if its volume were not mounted. Returns them.

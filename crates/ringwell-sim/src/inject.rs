@@ -498,7 +498,10 @@ impl World {
         let has_gaps = self.has_gaps();
         // In memory, records end with their process, while other nodes still know of the allocation.
         let is_memory = self.durability == Durability::Memory;
-        let is_to_blame = self.nodes[node].files.disk().is_to_blame() || is_memory;
+        let is_to_blame = {
+            let disk = self.nodes[node].files.disk();
+            disk.is_to_blame() || disk.former_was_to_blame || is_memory
+        };
         let fault = match found {
             Ok(Past { held: Some(held), .. }) if held.allocated_at.0 == wanted.at_ms => {
                 let is_right = held.params == wanted.params.as_bytes();

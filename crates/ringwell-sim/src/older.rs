@@ -1,9 +1,11 @@
 //! Values about data directories that lack some of their node's answered allocations.
 
+use std::collections::BTreeSet;
+
 use ringwell_directory::Owners;
 use ringwell_driver::store::Leaving;
 
-use crate::disk::Copy;
+use crate::disk::Name;
 
 /// A copy of a node's data, and the conditions that must still hold when it is restored.
 #[derive(Debug)]
@@ -17,6 +19,15 @@ pub(crate) struct Copied {
     pub(crate) owners: Option<(Owners, Vec<Leaving>)>,
     pub(crate) map: u64,
     pub(crate) boots: usize,
+}
+
+/// The files of a disk at one moment.
+#[derive(Clone, Debug)]
+pub(crate) struct Copy {
+    pub(crate) files: Vec<(Name, Vec<u8>)>,
+    pub(crate) directories: BTreeSet<u16>,
+    /// Whether the disk had lost or damaged something by then.
+    pub(crate) was_to_blame: bool,
 }
 
 impl Copy {
