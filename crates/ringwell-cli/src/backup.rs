@@ -207,8 +207,8 @@ fn take(sources: &Sources, to: &Path) -> anyhow::Result<List> {
     let shards = shards(data)?;
     if let Some(shard) = replaced_journal(data)? {
         bail!(
-            "the journal of shard {shard} is missing in {}: the backup would not have its \
-                allocations. Bring it back (`ringwell doctor` says more)",
+            "the journal of shard {shard} that was written last is missing in {}: the backup would \
+                not have its allocations. Bring it back (`ringwell doctor` says more)",
             data.display()
         );
     }

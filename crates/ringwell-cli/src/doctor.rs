@@ -403,9 +403,9 @@ fn replaced_journal(data: &Path, findings: &mut Findings) {
         Ok(Some(shard)) => findings.bad(
             "data",
             format!(
-                "the journal of shard {shard} is missing in {}: bring it back, or mount its \
-                volume, before the next start, which otherwise holds all ring pools for the \
-                longest lifetime",
+                "the journal of shard {shard} that was written last is missing in {}: bring it back, \
+                or mount its volume, before the next start, which otherwise holds all ring pools \
+                for the longest lifetime",
                 data.display()
             ),
         ),

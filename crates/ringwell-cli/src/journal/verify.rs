@@ -38,8 +38,8 @@ pub(super) fn directory(path: &Path, out: &mut impl Write) -> anyhow::Result<boo
         sound = false;
         writeln!(
             out,
-            "the journal of shard {shard} is missing in {}: bring it back before the next start, \
-            which otherwise holds all ring pools for the longest lifetime",
+            "the journal of shard {shard} that was written last is missing in {}: bring it back \
+            before the next start, which otherwise holds all ring pools for the longest lifetime",
             path.display()
         )?;
     }
