@@ -145,7 +145,7 @@ impl Disk {
     pub(crate) fn wipe(&mut self) {
         let Self { life, is_os, mounts, .. } = *self;
         let former_was_to_blame = self.former_was_to_blame || self.is_to_blame();
-        *self = Self { life, mounts, is_os, former_was_to_blame, ..Self::default() };
+        *self = Self { life, mounts, former_was_to_blame, is_os, ..Self::default() };
     }
 
     /// The files of one shard are lost, as if its volume were not mounted. Returns them.
