@@ -53,9 +53,11 @@ pub(super) fn skip(file: &mut Section<'_, '_>) {
 pub(crate) fn read_file(path: &Path) -> Result<Secret, ValueError> {
     let fault = |what: String| ValueError::new(format!("{}: {what}", path.display()));
     let bytes = read_bytes(path).map_err(|error| {
-        // The name is not repeated: it could be the secret itself.
-        let folder = path.parent().unwrap_or(Path::new("")).display();
-        ValueError::new(format!("the file cannot be read in \"{folder}\": {error}"))
+        // The name is not repeated: it could be the secret itself, with a slash in it.
+        let folder = path.parent().filter(|folder| folder.is_dir());
+        let place = folder.map(|folder| format!(" in \"{}\"", folder.display()));
+        let place = place.unwrap_or_default();
+        ValueError::new(format!("the file cannot be read{place}: {error}"))
             .hint("write the name of a file that contains the secret")
     })?;
     let secret = String::from_utf8(bytes).map_err(|_| fault("is not text".to_owned()))?;

@@ -202,6 +202,9 @@ fn a_secret_is_long_printable_and_unique() {
     let said = lines(&faults);
     assert!(said.contains("2: secret_file: the file cannot be read in "), "{said}");
     assert!(said.contains("No such file") && !said.contains("x:"), "{said}");
+    let slashes = GOOD.replace(field, "secret_file = \"MfKQ9r/TwjUP/XYTac\"");
+    let said = lines(&load(&slashes, SECRET, 0o600).unwrap_err());
+    assert!(said.contains("2: secret_file: the file cannot be read: No such"), "{said}");
 }
 
 #[test]
