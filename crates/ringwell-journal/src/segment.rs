@@ -1,7 +1,7 @@
 //! The head of a segment: the journal, and the part of it, that the file contains.
 //!
-//! Takes the file's first block; frames follow. Each use of a file has another salt, which tells the
-//! start of the process that began it.
+//! Takes the file's first block; frames follow. Each use of a file has another salt, which names
+//! the start of the process that began it.
 //! Source: docs/spec/journal.md, "Segments".
 
 use std::fmt;

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use ringwell_directory::{BUCKETS, Owner, Owners};
-use ringwell_driver::store::{Identity, Leaving, SeenJournals, is_restored};
+use ringwell_driver::store::{Identity, Leaving, SeenJournals, WrittenJournal, is_restored};
 use ringwell_journal::Durability;
 
 use crate::event::Event;
@@ -49,7 +49,7 @@ impl World {
         let (which, drawn, is_found) = (random.next(), random.next(), random.chance(500_000));
         let later = random.between(200 * MS, 8 * SECOND);
         let Some((node, shard)) = self.journal(which, drawn) else { return };
-        let name = self.journal_named(node, shard);
+        let written = self.journal_written(node, shard);
         self.stop(node, false);
         let lost = self.nodes[node].files.disk().lose_shard(shard);
         // This is detected at startup without other nodes.
@@ -58,7 +58,7 @@ impl World {
         self.nodes[node].older = Some(Older { is_marked: true, since_us });
         self.tell(node, &[], || format!("the journal of shard {shard} is lost"));
         if is_found {
-            let lost = Lost { node, shard, name, files: lost, at: self.now(), before };
+            let lost = Lost { node, shard, written, files: lost, at: self.now(), before };
             self.queue.add(self.now() + later, Event::BroughtBack(lost));
         }
     }
@@ -79,7 +79,7 @@ impl World {
         let copied = CopiedJournal {
             node,
             shard,
-            name: self.journal_named(node, shard),
+            written: self.journal_written(node, shard),
             files,
             at: self.now(),
             owners: self.owners_served(node),
@@ -92,9 +92,9 @@ impl World {
 
     pub(crate) fn put_journal_back(&mut self, copied: &CopiedJournal) {
         let CopiedJournal { node, shard, at, map, back_us, .. } = *copied;
-        let name = self.journal_named(node, shard);
+        let written = self.journal_written(node, shard);
         // A node notices by itself that it has been started since then.
-        let is_marked = name != copied.name;
+        let is_marked = written != copied.written;
         let mut others = self.nodes.iter().enumerate().filter(|(other, _)| *other != node);
         let serves = |it: &crate::world::Node| it.running.as_ref().is_some_and(|r| r.is_serving);
         let is_known = is_marked || others.any(|(_, other)| serves(other));
@@ -116,7 +116,7 @@ impl World {
         self.nodes[node].older = Some(Older { is_marked, since_us: at });
         self.tell(node, &[], || format!("the journal of shard {shard} is put back from the copy"));
         if let Some(back) = back_us {
-            let original = Lost { node, shard, name, files, at: self.now(), before: None };
+            let original = Lost { node, shard, written, files, at: self.now(), before: None };
             self.queue.add(self.now() + back, Event::BroughtBack(original));
         }
     }
@@ -143,9 +143,9 @@ impl World {
     }
 
     /// The entry of `identity.json` for the journal of a shard.
-    fn journal_named(&self, node: usize, shard: u16) -> Option<String> {
+    fn journal_written(&self, node: usize, shard: u16) -> Option<WrittenJournal> {
         let known = Identity::read(&self.nodes[node].files, Path::new(DATA)).ok().flatten()?;
-        known.journals.get(&shard).map(|journal| format!("{journal:?}"))
+        known.journals.get(&shard).cloned()
     }
 
     /// A lost journal is brought back, instead of the one that was written since.
@@ -164,7 +164,7 @@ impl World {
         }
         self.stop(node, false);
         self.nodes[node].files.disk().bring_back(shard, &lost.files);
-        let is_same = self.journal_named(node, shard) == lost.name;
+        let is_same = self.journal_written(node, shard) == lost.written;
         self.nodes[node].older =
             if is_same && !is_restored(&self.nodes[node].files, Path::new(DATA)) {
                 // Nothing has been served without that journal. A copy may have been restored

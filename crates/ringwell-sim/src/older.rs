@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use ringwell_directory::Owners;
-use ringwell_driver::store::Leaving;
+use ringwell_driver::store::{Leaving, WrittenJournal};
 
 use crate::disk::Name;
 
@@ -43,8 +43,8 @@ impl Copy {
 pub(crate) struct CopiedJournal {
     pub(crate) node: usize,
     pub(crate) shard: u16,
-    /// See [`Lost::name`].
-    pub(crate) name: Option<String>,
+    /// See [`Lost::written`].
+    pub(crate) written: Option<WrittenJournal>,
     pub(crate) files: Copy,
     /// The time at which it was made.
     pub(crate) at: u64,
@@ -60,7 +60,7 @@ pub(crate) struct Lost {
     pub(crate) node: usize,
     pub(crate) shard: u16,
     /// Its entry in `identity.json` at that time.
-    pub(crate) name: Option<String>,
+    pub(crate) written: Option<WrittenJournal>,
     pub(crate) files: Copy,
     /// The time at which it was lost.
     pub(crate) at: u64,
