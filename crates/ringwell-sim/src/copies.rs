@@ -98,11 +98,8 @@ impl World {
         let mut others = self.nodes.iter().enumerate().filter(|(other, _)| *other != node);
         let serves = |it: &crate::world::Node| it.running.as_ref().is_some_and(|r| r.is_serving);
         let is_known = is_marked || others.any(|(_, other)| serves(other));
-        // A copy of all data may have an older record of the last start than this journal.
-        let is_another = self.nodes[node].older.is_some();
         if self.faults.are_over
             || self.may_not_lose(node)
-            || is_another
             || !is_known
             || self.nodes[node].map.version != map
             || self.cluster.newest().version != map
@@ -139,7 +136,8 @@ impl World {
             || self.durability == Durability::Memory
             || self.nodes[node].is_refused
             || self.nodes[node].before_moves.is_some()
-            || self.nodes[node].older.is_some_and(|older| older.is_marked)
+            // Bringing back one journal must not hide that another one is lost.
+            || self.nodes[node].older.is_some()
     }
 
     /// The entry of `identity.json` for the journal of a shard.
