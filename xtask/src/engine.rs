@@ -52,6 +52,9 @@ pub(crate) struct Args {
     /// The program of another release, from and to which the drill of upgrades goes.
     #[arg(long)]
     other_release: Option<PathBuf>,
+    /// The servers' program of another release, to and from which the drill of upgrades goes.
+    #[arg(long)]
+    other_nats: Option<PathBuf>,
     /// Measures the cost of the servers against the disk instead: nothing else may run.
     #[arg(long)]
     bars: bool,
@@ -76,6 +79,9 @@ pub(crate) fn engine(args: &Args) -> anyhow::Result<()> {
         }
         if let Some(program) = &args.other_release {
             test.env("RINGWELL_OTHER_RELEASE", std::path::absolute(program)?);
+        }
+        if let Some(program) = &args.other_nats {
+            test.env("RINGWELL_OTHER_NATS", std::path::absolute(program)?);
         }
         run(test.env("NATS_SERVER", &server))?;
     }

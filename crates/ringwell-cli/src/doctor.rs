@@ -32,7 +32,7 @@ use crate::api_client::{ApiClient, Url};
 use crate::args::durability;
 use crate::calls::{WAITING, pool_in_file, warn_of_unknown_pools};
 use crate::database_lock::{self, one_file_for_both};
-use crate::environment::{check_variables, cores, variable};
+use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::journal::erase::INTENT;
 use crate::print::print;
 use crate::serve::TOKEN_VARIABLE;
@@ -264,6 +264,9 @@ fn configuration(path: &Path, flags: Overrides, findings: &mut Findings) {
     }
     if config.management.token_variable_wins {
         findings.note("tokens", TOKEN_VARIABLE);
+    }
+    for slip in warn_of_slips() {
+        findings.note("config", slip);
     }
     let exists = |pool| pool_in_file(&config, &directory, pool);
     if let Some(warning) = warn_of_unknown_pools(&config, exists) {

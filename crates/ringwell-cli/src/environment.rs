@@ -23,6 +23,15 @@ pub(crate) fn check_variables() -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Warns of variables that are ignored, and whose names are nearly those of configuration variables.
+pub(crate) fn warn_of_slips() -> impl Iterator<Item = String> {
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    names.filter_map(|name| {
+        let meant = ringwell_config::meant(&name)?;
+        Some(format!("the variable {name} is ignored: was {meant} meant?"))
+    })
+}
+
 /// The count of processor cores that this process may use.
 pub(crate) fn cores() -> u16 {
     thread::available_parallelism()

@@ -18,7 +18,7 @@ use signal_hook::consts::SIGHUP;
 use crate::args::Serve;
 use crate::calls::{Running, pool_in_file, warn_of_unknown_pools};
 use crate::directory::Following;
-use crate::environment::{check_variables, cores, variable};
+use crate::environment::{check_variables, cores, variable, warn_of_slips};
 use crate::{database_lock, directory, journal, logs, management};
 
 /// More faults than a person reads at once.
@@ -173,6 +173,7 @@ fn warnings(
 ) -> Vec<String> {
     let mut found = warn_of_sites(&config.sites, directory);
     found.extend(warn_of_unknown_pools(config, pool_exists));
+    found.extend(warn_of_slips());
     if config.management.token_variable_wins {
         found.push(TOKEN_VARIABLE.to_owned());
     }

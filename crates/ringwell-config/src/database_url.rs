@@ -41,6 +41,10 @@ impl std::fmt::Debug for DatabaseUrl {
 /// `sqlite:PATH` or `postgres://…`.
 pub(super) fn parse_database(name: &str, base: &Path) -> Result<Database, ValueError> {
     if let Some(path) = name.strip_prefix("sqlite:") {
+        if path.contains("://") {
+            return Err(ValueError::new("is both a file and a URL")
+                .hint("write \"sqlite:PATH\" or \"postgres://…\""));
+        }
         return Ok(Database::File(base.join(parse_path(path)?)));
     }
     if name.starts_with("postgres://") || name.starts_with("postgresql://") {

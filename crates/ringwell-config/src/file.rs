@@ -185,12 +185,12 @@ fn read_replicated(section: &mut Section<'_, '_>, base: &Path) -> Replicated {
         _ => Err(ValueError::new("must be an address such as \"http://10.0.0.1:8222\"")),
     };
     into.servers = section.take_list("servers", text(server)).unwrap_or_default();
-    if into.servers.is_empty() {
+    if into.servers.is_empty() && !section.is_faulty("servers") {
         let hint = "write e.g. [\"nats://10.0.0.1:4222\", \"nats://10.0.0.2:4222\"]";
         section.fault("servers", ValueError::new("must name the servers").hint(hint));
     }
     into.monitor = section.take_list("monitor", text(monitor)).unwrap_or_default();
-    if into.monitor.is_empty() {
+    if into.monitor.is_empty() && !section.is_faulty("monitor") {
         let hint = "write e.g. [\"http://10.0.0.1:8222\"] for each server: a start checks \
             whether they flush before they acknowledge";
         section.fault("monitor", ValueError::new("must name the servers' monitoring").hint(hint));

@@ -1,7 +1,7 @@
 //! Overrides of the file: `RINGWELL_*` variables, and flags, which take precedence.
 //!
 //! Variables with other names are ignored, even if they begin with `RINGWELL_`: Kubernetes sets
-//! `RINGWELL_PORT` and similar ones wherever a service has our name.
+//! `RINGWELL_PORT` and similar ones wherever a service has our name. [`meant`] finds slips.
 
 use std::fmt::Display;
 use std::path::PathBuf;
@@ -25,6 +25,19 @@ pub const VARIABLES: [(&str, &str); 8] = [
     ("RINGWELL_LOG_FORMAT", "auto, text or json"),
     ("RINGWELL_LOG_LEVEL", "error, warn, info, debug or trace"),
 ];
+
+/// The variable of [`VARIABLES`] that was probably meant by `name`, which is not one of them.
+#[must_use]
+pub fn meant(name: &str) -> Option<&'static str> {
+    let others = ["CONFIG", "CLUSTER", "NODE", "TOKEN", "WEBHOOK_SECRET"];
+    let ours = name.strip_prefix("RINGWELL_")?;
+    let known = VARIABLES.map(|(known, _)| known);
+    if others.contains(&ours) || known.contains(&name) {
+        return None;
+    }
+    let distance = |known: &&str| strsim::osa_distance(known, name);
+    known.into_iter().min_by_key(distance).filter(|known| distance(known) <= 2)
+}
 
 /// Settings that override those of the file, if they are given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -92,6 +92,13 @@ impl<'s, 'i> Section<'s, 'i> {
         self.source.fault(Some(self.line_of(field)), self.full_name(field), error);
     }
 
+    /// Whether a fault of `field`, or of one of its values, was found.
+    pub(super) fn is_faulty(&self, field: &str) -> bool {
+        let (name, item) = (self.full_name(field), format!("{}[", self.full_name(field)));
+        let faults = self.source.faults.borrow();
+        faults.iter().any(|fault| fault.field == name || fault.field.starts_with(&item))
+    }
+
     /// Reports that these fields cannot be used, and why.
     pub(super) fn refuse(&mut self, fields: &[&'static str], why: &'static str) {
         for field in fields {
@@ -227,10 +234,17 @@ impl<'s, 'i> Section<'s, 'i> {
                 .map(|(known, _)| (strsim::osa_distance(known, name), *known))
                 .filter(|(distance, known)| distance * 3 <= known.len())
                 .min();
+            let is_plain = |b: u8| b.is_ascii_lowercase() || b == b'_' || b == b'-';
+            let is_name = near.is_some() || name.len() <= 24 && name.bytes().all(is_plain);
             let hint = near.map(|(_, known)| format!("did you mean {known}?"));
-            let error = ValueError { message: "there is no such field".to_owned(), hint };
-            let line = self.source.line(key.span().start);
-            self.source.fault(Some(line), self.full_name(name), error);
+            let line = Some(self.source.line(key.span().start));
+            let (field, message) = if is_name {
+                (self.full_name(name), "there is no such field")
+            } else {
+                // A key or password may have been written in the wrong place.
+                (self.path.clone(), "there is no such field (not shown here: it may be a secret)")
+            };
+            self.source.fault(line, field, ValueError { message: message.to_owned(), hint });
         }
     }
 

@@ -163,6 +163,35 @@ fn every_documented_variable_is_read() {
 }
 
 #[test]
+fn slips_in_the_names_of_variables_are_found() {
+    assert_eq!(meant("RINGWELL_SHARD"), Some("RINGWELL_SHARDS"));
+    assert_eq!(meant("RINGWELL_LOGLEVEL"), Some("RINGWELL_LOG_LEVEL"));
+    assert_eq!(meant("RINGWELL_DTAA"), Some("RINGWELL_DATA"));
+    // Of other commands, of Kubernetes, of others.
+    let others = ["RINGWELL_SHARDS", "RINGWELL_NODE", "RINGWELL_TOKEN", "RINGWELL_PORT"];
+    for other in others.into_iter().chain(["RINGWELL_SERVICE_HOST", "SHARDS"]) {
+        assert_eq!(meant(other), None, "{other}");
+    }
+}
+
+#[test]
+fn a_secret_in_the_place_of_a_field_is_not_shown() {
+    let hidden = "there is no such field (not shown here: it may be a secret)";
+    check(&format!("{GOOD}[limits]\nS3CR = 1\n"), &format!("ringwell.toml:10: limits: {hidden}\n"));
+    let long = "correcthorsebatterystaplecorrect";
+    check(&format!("{long} = 1\n{GOOD}"), &format!("ringwell.toml:1: {hidden}\n"));
+}
+
+#[test]
+fn a_wrong_server_is_not_also_missing() {
+    let servers = "servers = [\"10.0.0.1\"]\nmonitor = [\"http://10.0.0.1:8222\"]\n";
+    check(
+        &format!("{GOOD}[journal]\nengine = \"nats\"\n{servers}"),
+        "ringwell.toml:11: journal.servers[0]: must be an address such as \"nats://10.0.0.1:4222\"\n",
+    );
+}
+
+#[test]
 fn an_unreadable_file_is_named() {
     let faults = load(Path::new("/nowhere/r.toml"), |_| None, Overrides::default(), 1).unwrap_err();
     assert_eq!(

@@ -71,6 +71,8 @@ bugs! {
     OwnerNotBelieved "owner-not-believed";
     /// Look-ups do not ask the previous owner for the record of an allocation that moved.
     RecordsStayBehind "records-stay-behind";
+    /// An allocation is named although its record, and so its visitor, is lost.
+    LostRecordsNamed "lost-records-named";
     /// Lost periods do not concern numbers that came to the shard within them.
     OwnGapsForgotten "own-gaps-forgotten";
     /// A shard that lacks the record of its newest allocation, and may have missed later ones, does

@@ -137,6 +137,8 @@ struct Made {
     found: Option<PastAllocation>,
     /// Whether a shard could not read its records in time.
     took_long: bool,
+    /// Shards of other nodes that could not be reached.
+    unreachable: Vec<u16>,
 }
 
 impl LookUp<'_> {
@@ -145,14 +147,24 @@ impl LookUp<'_> {
         // The other nodes may know of a period that this one has not seen.
         let overflow_until = answers.iter().filter_map(|(_, past)| past.overflow_until).max();
         let joined = self.join_all(at, answers, unreachable).await?;
-        Ok(Joined { past: not_before_overflow(joined.past, at, overflow_until), ..joined })
+        let past = not_before_overflow(joined.past, at, overflow_until);
+        // No shard has the record, and none could have it.
+        let is_lost = |held: &PastAllocation| held.pool.is_none() && joined.unreachable.is_empty();
+        if past.missing.is_none()
+            && past.held.as_ref().is_some_and(is_lost)
+            && !planted(Bug::LostRecordsNamed)
+        {
+            let past = Past { missing: Some(Missing::NotKept), ..Past::default() };
+            return Ok(Joined { past, ..joined });
+        }
+        Ok(Joined { past, ..joined })
     }
 
     async fn join_all(
         &self,
         at: Millis,
         mut answers: Vec<(u16, Past)>,
-        unreachable: Vec<u16>,
+        mut unreachable: Vec<u16>,
     ) -> Result<Joined, HolderError> {
         // If an allocation is known without its record, its time is still known.
         let is_unread = |past: &Past| past.held.is_some() && past.missing == Some(Missing::TooLong);
@@ -180,6 +192,9 @@ impl LookUp<'_> {
         if let Some(received) = held.as_ref().filter(|held| held.pool.is_none()) {
             let made = self.record(received.allocated_at).await?;
             took_long = made.took_long;
+            unreachable.extend(made.unreachable);
+            unreachable.sort_unstable();
+            unreachable.dedup();
             if made.found.as_ref().is_some_and(|made| made.allocated_wall > at) {
                 // It came here before it was made: a clock was wrong.
                 let missing = Some(Missing::NotKept);
@@ -270,11 +285,12 @@ impl LookUp<'_> {
 
     /// The record of the allocation that was made at `made_at` by the clock of its node.
     async fn record(&self, made_at: Millis) -> Result<Made, HolderError> {
-        let (there, _) = self.ask_all(Moment::Shard(made_at)).await?;
+        let (there, unreachable) = self.ask_all(Moment::Shard(made_at)).await?;
         let took_long = there.iter().any(|(_, past)| past.missing == Some(Missing::TooLong));
         let is_it = |held: &PastAllocation| held.pool.is_some() && held.allocated_at == made_at;
         let found = there.into_iter().filter_map(|(_, past)| past.held).find(is_it);
-        Ok(Made { found: found.filter(|_| !planted(Bug::RecordsStayBehind)), took_long })
+        let found = found.filter(|_| !planted(Bug::RecordsStayBehind));
+        Ok(Made { found, took_long, unreachable })
     }
 
     /// The answer of each shard, and the shards of other nodes that could not be reached.

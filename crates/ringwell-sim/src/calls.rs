@@ -46,11 +46,19 @@ impl World {
 
     /// Each call that was attributed names the visitor who was shown its number.
     pub(crate) fn check_calls(&mut self) -> Judged {
-        for Rung { which, wanted, at, has_gaps } in std::mem::take(&mut self.rung) {
+        for Rung { which, mut wanted, at, has_gaps } in std::mem::take(&mut self.rung) {
+            // The number may have gone out again before the answer: the visitor's record need not be
+            // kept any more, and a wrong clock may date the next visitor before the call.
+            let is_dated = {
+                let model = self.shared.model.borrow();
+                let later = model.grants_after(&wanted);
+                wanted.is_newest &= later.is_empty();
+                later.iter().all(|it| self.is_dated(self.cluster.home(it.shard), it.true_us))
+            };
             // Unanswered: the node was down, or ended in the meantime. If the disk was too slow for
             // the visitor's record, the call is looked up again later.
             let answer = self.looked.remove(&which).and_then(Result::ok);
-            let answer = answer.filter(|it| it.held.is_some() || !has_gaps);
+            let answer = answer.filter(|it| is_dated && (it.held.is_some() || !has_gaps));
             if let Some(found) = answer.filter(|it| it.missing != Some(Missing::TooLong)) {
                 self.attributed_calls += u64::from(found.held.is_some());
                 self.check_attribution(&wanted, at, Ok(found))?;

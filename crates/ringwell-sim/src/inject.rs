@@ -10,7 +10,7 @@ use ringwell_driver::holder::holder;
 use ringwell_driver::node::JournalState;
 use ringwell_driver::store::{Gaps, Store};
 use ringwell_driver::{lookup, moves};
-use ringwell_engine::{Moment, Past, PastAllocation};
+use ringwell_engine::{Missing, Moment, Past, PastAllocation};
 use ringwell_journal::Durability;
 
 use crate::event::Event;
@@ -502,11 +502,14 @@ impl World {
             let disk = self.nodes[node].files.disk();
             disk.is_to_blame() || disk.former_was_to_blame || is_memory
         };
+        let is_unread = matches!(&found, Ok(past) if past.missing == Some(Missing::TooLong));
         let fault = match found {
             Ok(Past { held: Some(held), .. }) if held.allocated_at.0 == wanted.at_ms => {
                 let is_right = held.params == wanted.params.as_bytes();
-                // The record itself may be too old to be kept, unless it is the newest.
-                let is_gone = held.pool.is_none() && (!wanted.is_newest || is_to_blame);
+                // The record itself may be too old to be kept, unless it is the newest. A shard may
+                // name an allocation without it, but a call needs the visitor.
+                let is_named = is_unread || matches!(at, Moment::Shard(_));
+                let is_gone = held.pool.is_none() && is_named && (!wanted.is_newest || is_to_blame);
                 if !is_right && !is_gone {
                     format!("{held:?} was said, {} was given", wanted.params)
                 } else if let Some(end_us) = self.missed_end(wanted, &held)

@@ -13,9 +13,20 @@ use ringwell_sim::{Bug, Kind, Options, run};
 /// The most seeds for a bug.
 const SEEDS_MAX: u64 = 400;
 
-/// Tested elsewhere: faults in the rules of `ringwell-core` exist for the whole process, and those
-/// of a log shared by machines are found by its runs (`log_bugs.rs`).
+/// Tested elsewhere: faults in the rules of `ringwell-core` exist for the whole process
+/// (`rule_bugs.rs`), and those of a log shared by machines are found by its runs (`log_bugs.rs`).
+/// Tests of the driver (its `bugs.rs`) find those whose coincidence is too rare for the tried seeds:
+/// copies that keep their name were found until all buckets of data in doubt were held, and an owner
+/// that is believed at seeds 5,259 and 5,381 until the order of tasks changed.
 const ELSEWHERE: &[Bug] = &[
+    Bug::UndoneReplaces,
+    Bug::RotationIgnored,
+    Bug::CopyKeepsName,
+    Bug::LifetimesNotKept,
+    Bug::TakenOverwritten,
+    Bug::OwnGapsForgotten,
+    Bug::LaterIgnored,
+    Bug::OtherVisitorIgnored,
     Bug::TwoOfAPool,
     Bug::UndoneEndsDoubt,
     Bug::DoubtsIgnored,
@@ -35,20 +46,6 @@ const ELSEWHERE: &[Bug] = &[
     Bug::ReachedIgnored,
     Bug::StartIgnored,
     Bug::OneServerAsked,
-];
-
-/// Planted, but not found in the tried seeds, because the required coincidence is too rare. Copies
-/// that keep their name were found until all buckets of data in doubt were held.
-const MISSED: &[Bug] = &[
-    Bug::UndoneReplaces,
-    Bug::RotationIgnored,
-    Bug::CopyKeepsName,
-    Bug::LifetimesNotKept,
-    Bug::TakenOverwritten,
-    Bug::OwnGapsForgotten,
-    // Found at seeds 5,259 and 5,381 until the order of tasks changed.
-    Bug::LaterIgnored,
-    Bug::OtherVisitorIgnored,
 ];
 
 /// Found first in a later seed than most bugs: tried from here on.
@@ -210,6 +207,7 @@ const CASES: &[Case] = &[
         &["attribution"],
     ),
     (Bug::RecordsStayBehind, &[Kind::Move, Kind::Call], &["attribution"]),
+    (Bug::LostRecordsNamed, &[Kind::Move, Kind::LostDisk, Kind::Call], &["attribution"]),
     (Bug::EndsStayBehind, &[Kind::Move], &["attribution"]),
     (Bug::NoRounding, &[Kind::Retry], &["wrong lockout"]),
     (Bug::DeadlineIgnored, &[Kind::Hurry, Kind::SlowShard], &["granted late"]),
@@ -323,9 +321,7 @@ const RARE: &[Bug] = &[
 #[test]
 fn every_planted_bug_is_found() {
     let is_short = std::env::var("RINGWELL_PLANTED_BUGS").is_ok_and(|value| value == "common");
-    let is_tried = |bug: &&Bug| {
-        !ELSEWHERE.contains(bug) && !MISSED.contains(bug) && !(is_short && RARE.contains(bug))
-    };
+    let is_tried = |bug: &&Bug| !ELSEWHERE.contains(bug) && !(is_short && RARE.contains(bug));
     let tried: Vec<Bug> = Bug::ALL.iter().filter(is_tried).copied().collect();
     let (next, missed) = (AtomicUsize::new(0), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {

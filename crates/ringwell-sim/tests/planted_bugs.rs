@@ -11,13 +11,13 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-/// Runs a test program of this crate that is built with `--cfg canary`; returns how many of its
-/// tests have passed.
-fn passed(test: &str) -> u32 {
+/// Runs the tests of a program with this in their names, built with `--cfg canary`; returns how many
+/// have passed.
+fn passed(program: &str, name: &str) -> u32 {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
         .args(["test", "--offline", "--workspace", "--features", "ringwell-cli/nats"])
-        .args(["--test", test])
+        .args(["--test", program, name])
         .current_dir(env!("CARGO_MANIFEST_DIR"))
         .env("RUSTC_WORKSPACE_WRAPPER", compiler())
         .output()
@@ -49,15 +49,20 @@ fn compiler() -> &'static Path {
 #[test]
 fn bugs_planted_in_the_rules_are_found() {
     // A program without tests succeeds as well.
-    assert_eq!(passed("rule_bugs"), 1);
+    assert_eq!(passed("rule_bugs", ""), 1);
 }
 
 #[test]
 fn bugs_planted_in_the_log_are_found() {
-    assert_eq!(passed("log_bugs"), 1);
+    assert_eq!(passed("log_bugs", ""), 1);
 }
 
 #[test]
 fn bugs_planted_in_the_driver_are_found() {
-    assert_eq!(passed("bugs"), 1);
+    assert_eq!(passed("bugs", ""), 1);
+}
+
+#[test]
+fn bugs_that_the_simulator_misses_are_found_by_tests_of_the_driver() {
+    assert_eq!(passed("driver", "bugs::"), 1);
 }

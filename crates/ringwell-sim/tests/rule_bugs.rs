@@ -3,6 +3,12 @@
 //! As `bugs.rs`, for bugs that affect the whole process. `planted_bugs.rs` builds all for it.
 #![cfg(canary)]
 
+use ringwell_config::demo_pools;
+use ringwell_core::{Millis, PoolId, Position, PromoNumber, Retired, Slot, VisitorId};
+use ringwell_directory::Directory;
+use ringwell_driver::rows;
+use ringwell_engine::{Engine, Restore};
+use ringwell_journal::{AnswerEntry, RecordedAnswer, RowKey, Tip};
 use ringwell_sim::{Bug, Kind, Options, plant_in_core, run};
 
 /// A single test, because a planted bug affects the whole process.
@@ -26,4 +32,50 @@ fn bugs_in_the_rules_are_found() {
         let broken = broken.unwrap_or_else(|| panic!("{bug:?} was not found"));
         assert!(rules.contains(&broken.rule), "{bug:?} showed as {broken:?}");
     }
+    let by_hand: [(Bug, fn() -> bool); 2] = [
+        (Bug::UndoneReplaces, an_undone_allocation_ends_no_other),
+        (Bug::RotationIgnored, a_number_in_rotation_here_is_not_a_reported_answer),
+    ];
+    for (bug, holds) in by_hand {
+        assert!(holds(), "{bug:?}");
+        plant_in_core(Some(bug));
+        let is_found = !holds();
+        plant_in_core(None);
+        assert!(is_found, "{bug:?} was not found");
+    }
+}
+
+const NOW: Millis = Millis(1_000_000);
+
+/// An engine of one pool, its pool and its first number.
+fn engine() -> (Engine, PoolId, PromoNumber) {
+    let directory = Directory::new(1, demo_pools(1, 3, Millis(5_000)).unwrap(), 1).unwrap();
+    let pool = directory.pools_of(0).next().unwrap();
+    let specs = vec![rows::spec(pool)];
+    let (engine, _) = Restore::new(specs, 10).finish(Tip::FIRST.raise_epoch(), NOW, false);
+    (engine, pool.id(), pool.numbers()[0].first())
+}
+
+/// Another shard knows the number's lockout, and no visitor.
+fn an_undone_allocation_ends_no_other() -> bool {
+    let (mut engine, pool, number) = engine();
+    let mut report = |allocated_at, locked_until, local_at, visitor| {
+        let position = Position::NONE;
+        let slot = Slot { number, allocated_at, locked_until: Millis(locked_until), position };
+        engine.adopt(NOW, &Retired { slot, local_at: Millis(local_at), pool, visitor })
+    };
+    let seen = Millis(990_000);
+    assert!(report(seen, 1_004_000, 990_000, Some(VisitorId([1; 16]))));
+    assert!(report(Millis::ZERO, 1_005_000, 995_000, None));
+    engine.shard().newest(number).unwrap().allocated_at == seen
+}
+
+fn a_number_in_rotation_here_is_not_a_reported_answer() -> bool {
+    let (mut engine, pool, number) = engine();
+    let row = RowKey { batch: [1; 16], row: 0 };
+    let answer = RecordedAnswer::Number(number);
+    assert!(engine.adopt_answer(NOW, &AnswerEntry { row, at: Millis(999_000), answer, pool }));
+    let (mut known, first) = (Vec::new(), engine.answers_first().unwrap());
+    engine.answers_for(first, 10, |_| true, &mut known);
+    known.iter().all(|entry| entry.answer == RecordedAnswer::Overflow)
 }

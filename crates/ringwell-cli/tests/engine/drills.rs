@@ -229,7 +229,8 @@ fn of_other_release(command: Command) -> Command {
     other
 }
 
-/// With another release: from that one to this, back, and again.
+/// With another release of this program: from that one to this, back, and again. With another release
+/// of the servers: to that one, and back.
 #[test]
 fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
     let Some(mut nats) = Nats::start(3) else { return };
@@ -267,6 +268,7 @@ fn servers_and_nodes_are_upgraded_one_at_a_time_in_both_orders() {
 fn restart_servers(nats: &mut Nats, trial: &Trial) {
     for index in 0..3 {
         nats.stop(index);
+        nats.change_release(index);
         trial.wait_for_answers(10);
         nats.restart(index);
     }

@@ -27,13 +27,16 @@ const INBOX: &str = "_INBOX.test";
 #[derive(Debug)]
 pub(crate) struct Nats {
     folder: TempDir,
+    /// The program that servers run, and that of another release, if there is one.
     program: PathBuf,
+    other: Option<PathBuf>,
     servers: Vec<One>,
 }
 
 #[derive(Debug)]
 struct One {
     child: Option<Child>,
+    is_other_release: bool,
     host: String,
     clients: u16,
     monitor: u16,
@@ -112,10 +115,20 @@ impl Nats {
                 let words = [outer.get_program()].into_iter().chain(outer.get_args());
                 words.filter(|word| *word != "true").map(OsString::from).collect()
             });
-            One { child: None, host, clients, monitor, config, store, within }
+            One {
+                child: None,
+                is_other_release: false,
+                host,
+                clients,
+                monitor,
+                config,
+                store,
+                within,
+            }
         };
         let servers = ports.iter().enumerate().map(one).collect();
-        let mut nats = Self { folder, program, servers };
+        let other = std::env::var_os("RINGWELL_OTHER_NATS").map(PathBuf::from);
+        let mut nats = Self { folder, program, other, servers };
         (0..count).for_each(|index| nats.begin(index));
         nats.wait_until_ready();
         Some(nats)
@@ -123,13 +136,20 @@ impl Nats {
 
     fn begin(&mut self, index: usize) {
         let log = fs::File::create(self.folder.path().join(format!("{index}.log"))).unwrap();
-        let One { within, config, .. } = &self.servers[index];
-        let words: Vec<&OsStr> =
-            within.iter().map(OsString::as_os_str).chain([self.program.as_os_str()]).collect();
+        let One { within, config, is_other_release, .. } = &self.servers[index];
+        let other = self.other.as_ref().filter(|_| *is_other_release);
+        let program = other.unwrap_or(&self.program).as_os_str();
+        let words: Vec<&OsStr> = within.iter().map(OsString::as_os_str).chain([program]).collect();
         let mut command = Command::new(words[0]);
         command.args(&words[1..]).arg("-c").arg(config);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         self.servers[index].child = Some(child);
+    }
+
+    /// The next start of this server runs the other release of its program, or again the first one.
+    pub(crate) fn change_release(&mut self, index: usize) {
+        let one = &mut self.servers[index];
+        one.is_other_release = !one.is_other_release;
     }
 
     pub(crate) fn wait_until_ready(&self) {

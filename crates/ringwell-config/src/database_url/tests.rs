@@ -43,6 +43,15 @@ fn special_characters_that_are_not_encoded_are_named_without_the_password() {
     }
 }
 
+/// Messages show paths.
+#[test]
+fn a_url_behind_sqlite_is_refused_without_its_password() {
+    for bad in ["sqlite:postgres://u:S3CR@h/db", "sqlite:d/postgres://u:S3CR@h/db"] {
+        let fault = parse_database(bad, Path::new("/etc")).unwrap_err();
+        assert!(fault.message.contains("both") && !format!("{fault:?}").contains("S3CR"));
+    }
+}
+
 /// The driver would log their values at each attempt to connect.
 #[test]
 fn unknown_parameters_are_refused_by_name_and_without_their_values() {

@@ -312,6 +312,11 @@ fn remedy(path: &Path) -> String {
         ),
         Some("overflow-periods.json") => "it is replaced".to_owned(),
         Some("cluster-map.json") => format!("{moved}, while the other nodes serve, {restored}"),
+        Some("identity.json") => {
+            format!(
+                "if a newer version has served these data, start that one; if not, {moved} {restored}"
+            )
+        }
         _ => format!("{moved} {restored}"),
     }
 }

@@ -177,7 +177,7 @@ async fn comes_back(
 /// An operator has ended the lockout elsewhere, and the number went to another visitor there: this
 /// node must not take its own for the newest.
 #[test]
-fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
+pub(crate) fn a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt() {
     for (here, there) in [(7_000, 3_000), (3_000, 7_000)] {
         let platform = Virtual::default();
         let pair = Pair::new(&platform);
@@ -464,7 +464,8 @@ fn a_number_becomes_an_overflow_number_when_no_visitor_holds_it() {
 
 /// A file may have newer owners than those in use: they are recorded before.
 #[test]
-fn a_change_of_the_list_is_recorded_without_losing_newer_owners_and_not_during_a_start() {
+pub(crate) fn a_change_of_the_list_is_recorded_without_losing_newer_owners_and_not_during_a_start()
+{
     for (version, is_kept) in [(1, true), (2, false)] {
         let platform = Virtual::default();
         let pair = Pair::new(&platform);

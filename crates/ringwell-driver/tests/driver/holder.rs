@@ -95,7 +95,7 @@ fn the_end_of_a_visitor_is_known_after_the_number_has_moved() {
 /// Node b took the buckets of node a, and lost its data: its answers are unknown, and it does not own
 /// the buckets according to its new data.
 #[test]
-fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
+pub(crate) fn what_was_lost_with_buckets_that_had_moved_in_is_not_kept() {
     let platform = Virtual::default();
     let moved = Pair::new(&platform);
     let pair = Pair::new(&platform);
@@ -137,7 +137,7 @@ fn a_process_that_was_replaced_names_no_holder() {
 
 /// A list gives a number to a pool of the node that had it before, and the shard has not read it yet.
 #[test]
-fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in() {
+pub(crate) fn the_next_owner_is_not_believed_before_it_has_taken_the_number_in() {
     let platform = Virtual::default();
     // One number each.
     let pools = demo_pools(40, 1, LIFETIME).unwrap();

@@ -7,6 +7,8 @@
 
 mod arrivals;
 mod batch;
+#[cfg(canary)]
+mod bugs;
 mod changes;
 mod disk;
 mod follow;

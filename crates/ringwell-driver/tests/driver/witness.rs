@@ -120,7 +120,7 @@ async fn remembered(platform: &Virtual, node: &Arc<Node>) -> Vec<JournalWord> {
 }
 
 #[test]
-fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_not_trusted() {
+pub(crate) fn a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_not_trusted() {
     let folder = tempfile::tempdir().unwrap();
     let path = |name: &str| folder.path().join(name);
     ringwell_driver::store::write_whole(&OsFiles, &path("cluster.toml"), CLUSTER.as_bytes())
@@ -261,7 +261,7 @@ fn a_first_start_with_many_pools_waits_once_for_a_silent_node() {
 }
 
 #[test]
-fn a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last() {
+pub(crate) fn a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last() {
     let folder = tempfile::tempdir().unwrap();
     let (own, other) = two_nodes(10, folder.path());
     let platform = Virtual::default();

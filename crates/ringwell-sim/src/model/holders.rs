@@ -110,6 +110,12 @@ impl Model {
         wanted.collect()
     }
 
+    /// The grants of its number that were made after this one.
+    pub(crate) fn grants_after(&self, wanted: &Wanted) -> Vec<&Grant> {
+        let all = self.granted.values().flatten();
+        all.filter(|it| it.number == wanted.number && it.true_us > wanted.true_us).collect()
+    }
+
     /// Whether a grant has not been undone by its owner.
     fn stands(&self, grant: &Grant) -> bool {
         let holders = self.holders.get(&grant.number).into_iter().flatten();

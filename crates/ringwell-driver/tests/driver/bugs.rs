@@ -1,0 +1,42 @@
+//! Planted bugs that the simulator does not find in few seeds: the tests that find them.
+
+use std::panic::catch_unwind;
+
+use ringwell_driver::Bug;
+use ringwell_driver::canary::plant;
+
+use crate::{arrivals, holder, witness};
+
+const FOUND_BY: [(Bug, fn()); 6] = [
+    (Bug::OwnGapsForgotten, holder::what_was_lost_with_buckets_that_had_moved_in_is_not_kept),
+    (Bug::LaterIgnored, holder::the_next_owner_is_not_believed_before_it_has_taken_the_number_in),
+    (
+        Bug::OtherVisitorIgnored,
+        arrivals::a_number_that_is_locked_here_for_a_former_visitor_is_in_doubt,
+    ),
+    (
+        Bug::TakenOverwritten,
+        arrivals::a_change_of_the_list_is_recorded_without_losing_newer_owners_and_not_during_a_start,
+    ),
+    (
+        Bug::CopyKeepsName,
+        witness::a_disk_that_cannot_record_a_lost_journal_causes_a_refusal_and_is_not_trusted,
+    ),
+    (
+        Bug::LifetimesNotKept,
+        witness::a_hold_lasts_as_long_as_a_lifetime_of_the_list_before_the_last,
+    ),
+];
+
+#[test]
+fn tests_find_bugs_that_the_simulator_misses() {
+    let is_missed = |(bug, test): &(Bug, fn())| {
+        test();
+        plant(Some(*bug));
+        let found = catch_unwind(test).is_err();
+        plant(None);
+        !found
+    };
+    let missed: Vec<Bug> = FOUND_BY.iter().filter(|it| is_missed(it)).map(|it| it.0).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+}
